@@ -5,9 +5,6 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
-configfile: "config/config.yaml"
-
-
 # only used with --sdm apptainer: the image that `docker build -t fednoise_core:0.1.0 -f Containerfile .` makes
 container: "docker-daemon://fednoise_core:0.1.0"
 

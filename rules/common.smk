@@ -11,6 +11,7 @@ sys.path.insert(0, workflow.basedir)
 from fednoise_core import noise, partition
 from fednoise_core.io import ArtifactError, SpecError, atomic, canonical
 from workflow_scripts import device, ledger
+from workflow_scripts.checks import read_yaml
 from workflow_scripts.settings import Project
 from workflow_scripts.steps import ARTIFACTS, NEEDS, RUN_FILES, Steps
 from workflow_scripts.study import ANY, nets_of, weights_of
@@ -26,6 +27,13 @@ def told(function, *arguments):
         return function(*arguments)
     except (SpecError, ArtifactError) as error:
         sys.exit(str(error))
+
+
+CONFIG = "config/config.yaml"
+told(read_yaml, CONFIG)  # first, as Snakemake's own message would name neither the file nor the line
+
+
+configfile: CONFIG
 
 
 PROJECT = told(Project, config, ".", tuple(os.path.relpath(file) for file in reversed(workflow.configfiles)))

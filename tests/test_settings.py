@@ -275,6 +275,42 @@ def test_config_file_is_named(folder: Path) -> None:
         Project({**CONFIG, "overlai": {}}, folder, ("config/config.yaml", "config/scales/mine.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("device: auto\nstudies: [toy\nscale: paper\n", "line 3: expected ',' or ']', but got ':'"),
+        ("device: auto\ndevice: cpu\n", "line 2: the key 'device' stands twice"),
+        ("studies: toy\n", 'studies: "toy" is of the wrong type, expected array'),
+        ("on: cuda\n", "on: unknown key; known: "),
+        ("- device\n", "expected keys and values"),
+    ],
+)
+def test_broken_config_file(folder: Path, text: str, message: str) -> None:
+    """Also where the command line replaces what is wrong."""
+    (folder / "config/config.yaml").write_text(text)
+    with pytest.raises(SpecError) as error:
+        Project(CONFIG)
+    assert str(error.value).startswith(f"config/config.yaml: {message}")
+
+
+def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
+    """An unquoted `on` is a word in our files; Snakemake, which reads config files itself, hands over True."""
+    text = yaml.safe_dump(edited(at("train", "augment", to={"name": "flip", "KEY": "image"})))
+    (folder / "config/studies/toy.yaml").write_text(text.replace("KEY:", "on:"))
+    study = project(folder).study("toy")
+    assert study.specs["digits", "mine", "open", "fedavg", 0]["train"]["augment"] == {"name": "flip", "on": "image"}
+    (folder / "config/studies/toy.yaml").write_text(text.replace("KEY: image", "per: yes"))
+    with pytest.raises(SpecError, match=r'train\.augment.*"yes" is not one of "sample", "batch"'):
+        project(folder).study("toy")
+    with pytest.raises(SpecError, match=r"the key True \(an unquoted on, off, yes or no may be read so\) is no text"):
+        project(folder, overlay={"train": {"augment": {True: "image"}}}).study("toy")
+
+
+def test_a_key_of_the_command_line_is_told_from_the_files(folder: Path) -> None:
+    with pytest.raises(SpecError, match=r"^--config: overlay: \"x\" is of the wrong type, expected object$"):
+        project(folder, overlay="x")
+
+
 def test_overlay_mistake_names_study_and_scale(folder: Path) -> None:
     with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: sead: unknown key"):
         project(folder, scale="smoke", overlay={"sead": [0]}).study("toy")

@@ -51,7 +51,9 @@ class Place:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error and 1e-4 is a number, as in YAML 1.2."""
+    """Safe YAML in which a repeated key is an error, and as in YAML 1.2 1e-4 is a number and `on`, `off`, `yes`, `no`
+    are words.
+    """
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -65,6 +67,13 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":bool")]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
@@ -140,7 +149,8 @@ def _check_json(value: Any, place: Place) -> None:
     if isinstance(value, Mapping):
         for key, part in value.items():
             if not isinstance(key, str):
-                raise place.error(f"the key {key!r} is no text; put it in quotes")
+                told = " (an unquoted on, off, yes or no may be read so)" if isinstance(key, bool) else ""
+                raise place.error(f"the key {key!r}{told} is no text; put it in quotes")
             _check_json(part, place / key)
     elif isinstance(value, list):
         for number, part in enumerate(value):

@@ -150,7 +150,9 @@ class Project:
         origin = dict.fromkeys(config, "--config")
         for file in files:
             for key, value in read_yaml(self.folder / file).items():
-                if isinstance(value, dict) or value == config.get(key):
+                self.schemas.check("config", {key: value}, Place(file), partial=True)
+                merged = isinstance(value, dict) and isinstance(config.get(key), dict)
+                if merged or value == config.get(key):
                     origin[key] = file
         for key, value in config.items():  # one by one, so that the message names the file it came from
             self.schemas.check("config", {key: value}, Place(origin[key]), partial=True)

@@ -21,30 +21,40 @@ from workflow_scripts.steps import Steps
 
 pytestmark = pytest.mark.workflow
 
-TOY = "config/studies/toy.yaml"
+TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "old", "new", "message"),
+    ("arguments", "file", "old", "new", "message"),
     [
         (
             (),
+            TOY,
             "beta: 1.0",
             "betta: 1.0",
             "config/studies/toy.yaml: methods.feddpcont.betta: unknown key; did you mean 'beta'?",
         ),
         (
             ("--config", "device=tpu"),
+            TOY,
             "",
             "",
             '--config: device: "tpu" is not one of "auto", "cpu", "cuda"; did you mean \'cpu\'?',
         ),
+        (
+            (),
+            CONFIG,
+            "scale: paper",
+            "scale: [paper",
+            "config/config.yaml: line 5: expected ',' or ']', but got '<scalar>'",
+        ),
+        ((), CONFIG, "data_root:", "data_rot:", "config/config.yaml: data_rot: unknown key; did you mean 'data_root'?"),
     ],
 )
 def test_bad_input_is_one_message(
-    workflow: Workflow, arguments: tuple[str, ...], old: str, new: str, message: str
+    workflow: Workflow, arguments: tuple[str, ...], file: str, old: str, new: str, message: str
 ) -> None:
-    with workflow.edited(TOY, old, new):
+    with workflow.edited(file, old, new):
         command = ["snakemake", "--cores", "1", *arguments]
         done = subprocess.run(command, cwd=workflow.folder, env=ENV, capture_output=True, text=True, check=False)
     assert done.returncode == 1
