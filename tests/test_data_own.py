@@ -38,7 +38,7 @@ def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
     np.testing.assert_array_equal(arrays.given["given"], given)
     np.testing.assert_array_equal(arrays.client, client)
     assert (arrays.classes, arrays.names, arrays.clean_known) == (4, ("a", "b", "c", "d"), True)
-    assert (sources.n_train(spec), sources.classes(spec)) == (40, 4)
+    assert (sources.n_train(spec), sources.classes(spec), sources.sides(spec)) == (40, 4, arrays.image_shape[1:])
     assert sources.files(spec) == [tmp_path / "mine.npz"]
     x = mine["x_train"] / 255
     np.testing.assert_allclose(arrays.mean, x.mean((0, 1, 2)), atol=1e-4)
@@ -151,7 +151,7 @@ def test_folders_are_classes(folder):
     assert numbers(arrays.x_train[:]) == list(range(8))
     assert arrays.y_train.tolist() == [0] * 4 + [1] * 4
     assert (numbers(arrays.x_test[:]), arrays.y_test.tolist()) == ([8, 9, 10], [0, 1, 2])
-    assert (sources.n_train(spec), sources.classes(spec)) == (8, 3)
+    assert (sources.n_train(spec), sources.classes(spec), sources.sides(spec)) == (8, 3, (6, 8))
     assert sources.read({**spec, "clean_known": False}).clean_known is False
 
 

@@ -68,6 +68,7 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     assert arrays.spec == spec
     assert sources.n_train(spec, [tmp_path]) == arrays.n
     assert sources.classes(spec, [tmp_path]) == arrays.classes
+    assert sources.sides(spec, [tmp_path]) == arrays.image_shape[1:]
     assert arrays.clean_known is (source not in ("clothing1m", "npz"))
     files = sources.files(spec, [tmp_path])
     assert bool(files) is (source in ("clothing1m", "npz", "imagefolder"))

@@ -373,6 +373,19 @@ def test_the_schema_lists_every_net_with_its_options() -> None:
 
 
 @pytest.mark.parametrize("name", list(DESCRIBED))
+def test_images_of_the_described_size_and_more_fit_and_smaller_ones_do_not(name: str) -> None:
+    kind = DESCRIBED[name]
+    stems = kind["properties"].get("stem", {}).get("enum", [])
+    for spec in ({"name": name}, *({"name": name, "stem": stem} for stem in stems)):
+        for side in range(1, 41):
+            if side >= kind["smallest"]:
+                build(spec, (3, side, side), 2)
+            else:
+                with pytest.raises(SpecError, match=rf"images of shape \(3, {side}, {side}\) do not fit"):
+                    build(spec, (3, side, side), 2)
+
+
+@pytest.mark.parametrize("name", list(DESCRIBED))
 def test_described_examples_have_the_described_parameters(name: str) -> None:
     kind = DESCRIBED[name]
     net = build(kind["example"], tuple(kind["input"]), kind["classes"])

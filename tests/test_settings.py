@@ -174,6 +174,14 @@ BAD = {
         at("methods", "cot", "train", to={"net": ["mlp", "small_cnn"]}),
         "toy.yaml: methods.cot: coteaching has one model for all clients, but train.net lists several nets",
     ),
+    "images too small": (
+        at("train", "net", to="cnn9"),
+        "toy.yaml: train.net: cnn9 needs images of 28 pixels a side or more; 'digits' has 8",
+    ),
+    "images too small for one of a method's nets": (
+        at("methods", "cot", "train", to={"net": {"name": "lenet"}}),
+        "toy.yaml: methods.cot.train.net: lenet needs images of 12 pixels a side or more; 'digits' has 8",
+    ),
     "no public images": (
         lambda s: (s["methods"].update(cot={"name": "fedmd"}), s["grid"][0].update(datasets=["mnist"])),
         "toy.yaml: methods.cot: fedmd needs public images: give 'mnist' a `public` part",

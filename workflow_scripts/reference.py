@@ -90,9 +90,10 @@ def _family(family: str, title: str, where: str, kinds: Schema) -> Iterator[str]
         row = [f"`{name}`", _cell(kind["description"]), own, _code(kind["example"])]
         if "parameters" in kind:
             shape = "×".join(map(str, kind["input"]))
-            row.append(f"{kind['parameters']:,} ({shape}, {kind['classes']} classes)")
+            row += [f"{kind['parameters']:,} ({shape}, {kind['classes']} classes)", str(kind["smallest"])]
         rows.append(tuple(row))
-    yield _table((key, "what it is, source", "settings", "example", "parameters")[: len(rows[0])], rows)
+    head = (key, "what it is, source", "settings", "example", "parameters", "smallest side")
+    yield _table(head[: len(rows[0])], rows)
     found: dict[str, tuple[str, Schema, list[str]]] = {}  # a setting in the same words → the kinds that have it
     for name, kind in kinds.items():
         for setting, schema in kind["properties"].items():

@@ -37,7 +37,7 @@ class Project:
         self.overlay = dict(config.get("overlay") or {})
         self.data_root: str | None = config.get("data_root")
         self.studies: list[str] = list(config["studies"])
-        self.study = functools.cache(self._study)
+        self.study, self.facts = functools.cache(self._study), functools.cache(self._facts)
 
     @functools.cached_property
     def names(self) -> dict[str, str]:
@@ -95,19 +95,6 @@ class Project:
         shared = self.datasets[dataset]["source"] in SHAREABLE
         return f"data/{'raw' if shared else 'local'}/{dataset}.npz"
 
-    def samples(self, dataset: str) -> tuple[int | None, int | None]:
-        """(training samples, classes) of a data set; None where the user's files are gone but were read before."""
-        spec = self.datasets[dataset]
-        try:
-            samples, classes = sources.n_train(spec, self.places), sources.classes(spec, self.places)
-        except (SpecError, ArtifactError) as error:
-            if self._known(self.arrays(dataset)):
-                return None, None
-            raise Place("config/datasets.yaml", (dataset,)).error(str(error)) from error
-        if samples is not None and samples < 1:
-            raise Place("config/datasets.yaml", (dataset,)).error("test and public images leave none to train on")
-        return samples, classes
-
     def fingerprint(self, dataset: str) -> str:
         """What the user's own files of a data set hold: contents, or names and sizes of a folder's; "" if published.
 
@@ -140,6 +127,22 @@ class Project:
     def nets(self) -> dict[str, str]:
         """Net → "module:function"."""
         return registry(self.folder, "fednoise_core/nets/__init__.py", "NETS")
+
+    def _facts(self, dataset: str) -> tuple[int | None, int | None, int | None]:
+        """(training samples, classes, shorter side of the images) of a data set; None where the user's files are gone
+        but were read before.
+        """
+        spec = self.datasets[dataset]
+        try:
+            samples, classes = sources.n_train(spec, self.places), sources.classes(spec, self.places)
+            side = min(sources.sides(spec, self.places))
+        except (SpecError, ArtifactError) as error:
+            if self._known(self.arrays(dataset)):
+                return None, None, None
+            raise Place("config/datasets.yaml", (dataset,)).error(str(error)) from error
+        if samples is not None and samples < 1:
+            raise Place("config/datasets.yaml", (dataset,)).error("test and public images leave none to train on")
+        return samples, classes, side
 
     def _study(self, name: str) -> Study:
         if name not in self.names:

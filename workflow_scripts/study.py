@@ -219,7 +219,7 @@ class Study:
         donor = noises.needs_donor(noise_spec)
         if donor is not None:
             self.project.dataset(donor, noise_place / "donor")
-        samples, _ = self.project.samples(dataset)
+        samples = self.project.facts(dataset)[0]
         clients = partition_spec.get("clients", 0)
         if samples is not None and clients > samples:
             problem = f"{clients} clients, but {dataset!r} has {samples} training samples"
@@ -233,6 +233,8 @@ class Study:
             fields = fields | dict.fromkeys(told, self._nominal(dataset, noise, place))
             self.project.schemas.check_kind("method", fields, method_place)
         self._check_method(fields, train, dataset, method_place)
+        own = "net" in self.define("methods", method)[0].get("train", {})
+        self._check_nets(train, dataset, (method_place if own else self.place) / "train" / "net")
         return {
             "study": self.name,
             "ids": {"dataset": dataset, "noise": noise, "partition": partition, "method": method},
@@ -253,11 +255,18 @@ class Study:
             raise place.error(f"{fields['name']} has one model for all clients, but train.net lists several nets")
         if facts.get("needs_public") and not self.project.datasets[dataset].get("public"):
             raise place.error(f"{fields['name']} needs public images: give {dataset!r} a `public` part")
-        _, classes = self.project.samples(dataset)
+        classes = self.project.facts(dataset)[1]
         for key, instead in facts.get("above_chance", {}).items():
             value = fields.get(key, facts["properties"][key]["default"])
             if classes and fields.get(instead) is None and value <= 1 / classes:
                 raise (place / key).error(f"{value} tells nothing of {classes} classes: it must be above 1/{classes}")
+
+    def _check_nets(self, train: Mapping[str, Any], dataset: str, place: Place) -> None:
+        """Whether the nets take images as small as the data set's."""
+        facts, side = self.project.schemas.load("net"), self.project.facts(dataset)[2]
+        for name in nets_of(train):
+            if side is not None and side < (least := facts[name]["smallest"]):
+                raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
 
     def _made(self, key: str) -> dict[str, Any]:
         """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
@@ -282,7 +291,7 @@ class Study:
         return found
 
     def _nominal(self, dataset: str, noise: str, place: Place) -> float:
-        _, classes = self.project.samples(dataset)
+        classes = self.project.facts(dataset)[1]
         rate = None if classes is None else nominal_rate(self.noise(noise), classes)
         if rate is None:
             raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise!r} on {dataset!r}; give a number")

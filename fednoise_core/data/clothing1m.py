@@ -34,7 +34,7 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     """
     root, lists = _layout(spec, places)
     names = _lines(lists / NAMES)
-    size = shape_of(spec, 224) or (224, 224)
+    size = _sides(spec)
     resize = round(min(size) * 256 / 224)
     part = _clean_list(spec)
     train, y_train = _part(lists / TRAIN[0], lists / TRAIN[1], len(names))
@@ -53,16 +53,20 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     )
 
 
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int]:
-    """(training samples, classes), from the lists."""
+def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+    """(training samples, classes, (H, W)), from the lists."""
     lists = _layout(spec, places)[1]
-    return len(_lines(lists / TRAIN[0])), len(_lines(lists / NAMES))
+    return len(_lines(lists / TRAIN[0])), len(_lines(lists / NAMES)), _sides(spec)
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
     """The lists that are read; the images are taken to be as the lists say."""
     lists = _layout(spec, places)[1]
     return [lists / name for name in (NAMES, *TRAIN, _clean_list(spec), CLEAN)]
+
+
+def _sides(spec: Mapping[str, Any]) -> tuple[int, int]:
+    return shape_of(spec, 224) or (224, 224)
 
 
 def _clean_list(spec: Mapping[str, Any]) -> str:

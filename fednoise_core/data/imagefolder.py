@@ -60,11 +60,12 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     )
 
 
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int]:
-    """(training samples, classes), from the names of files and folders."""
+def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+    """(training samples, classes, (H, W)), from the names of files and folders and, without `size`, the first image."""
     root = _root(spec, places)
     names = _names(root)
-    return len(_list(root / "train", names)), len(names)
+    train = [name for name, _ in _list(root / "train", names)]
+    return len(train), len(names), shape_of(spec) or ImageFiles(root / "train", train[:1]).size
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:

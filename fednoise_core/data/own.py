@@ -63,16 +63,20 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     )
 
 
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int]:
-    """(training samples, classes). Reads the headers and, if the settings do not say the classes, the labels."""
+def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+    """(training samples, classes, (H, W)). Reads headers and, if the settings do not say the classes, the labels."""
     path = user_path(spec, places)
-    n = shape(path, "x_train")[0]
+    images = shape(path, "x_train")
+    if len(images) not in (3, 4):
+        raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
+    n, sides = images[0], (images[1], images[2])
     if "classes" in spec:
-        return n, int(spec["classes"])
+        return n, int(spec["classes"]), sides
     found = members(path, lambda name: name in ("y_train", "y_test", "names") or _is_given(name))
     if "names" in found:
-        return n, len(found["names"])
-    return n, 1 + max((int(_labels(path, name, y).max(initial=-1)) for name, y in found.items()), default=-1)
+        return n, len(found["names"]), sides
+    most = max((int(_labels(path, name, y).max(initial=-1)) for name, y in found.items()), default=-1)
+    return n, most + 1, sides
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:

@@ -1,4 +1,5 @@
-"""The data sets: which reader makes them, and the cheap facts (samples, classes) that a config is checked against.
+"""The data sets: which reader makes them, and the cheap facts (samples, classes, size of the images) that a config is
+checked against.
 
 Only numpy is imported here. Readers are named by strings and imported on use, so that no step depends on all of them.
 """
@@ -19,10 +20,11 @@ from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import public_count, split_off, trim
 from fednoise_core.io import SpecError
 
-__all__ = ["READERS", "classes", "files", "n_train", "read", "reader"]
+__all__ = ["READERS", "classes", "files", "n_train", "read", "reader", "sides"]
 
 # source -> module below fednoise_core.data. It has read(spec, places, cache) -> Arrays; if FACTS does not know the
-# source, also facts(spec, places) -> (training samples, classes) and files(spec, places) -> [path of what it reads].
+# source, also facts(spec, places) -> (training samples, classes, (H, W)) and files(spec, places) -> [path of what it
+# reads].
 READERS: dict[str, str] = {
     "digits": "digits",
     "mnist": "official",
@@ -79,6 +81,11 @@ def classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     return 20 if spec.get("labels") == "coarse" else _facts(spec, places)[1]
 
 
+def sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
+    """(height, width) of the images of `spec`. Opens one at most; raises SpecError if the user's data is not there."""
+    return _facts(spec, places)[2]
+
+
 def files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
     """The user's own files that `spec` reads: inputs of its rule. None for published data sets, which are fixed."""
     module = _module(spec)
@@ -99,14 +106,14 @@ def _foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np
     return np.asarray(take(arrays.x_train, index))
 
 
-def _facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int]:
+def _facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:
     source = str(spec.get("source"))
     if source in FACTS:
         known = FACTS[source]
         held_out = int(spec.get("test", known.test)) - known.test if source == "digits" else 0
-        return known.train - held_out, known.classes
-    total, k = _module(spec).facts(spec, _paths(places))
-    return total, k
+        return known.train - held_out, known.classes, (known.shape[0], known.shape[1])
+    total, k, size = _module(spec).facts(spec, _paths(places))
+    return total, k, size
 
 
 def _module(spec: Mapping[str, Any]) -> Any:
