@@ -21,6 +21,7 @@ from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import output
 from fednoise_core.engine.federation import Executor
+from fednoise_core.engine.keep import ROOM
 from fednoise_core.engine.lanes import LanePool, Lanes
 from fednoise_core.engine.loop import Outcome, Saving, loop
 from fednoise_core.engine.pool import Pool
@@ -33,7 +34,6 @@ from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.spec import Train, parse
-from fednoise_core.tree import nbytes
 
 __all__ = ["Run", "executor_for", "run"]
 
@@ -90,6 +90,7 @@ def run(
     executor: str = "auto",
     pool: LanePool | None = None,
     saving: Saving | None = None,
+    room: int = ROOM,
     out: Path | None = None,
     spec: Mapping[str, Any] | None = None,
     label: str = "",
@@ -100,9 +101,10 @@ def run(
     """Train one federation and evaluate it.
 
     donor: the data set whose images replace some, for labels with open-set noise. method: a name, or {"name": …,
-    fields…}. train: fields of spec.Train. out: folder for the result files (style.md 6). saving: where to checkpoint.
-    spec: what spec.json records beside the settings. threads: of torch, during this run; more than one makes
-    sums depend on their number, and is far slower where cores are shared. Raises SpecError for wrong settings.
+    fields…}. train: fields of spec.Train. saving: where to checkpoint. room: bytes of what clients keep that may stay
+    in memory; the rest goes to a file. out: folder for the result files (style.md 6). spec: what spec.json records
+    beside the settings. threads: of torch, during this run; more than one makes sums depend on their number, and is far
+    slower where cores are shared. Raises SpecError for wrong settings.
     """
     began = time.monotonic(), time.process_time()
     method = {"name": method} if isinstance(method, str) else dict(method)
@@ -135,6 +137,7 @@ def run(
             test,
             test_y,
             saving=saving,
+            room=room,
             label=label or method["name"],
             console=console,
             progress=progress,
@@ -154,7 +157,7 @@ def run(
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
         "peak_memory_mb": _peak(),
-        "client_state_bytes": max(map(nbytes, outcome.state.clients.values()), default=0),  # of one client
+        "client_state_bytes": outcome.state._kept.largest,  # of one client
         "device": _device(world.device),
         "executor": runner.name,
         "resumed": outcome.resumed,

@@ -55,7 +55,7 @@ class Train:
         check("train", "eval_batch", self.eval_batch, low=1)
         check("train", "optimiser", self.optimiser, among=("sgd", "adam"))
         check("train", "last_batch", self.last_batch, among=("short", "drop", "wrap"))
-        check("train", "precision", self.precision, among=("fp32", "bf16"))
+        check("train", "precision", self.precision, among=("fp32", "tf32", "bf16"))
 
 
 def check(

@@ -16,7 +16,7 @@ import toy
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from fednoise_core.engine.evaluate import evaluate, scores
+from fednoise_core.engine.evaluate import Evaluator, scores
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.output import summary
 from fednoise_core.engine.pool import Pool
@@ -56,7 +56,8 @@ def test_views_are_means_of_members_and_sums_of_logits():
     y = torch.from_numpy(toy.arrays().y_test)
     one, two = fed.fresh("model"), fed.fresh("model", 2)
     views = {"both": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])], "personal": [(3, two)]}
-    rows = {(view, client, metric): value for view, client, metric, value in evaluate(fed, views, pool, y)}
+    evaluated = Evaluator(fed, pool, y).launch(views, {})
+    rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
     x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
     z = [fed.net().predict(w, x) for w in (one, two)]
     right = [float((logits.argmax(1) == y).double().mean()) for logits in (*z, z[0] + z[1])]

@@ -1,33 +1,22 @@
-"""Every method on every executor: equal results, resume, errors, and a stand-in for a GPU that notices misuse."""
+"""Every method on every executor: equal results, resume, errors, several runs on shared lanes."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import signal
 import threading
-import time
-import warnings
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 import toy
+from toy_jobs import Everything, apart, jobs
 
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.lanes import LanePool, Lanes
-from fednoise_core.engine.local import Local, Work
+from fednoise_core.engine.local import Local
 from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.sequential import Sequential
-from fednoise_core.engine.task import Job
-from fednoise_core.engine.workers import WorkerDied, Workers
-from fednoise_core.methods import METHODS, make
+from fednoise_core.engine.workers import Workers
+from fednoise_core.methods import METHODS
 from fednoise_core.runner import Run, run
-from fednoise_core.tree import Weights
 
 every_method = pytest.mark.parametrize("name", METHODS)
 
@@ -35,22 +24,6 @@ every_method = pytest.mark.parametrize("name", METHODS)
 @functools.cache
 def played(name: str, executor: str) -> Run:
     return toy.play(name, executor=executor)
-
-
-def all_tensors(tree: Any) -> list[torch.Tensor]:
-    if isinstance(tree, dict):
-        return [t for k in sorted(tree, key=str) for t in all_tensors(tree[k])]
-    if isinstance(tree, list | tuple):
-        return [t for part in tree for t in all_tensors(part)]
-    return [tree.flat if isinstance(tree, Weights) else tree] if isinstance(tree, torch.Tensor | Weights) else []
-
-
-def apart(a: Any, b: Any) -> float:
-    """The largest difference of two trees relative to the largest number of each tensor."""
-    pairs = list(zip(all_tensors(a), all_tensors(b), strict=True))
-    assert pairs
-    pairs = [(x.double(), y.double()) for x, y in pairs if x.numel()]
-    return max(float((x - y).abs().max() / x.abs().max().clamp_min(1e-3)) for x, y in pairs)
 
 
 # equal results
@@ -99,46 +72,6 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(name, executor, tmp_path):
     assert toy.same(resumed.outcome.record, played(name, executor).outcome.record)
 
 
-class Everything(Local):
-    """Uses all that a step may: random numbers, per-sample data, a rider, what is kept and sent, changing floats."""
-
-    draws = 2
-
-    def __init__(self, train: Any):
-        self.train = train
-
-    def prepare(self, me, down):
-        me.mine["seen"] = me.mine.get("seen", torch.zeros(())) + 1
-        if me.n < 3:
-            return None
-        me.targets = (me.labels + 1) % me.classes
-        picked, rest = torch.arange(0, me.n, 2), torch.arange(1, me.n, 2)
-        weight = torch.from_numpy(me.rng("weight").random(me.n).astype(np.float32))
-        own = {"scale": 1.0 + me.id, "kind": "odd"}
-        return Work(samples=picked, aux={"weight": weight}, more={"rest": rest}, own=own)
-
-    def objective(self, net, w, batch, down, mine):
-        loss = self.loss(net.train(w, batch.x, batch.drop(net)), batch.y) * (1 + batch.u[:, 1])
-        if "rest" not in batch.more:
-            return loss.mean()
-        assert mine["kind"] == "odd"
-        rest = batch.more["rest"]
-        other = self.loss(net.train(w, rest.x, rest.drop(net)), rest.y) * rest.aux["weight"]
-        return (loss * batch.aux["weight"]).mean() * down["factor"] + other.mean() / mine["scale"]
-
-    def finish(self, net, carry, down, mine, steps):
-        return {"model": carry["model"].values(), "steps": float(steps), "mine": {"last": carry["model"].values()}}
-
-
-WHO = (1, 7, 2, 0, 3, 6, 4, 5)  # a single sample first, an empty client in between, then smaller and larger ones
-
-
-def jobs(made: Any, local: Local | None = None, who: Any = WHO, round: int = 1, **down: Any) -> list[Job]:
-    model = made.net(0).fresh(torch.Generator().manual_seed(0))
-    local = local or make({"name": "fedavg"}, made.train)
-    return [Job(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **down}) for c in who]
-
-
 @pytest.mark.parametrize(
     "train",
     [
@@ -171,137 +104,6 @@ def test_all_that_a_step_may_use_is_carried_by_every_executor(train, toy_nets):
 @pytest.mark.parametrize(("name", "kept"), [("fedavg", 0), ("scaffold", 4 * (64 * 6 + 6 + 6 * 5 + 5))])
 def test_the_cost_says_what_a_client_keeps(name, kept):
     assert played(name, "sequential").cost["client_state_bytes"] == kept
-
-
-# a stand-in that notices what a GPU would do
-
-
-class Strict(EagerGraphs):
-    """A recording may not look at numbers; counts captures and waits."""
-
-    def __init__(self) -> None:
-        self.captures = self.recording = self.joined = self.followed = 0
-
-    def follow(self, stream: Any) -> None:
-        self.followed += 1
-
-    def join(self, stream: Any) -> None:
-        self.joined += 1
-
-    def capture(self, body, rewind, stream, memory):
-        replay = super().capture(body, rewind, stream, memory)
-        self.captures += 1
-        self.recording += 1
-        try:
-            with forbidden():
-                body()
-        finally:
-            self.recording -= 1
-            rewind()
-        return replay
-
-
-@contextlib.contextmanager
-def forbidden():
-    """Reading a number of a tensor raises, as it does while a CUDA graph is recorded."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__"):
-            patch.setattr(torch.Tensor, name, refuse)
-        yield
-
-
-@every_method
-def test_no_step_of_a_method_reads_a_number(name, monkeypatch):
-    graphs = Strict()
-    monkeypatch.setattr("fednoise_core.engine.lanes.EagerGraphs", lambda: graphs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        made = toy.play(name, executor="lanes:2")
-    assert graphs.captures
-    assert toy.same(made.outcome.state, played(name, "lanes:1").outcome.state)
-
-
-class Peeks(Local):
-    """Looks at its loss."""
-
-    def __init__(self, train: Any):
-        self.train = train
-
-    def objective(self, net, w, batch, down, mine):
-        loss = super().objective(net, w, batch, down, mine)
-        return loss * 2 if loss.item() > 0 else loss
-
-
-class Asks(Peeks):
-    def objective(self, net, w, batch, down, mine):
-        loss = Local.objective(self, net, w, batch, down, mine)
-        return loss * 2 if loss > 0 else loss
-
-
-@pytest.mark.parametrize("kind", [Peeks, Asks])
-def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
-    made = toy.world()
-    lanes = Lanes(made, LanePool("cpu", 2, Strict()))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        found = [r for k in (1, 2) for r in lanes.run(jobs(made, kind(made.train), round=k))]
-    why = "operation not permitted when stream is capturing"
-    told = [str(w.message) for w in said]
-    assert told == [f"{kind.__name__}: its step cannot be captured and runs eagerly ({why})"]
-    expected = [r for k in (1, 2) for r in Sequential(made).run(jobs(made, kind(made.train), round=k))]
-    assert all(apart(a.up, b.up) < 1e-5 for a, b in zip(expected, found, strict=True))
-
-
-def test_a_real_error_of_a_step_is_not_called_a_matter_of_capture():
-    class Breaks(Peeks):
-        def objective(self, net, w, batch, down, mine):
-            raise ValueError("no such column")
-
-    made = toy.world()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(ValueError, match="no such column"):
-            list(Lanes(made, lanes=2).run(jobs(made, Breaks(made.train))))
-
-
-def test_a_step_is_captured_once_for_each_size_and_lane():
-    """Clients differ in size: the buffers grow at most to the largest, and what was captured is used again."""
-    made, graphs = toy.world(), Strict()
-    lanes = Lanes(made, LanePool("cpu", 1, graphs))
-    for k in range(4):
-        list(lanes.run(jobs(made, round=k + 1)))
-    steps = {b - a for c in WHO if made.sizes[c] for a, b in [(0, min(5, made.sizes[c])), (0, made.sizes[c] % 5)] if b}
-    first = graphs.captures
-    assert len(steps) <= first <= 3 * len(steps)
-    list(lanes.run(jobs(made, round=9)))
-    assert graphs.captures == first
-
-
-def test_the_host_waits_for_a_lane_before_results_are_used_and_the_lane_for_the_host():
-    made, graphs = toy.world(), Strict()
-    lanes = Lanes(made, LanePool("cpu", 2, graphs))
-    list(lanes.run(jobs(made)))
-    assert graphs.joined == len(WHO)
-    assert graphs.followed == 2 * len(WHO)  # before a job is loaded, and after its result was copied out
-
-
-def test_results_do_not_share_memory_with_a_lane():
-    made = toy.world()
-    lanes = Lanes(made, lanes=1)
-    results = list(lanes.run(jobs(made, Everything(made.train))))
-    inner = {
-        t.untyped_storage().data_ptr()
-        for desk in lanes.pool.lanes[0]._buffers.values()
-        for static in desk.statics.values()
-        for t in [*static._state(), static.x, static.y]
-    }
-    outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.up, r.mine])]
-    assert inner.isdisjoint(outer)
-    assert len(set(outer)) == len(outer)
 
 
 # several runs on shared lanes
@@ -356,108 +158,3 @@ def test_a_run_that_fails_does_not_harm_the_other():
     assert len(errors) == 5
     assert toy.same(found.outcome.state, played("scaffold", "lanes:1").outcome.state)
     assert len(pool._free) == 2
-
-
-# workers that die
-
-
-class Dies(Local):
-    """Ends its process on one client."""
-
-    def __init__(self, train: Any, client: int, how: str):
-        self.train, self.client, self.how = train, client, how
-
-    def prepare(self, me, down):
-        if me.id == self.client:
-            if self.how == "exit":
-                os._exit(3)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("how", ["exit", "kill"])
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_worker_that_dies_is_named_by_its_client_and_nobody_is_left(how, count):
-    made = toy.world()
-    workers = Workers(made, count)
-    pids = [p.pid for p in workers._processes]
-    with pytest.raises(WorkerDied, match=r"client 6 .*killed, or out of memory"):
-        list(workers.run(jobs(made, Dies(made.train, 6, how))))
-    assert not any(alive(pid) for pid in pids)
-    with pytest.raises(RuntimeError, match="ended"):
-        list(workers.run(jobs(made)))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs or is a zombie."""
-    return Path(f"/proc/{pid}").exists() if Path("/proc").exists() else _signalled(pid)
-
-
-def _signalled(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
-    made = toy.world()
-    with Workers(made, 1) as workers:
-        list(workers.run(jobs(made)))
-        os.kill(workers._processes[0].pid, signal.SIGKILL)
-        workers._processes[0].join()
-        with pytest.raises(WorkerDied, match="client 0 "):  # the larger one goes first
-            list(workers.run(jobs(made, who=(1, 0))))
-
-
-def test_two_sets_of_workers_end_at_once():
-    """A later fork holds the ends of the earlier pipes: closing them says nothing to the earlier workers."""
-    made = toy.world()
-    first = Workers(made, 2)
-    with Workers(made, 1):
-        began = time.monotonic()
-        pids = [p.pid for p in first._processes]
-        first.close()
-        assert time.monotonic() - began < 0.9
-    assert not any(alive(pid) for pid in pids)
-
-
-def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
-    made = toy.world()
-    workers = Workers(made, 2)
-    some = workers.run(jobs(made) * 10)  # so many that the first answer cannot be the last
-    next(some)
-    some.close()
-    assert not workers._processes
-
-
-def test_a_kept_tensor_holds_no_file_open():
-    made = toy.world()
-    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
-    with Workers(made, 1) as workers:
-        results = list(workers.run(jobs(made, Everything(made.train))))
-    after = len(list(Path("/proc/self/fd").iterdir())) if before else 0
-    assert len(all_tensors([[r.up, r.mine] for r in results])) > 20
-    assert after <= before + 1
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
-def test_tensors_pass_the_pipe_bit_for_bit(dtype):
-    made = toy.world()
-    whole = (torch.rand(6, 4, generator=torch.Generator().manual_seed(0)) * 5).to(dtype)
-    model = made.net(0).fresh(torch.Generator().manual_seed(1))
-    model.views  # noqa: B018  views that were asked for must not travel as copies beside the buffer
-    sent = {"view": whole[1:3], "across": whole.t(), "nothing": whole[:0], "number": whole[0, 0], "model": model}
-    with Workers(made, 1) as workers:
-        ((said, _),) = workers.call(give_back, [Client(made, 0, {}, None, 1)], [sent])
-    assert {k: (v.dtype, v.shape) for k, v in said.items() if k != "model"} == {
-        k: (v.dtype, v.shape) for k, v in sent.items() if k != "model"
-    }
-    assert all(torch.equal(said[k], sent[k]) for k in sent if k != "model")
-    assert said["model"].layout is made.net(0).layout
-    said["model"].flat.zero_()
-    assert not said["model"]["head.bias"].any()
-
-
-def give_back(me: Any, down: Any) -> Any:
-    return dict(down)

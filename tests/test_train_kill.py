@@ -23,6 +23,7 @@ from fednoise_core.methods import METHODS
 ROOT = Path(__file__).parents[1]
 KEPT = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
 KILLS = [(2, 0.0), (4, 0.01), (6, 0.03)]  # (round, seconds after it was reported): before, while or after it is saved
+KEEP = ("scaffold", "fedmd", "local")  # methods whose clients keep something
 LONGER = {"fedcorr": {"iterations": 2, "tune_rounds": 3, "full_rounds": 4}}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", "OMP_NUM_THREADS": "1"}
 
@@ -34,6 +35,7 @@ class Setting:
     folder: Path
     inputs: Path
     name: str
+    keep_mb: int = 2048
 
     @property
     def out(self) -> Path:
@@ -70,6 +72,7 @@ class Setting:
             "--code=abc",
             "--device=cpu",
             "--checkpoint-rounds=1",
+            f"--keep-mb={self.keep_mb}",
         ]
 
 
@@ -125,7 +128,7 @@ def test_killed_at_three_rounds_and_resumed_equals_undisturbed(name, inputs, par
     whole = Setting(tmp_path / "whole", inputs, name)
     assert parent(whole) == 0, whole.log
     for trial in range(3):  # a busy machine may notice a round only when the run is over
-        broken = Setting(tmp_path / f"broken{trial}", inputs, name)
+        broken = Setting(tmp_path / f"broken{trial}", inputs, name, keep_mb=0)  # what clients keep lies in a file
         reached = []
         for kill in KILLS:
             code = parent(broken, kill)
@@ -133,6 +136,7 @@ def test_killed_at_three_rounds_and_resumed_equals_undisturbed(name, inputs, par
                 break
             reached.append(max(rounds(broken.progress)))
             assert broken.checkpoint.exists()
+            assert name not in KEEP or list(broken.checkpoint.parent.glob("*.kept"))
             assert not list(broken.out.glob("*.parquet"))
         if len(set(reached)) == len(KILLS):
             break

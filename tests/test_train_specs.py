@@ -183,6 +183,19 @@ def test_a_missing_key_is_named_before_anything_runs(inputs, tmp_path, capsys):
     assert not list(tmp_path.glob("*/out"))
 
 
+def test_runs_that_would_switch_tf32_under_each_other_do_not_share_a_gpu(inputs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train, "_prepare", lambda args: "cuda")
+    files = specs(tmp_path, inputs)
+    job = json.loads(Path(files[1]).read_text())
+    job["spec"]["train"]["precision"] = "bf16"
+    Path(files[1]).write_text(json.dumps(job))
+    assert train.main(["--specs", *files]) == 1
+    assert f"{files[1]}: spec.train.precision: " in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/out"))
+    monkeypatch.setattr(train, "_prepare", lambda args: "cpu")
+    assert train.main(["--specs", *files]) == 0
+
+
 def test_the_command_says_how_it_runs(inputs, tmp_path, capsys):
     assert call(specs(tmp_path, inputs, ("fedavg",)), "--executor=workers:2") == 0
     assert "workers x 2, cpu" in capsys.readouterr().out

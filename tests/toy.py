@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from fednoise_core import runner as engine
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.keep import ROOM
 from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.engine.state import State
@@ -154,6 +156,7 @@ def play(
     split: Partition | None = None,
     given: Labels | None = None,
     data: Arrays | None = None,
+    room: int = ROOM,
     **train: Any,
 ) -> engine.Run:
     """A whole run of a method on the toy world."""
@@ -167,6 +170,7 @@ def play(
         seed,
         out=out,
         saving=saving,
+        room=room,
         executor=executor,
     )
 
@@ -218,8 +222,8 @@ def same(a: Any, b: Any) -> bool:
     """Equal trees, bit for bit (NaN equals NaN)."""
     if dataclasses.is_dataclass(a):
         return same(vars(a), vars(b))
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, Mapping):
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, Weights):

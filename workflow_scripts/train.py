@@ -57,6 +57,9 @@ def arguments() -> argparse.ArgumentParser:
         "--fast", action="store_true", help="on a GPU: allow kernels whose sums are not in a fixed order"
     )
     parser.add_argument("--checkpoint-seconds", type=float, default=20.0)
+    parser.add_argument(
+        "--keep-mb", type=int, default=2048, help="memory for what clients keep; the rest goes to a file in --work"
+    )
     parser.add_argument("--checkpoint-rounds", type=int, default=0, help="also every so many rounds")
     return parser
 
@@ -69,6 +72,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         jobs = _several(args.specs) if args.specs else [_one(args)]
         device = _prepare(args)
+        together = args.together or (4 if device == "cuda" else 1)
+        if device == "cuda" and together > 1:
+            _one_precision(jobs)
     except (SpecError, ArtifactError, FileNotFoundError) as error:
         print(f"train: {error}", file=sys.stderr)
         return 1
@@ -76,7 +82,6 @@ def main(argv: list[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: asked.set())  # clusters send it before they kill
     end = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")
-    together = args.together or (4 if device == "cuda" else 1)
     pool = _pool(args, device) if args.specs and together > 1 else None
 
     def attempt(job: dict[str, Any]) -> int:
@@ -110,8 +115,19 @@ def _several(paths: list[Path]) -> list[dict[str, Any]]:
             raise SpecError(f"{path}: the key {missing[0]!r} is missing")
         _checked(job["spec"], f"{path}: spec")
         files = {name: Path(job[name]) for name in (*FILES, "donor") if job.get(name)}
-        jobs.append({"code": "", "donor": None, **job, **files})
+        jobs.append({"code": "", "donor": None, **job, **files, "where": path})
     return jobs
+
+
+def _one_precision(jobs: list[dict[str, Any]]) -> None:
+    """Refuse runs that would switch TF32 on and off under each other: torch has one switch for a process."""
+    exact = [job["spec"]["train"].get("precision", "fp32") == "fp32" for job in jobs]
+    if any(exact) and not all(exact):
+        odd = jobs[exact.index(not exact[0])]
+        raise SpecError(
+            f"{odd['where']}: spec.train.precision: runs in fp32 and in tf32 or bf16 cannot share a GPU process; "
+            "start them apart, or one after the other with --together 1"
+        )
 
 
 def _checked(spec: Any, where: str) -> dict[str, Any]:
@@ -213,6 +229,7 @@ def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any
     """Load the artifacts, run, write; the checkpoint goes when the results are in place."""
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine.loop import Saving
+    from fednoise_core.engine.state import clear
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
     from fednoise_core.runner import run
@@ -246,6 +263,7 @@ def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any
         executor=args.executor,
         pool=pool,
         saving=saving,
+        room=args.keep_mb << 20,
         out=Path(job["out"]),
         spec={"spec": spec, "code": job["code"], "inputs": inputs, "digest": digest(spec), "facts": facts},
         label=f"{label}/seed{spec['seed']}",
@@ -253,7 +271,7 @@ def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any
         progress=work / "progress.jsonl",
         threads=args.threads,
     )
-    saving.path.unlink(missing_ok=True)
+    clear(saving.path)
     (work / "progress.jsonl").unlink(missing_ok=True)
 
 

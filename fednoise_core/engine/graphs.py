@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-__all__ = ["CudaGraphs", "EagerGraphs", "Graphs"]
+__all__ = ["CudaGraphs", "EagerGraphs", "Graphs", "graphs_for"]
 
 WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate workspaces in them
 
@@ -17,18 +17,22 @@ WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate work
 class Graphs(Protocol):
     """How a lane records a function over static buffers and runs it again.
 
-    follow: what is launched on `stream` from now on waits for what the caller has launched so far. join: the caller
-    waits until all on `stream` has run. memory: a pool that the captures of one lane may share, because they never run
-    at once and leave nothing behind in it. rewind: undoes a warm-up run, which is a real one.
+    follow: what is launched on `stream` from now on waits for what the caller has launched so far; lead: the other way
+    round. join: the caller waits until all on `stream` has run. uses: a tensor's memory is not handed out again before
+    what `stream` has been given so far has run. memory: a pool that the captures of one lane may share, because they
+    never run at once and leave nothing behind in it. rewind: undoes a warm-up run, which is a real one.
     """
 
     name: str
+    beside: bool  # whether what is launched on a stream runs on by itself
 
     def stream(self) -> Any: ...
     def memory(self) -> Any: ...
     def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]: ...
     def follow(self, stream: Any) -> None: ...
+    def lead(self, stream: Any) -> None: ...
     def join(self, stream: Any) -> None: ...
+    def uses(self, stream: Any, tensor: torch.Tensor) -> None: ...
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]: ...
@@ -38,6 +42,7 @@ class EagerGraphs:
     """Replays by calling: every line but the capture itself is the same, so tests without a GPU cover the rest."""
 
     name = "eager"
+    beside = False
 
     def stream(self) -> Any:
         return None
@@ -51,8 +56,14 @@ class EagerGraphs:
     def follow(self, stream: Any) -> None:
         """Everything has run."""
 
+    def lead(self, stream: Any) -> None:
+        """Everything has run."""
+
     def join(self, stream: Any) -> None:
         """Nothing runs on."""
+
+    def uses(self, stream: Any, tensor: torch.Tensor) -> None:
+        """Nothing is under way."""
 
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
@@ -69,6 +80,7 @@ class CudaGraphs:
     """
 
     name = "cuda"
+    beside = True
     _one = threading.Lock()
 
     def stream(self) -> Any:
@@ -83,8 +95,14 @@ class CudaGraphs:
     def follow(self, stream: Any) -> None:
         stream.wait_stream(torch.cuda.current_stream())
 
+    def lead(self, stream: Any) -> None:
+        torch.cuda.current_stream().wait_stream(stream)
+
     def join(self, stream: Any) -> None:
         stream.synchronize()
+
+    def uses(self, stream: Any, tensor: torch.Tensor) -> None:
+        tensor.record_stream(stream)
 
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
@@ -100,3 +118,8 @@ class CudaGraphs:
             with torch.cuda.graph(graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
                 body()  # recorded, not run
         return graph.replay
+
+
+def graphs_for(device: torch.device) -> Graphs:
+    """CUDA's where there are any, else the stand-in."""
+    return CudaGraphs() if device.type == "cuda" else EagerGraphs()

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.graphs import CudaGraphs, EagerGraphs, Graphs
+from fednoise_core.engine.graphs import Graphs, graphs_for
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.sequential import InTurn
 from fednoise_core.engine.task import Bench, Job, Result, Task
@@ -93,7 +93,7 @@ class LanePool:
 
     def __init__(self, device: torch.device | str, count: int, graphs: Graphs | None = None):
         self.device = torch.device(device)
-        self.graphs = graphs or (CudaGraphs() if self.device.type == "cuda" else EagerGraphs())
+        self.graphs = graphs or graphs_for(self.device)
         self.count = count
         self.warned: set[str] = set()  # methods of which it was said that they run eagerly
         self.lanes = [_Lane(self) for _ in range(count)]

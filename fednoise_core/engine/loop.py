@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.evaluate import Views, evaluate, resolved
+from fednoise_core.engine.evaluate import Evaluator, Row, Views, resolved
 from fednoise_core.engine.federation import Executor, Federation
+from fednoise_core.engine.graphs import Graphs
+from fednoise_core.engine.keep import ROOM
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
-from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
+from fednoise_core.engine.state import State, kept_path, load_checkpoint, save_checkpoint
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 
@@ -41,6 +43,10 @@ class Saving:
     seconds: float = 20.0
     rounds: int = 0  # also every so many rounds; 0: by time only
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
+
+    def due(self, round: int, last: float) -> bool:
+        """Whether to save after this round; last: time.monotonic() of the last time."""
+        return time.monotonic() - last >= self.seconds or bool(self.rounds and round % self.rounds == 0)
 
 
 @dataclass
@@ -68,47 +74,68 @@ def loop(
     test_y: Tensor,
     *,
     saving: Saving | None = None,
+    room: int = ROOM,
+    graphs: Graphs | None = None,
     label: str = "run",
     console: TextIO | None = None,
     progress: Path | None = None,
 ) -> Outcome:
-    """Run `method` to its end, going on from a checkpoint where there is one. Raises Stopped if asked to stop."""
+    """Run `method` to its end, going on from a checkpoint where there is one. Raises Stopped if asked to stop.
+
+    room: bytes of what clients keep that may stay in memory; the rest goes to a file. graphs: how evaluations run
+    beside the training (default: as the device can).
+    """
     began, spent = (time.monotonic(), time.process_time()), [0.0, 0.0]
     fed = Federation(world, executor)
     found = load_checkpoint(saving.path, saving.key, world.device) if saving else None
+    state, record = (found[0], Record.of(found[1])) if found else (method.init(fed), Record())
+    state._kept.house(kept_path(saving.path, saving.key) if saving else None, room, world.device)
+    evaluator = Evaluator(fed, test, test_y, graphs)
+
+    def measure(phase: str) -> _Pending:
+        rows = evaluator.launch(method.views(fed, state), state.clients)
+        return _Pending(state.round, record.work, phase, rows, _host(method.estimates(fed, state)))
+
     if found:
-        state, record, spent = found[0], Record.of(found[1]), found[1]["spent"]
+        spent = found[1]["spent"]
         fed.bytes_up, fed.bytes_down = record.bytes_up, record.bytes_down
         fed.client_epochs = record.client_epochs
         if console is not None:
             print(f"{label}  resumed from round {state.round}", file=console, flush=True)
     else:
-        state, record = method.init(fed), Record()
         record.diagnostics += truth.given_noise(0)
         _account(fed, record, 0, "start", {})
-        _measure(fed, method, state, record, truth, test, test_y, "start")
+        measure("start").into(record, truth)
     resumed, phases = state.round, method.phases(fed)
     log = Progress(label, phases[-1].end, resumed, progress, console)
     saved = time.monotonic()
+    pending: _Pending | None = None  # the last round's evaluation
+
+    def settle() -> None:
+        nonlocal pending
+        if pending is not None:
+            log.round(pending.round, pending.phase, pending.into(record, truth))
+            pending = None
+
     with closing(log):
         while (phase := _phase(fed, state, phases)) is not None:
             state.round += 1
             with state.server_side():
                 report = phase.round(fed, state) or {}
+            settle()
             _account(fed, record, state.round, phase.name, report)
             last = _over(state, phase) and all(later.end <= state.round for later in phases[state.phase + 1 :])
-            accuracy = {}
             if last or state.round % world.train.eval_every == 0:
-                accuracy = _measure(fed, method, state, record, truth, test, test_y, phase.name)
-            log.round(state.round, phase.name, accuracy)
+                pending = measure(phase.name)
+            else:
+                log.round(state.round, phase.name, {})
+            if last or not evaluator.deferred:  # else while the next round goes on
+                settle()
             if saving is None or last:
                 continue
             stop = saving.stop()
-            if (
-                stop
-                or time.monotonic() - saved >= saving.seconds
-                or (saving.rounds and state.round % saving.rounds == 0)
-            ):
+            if stop or saving.due(state.round, saved):
+                settle()
                 now = [spent[0] + time.monotonic() - began[0], spent[1] + time.process_time() - began[1]]
                 save_checkpoint(saving.path, saving.key, state, {**record.plain(), "spent": now})
                 saved = time.monotonic()
@@ -151,17 +178,25 @@ def _phase(fed: Federation, state: State, phases: list[Phase]) -> Phase | None:
     return None
 
 
-def _measure(
-    fed: Federation, method: FedAvg, state: State, record: Record, truth: Truth, test: Pool, test_y: Tensor, phase: str
-) -> dict[str, float]:
-    """Evaluate all views and the method's estimates; returns the accuracy by view."""
-    seen = {}
-    for view, client, metric, value in evaluate(fed, resolved(method.views(fed, state), state.clients), test, test_y):
-        record.metrics.append((state.round, record.work, phase, view, client, metric, value))
-        if client == -1 and metric == "accuracy":
-            seen[view] = value
-    record.diagnostics += truth.estimates(state.round, _host(method.estimates(fed, state)))
-    return seen
+@dataclass
+class _Pending:
+    """A round's evaluation, perhaps still under way."""
+
+    round: int
+    work: float
+    phase: str
+    rows: Callable[[], Iterable[Row]]
+    estimates: dict[str, Any]
+
+    def into(self, record: Record, truth: Truth) -> dict[str, float]:
+        """Wait for the rows and write them down; returns the accuracy by view."""
+        seen = {}
+        for view, client, metric, value in self.rows():
+            record.metrics.append((self.round, self.work, self.phase, view, client, metric, value))
+            if client == -1 and metric == "accuracy":
+                seen[view] = value
+        record.diagnostics += truth.estimates(self.round, self.estimates)
+        return seen
 
 
 def _host(value: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,44 +13,11 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.engine.keep import Keepings, WireError
+from fednoise_core.io import ArtifactError, atomic, digest
 from fednoise_core.tree import from_plain, to_plain
 
-__all__ = ["State", "WireError", "load_checkpoint", "save_checkpoint"]
-
-
-class WireError(RuntimeError):
-    """Server code reached for what only a client may see."""
-
-
-class Keepings(dict[int, dict[str, Any]]):
-    """What clients keep, by client. While a method's server side runs it is shut: things may be put in, not read."""
-
-    shut = False
-
-    def _open(self) -> None:
-        if self.shut:
-            raise WireError("what a client keeps is its own: use `me.mine` in client code, and `Kept` in views")
-
-    def __getitem__(self, client: int) -> dict[str, Any]:
-        self._open()
-        return super().__getitem__(client)
-
-    def get(self, client: int, default: Any = None) -> Any:
-        self._open()
-        return super().get(client, default)
-
-    def lend(self, client: int) -> dict[str, Any]:
-        """A copy for that client's own code; the engine's, at any time."""
-        return dict(super().get(client) or {})
-
-    def values(self) -> Any:
-        self._open()
-        return super().values()
-
-    def items(self) -> Any:
-        self._open()
-        return super().items()
+__all__ = ["State", "WireError", "clear", "kept_path", "load_checkpoint", "save_checkpoint"]
 
 
 @dataclass
@@ -63,7 +30,7 @@ class State:
     """
 
     server: dict[str, Any] = field(default_factory=dict)
-    clients: dict[int, dict[str, Any]] = field(default_factory=dict)
+    clients: MutableMapping[int, dict[str, Any]] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     round: int = 0
     phase: int = 0
@@ -74,16 +41,12 @@ class State:
     )  # client -> its targets where changed. Engine only
 
     def __post_init__(self) -> None:
-        self.clients = Keepings(self.clients)
+        if not isinstance(self.clients, Keepings):
+            self.clients = Keepings(self.clients)
 
-    @contextmanager
-    def server_side(self) -> Iterator[None]:
+    def server_side(self) -> AbstractContextManager[None]:
         """While a method's server code runs: what clients keep cannot be read."""
-        self._kept.shut = True
-        try:
-            yield
-        finally:
-            self._kept.shut = False
+        return self._kept.server_side()
 
     @property
     def _kept(self) -> Keepings:
@@ -97,14 +60,30 @@ class State:
         )
 
 
+def kept_path(checkpoint: Path, key: str) -> Path:
+    """The file beside a checkpoint for what clients keep beyond the room in memory. Named by the key, so that a run of
+    other settings leaves it alone until its own checkpoint is in place.
+    """
+    return checkpoint.with_name(f"{checkpoint.stem}-{digest(key)}.kept")
+
+
+def clear(checkpoint: Path) -> None:
+    """Remove a checkpoint and what belongs to it."""
+    checkpoint.unlink(missing_ok=True)
+    for left in checkpoint.parent.glob(f"{checkpoint.stem}-*.kept"):
+        left.unlink()
+
+
 def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> None:
     """Write state and log whole: plain dicts of tensors and values, so that torch's safe loading takes them."""
+    own = kept_path(path, key)
+    state._kept.house(own)
     plain = {
         "key": key,
         "log": log,
         "state": {
             "server": to_plain(state.server),
-            "clients": {str(c): to_plain(v) for c, v in state.clients.items()},
+            "clients": state._kept.plain(),
             "notes": to_plain(state.notes),
             "round": state.round,
             "phase": state.phase,
@@ -115,6 +94,10 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
     }
     with atomic(path, "wb") as file:
         torch.save(plain, file)
+    state._kept.settle()
+    for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
+        if other != own:
+            other.unlink()
 
 
 def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, dict[str, Any]] | None:
@@ -135,7 +118,7 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         kept = plain["state"]
         state = State(
             server=from_plain(kept["server"], device, layouts),
-            clients={int(c): from_plain(v, device, layouts) for c, v in kept["clients"].items()},
+            clients=Keepings.of(kept["clients"], kept_path(path, key), device, layouts),
             notes=from_plain(kept["notes"], device, layouts),
             round=kept["round"],
             phase=kept["phase"],

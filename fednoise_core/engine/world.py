@@ -65,8 +65,8 @@ class World:
             raise SpecError("train.net: the list of nets is empty")
         self.nets = [build(spec, shape, self.classes) for spec in nets]
         self.eval_masks = key(self.seed, "dropout at evaluation")
-        if self.device.type != "cpu":
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # fp32 is what it says
+        if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 
     def _dealt(self, rows: np.ndarray, owner: np.ndarray) -> list[Tensor]:
         """Each client's part of `rows`, as views of one tensor: a tensor of its own for each would cost more than what

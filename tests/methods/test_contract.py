@@ -14,6 +14,7 @@ import pytest
 import torch
 import toy
 
+from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.methods import METHODS
@@ -85,6 +86,26 @@ def test_executors_agree(name, executor, played, tmp_path):
     assert toy.same(made.outcome.state, whole.run.outcome.state)
     for file in KEPT:
         assert (tmp_path / file).read_bytes() == (whole.out / file).read_bytes(), file
+
+
+class Late(EagerGraphs):
+    """A GPU's order of events: an evaluation is asked for its numbers after the next round."""
+
+    beside = True
+
+
+@every_method
+def test_kept_in_a_file_and_evaluated_beside_the_next_round(name, played, tmp_path, monkeypatch):
+    """Neither changes a bit; nor does a resume then."""
+    monkeypatch.setattr("fednoise_core.engine.evaluate.graphs_for", lambda device: Late())
+    saving, whole = Saving(tmp_path / "checkpoint.pt", "key", rounds=2), played(name)
+    for resumed in (0, 2):
+        made = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
+        assert made.outcome.resumed == resumed
+        assert made.outcome.state.clients.filed == len(whole.run.outcome.state.clients)
+        assert toy.same(made.outcome.state, whole.run.outcome.state)
+        for file in KEPT:
+            assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file
 
 
 @every_method

@@ -1,0 +1,148 @@
+"""Capturing steps, with a stand-in for a GPU that notices misuse."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import toy
+from toy_jobs import WHO, Everything, all_tensors, apart, jobs
+
+from fednoise_core.engine.graphs import EagerGraphs
+from fednoise_core.engine.lanes import LanePool, Lanes
+from fednoise_core.engine.local import Local
+from fednoise_core.engine.sequential import Sequential
+from fednoise_core.methods import METHODS
+
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+class Strict(EagerGraphs):
+    """A recording may not look at numbers; counts captures and waits."""
+
+    def __init__(self) -> None:
+        self.captures = self.recording = self.joined = self.followed = 0
+
+    def follow(self, stream: Any) -> None:
+        self.followed += 1
+
+    def join(self, stream: Any) -> None:
+        self.joined += 1
+
+    def capture(self, body, rewind, stream, memory):
+        replay = super().capture(body, rewind, stream, memory)
+        self.captures += 1
+        self.recording += 1
+        try:
+            with forbidden():
+                body()
+        finally:
+            self.recording -= 1
+            rewind()
+        return replay
+
+
+@contextlib.contextmanager
+def forbidden():
+    """Reading a number of a tensor raises, as it does while a CUDA graph is recorded."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__"):
+            patch.setattr(torch.Tensor, name, refuse)
+        yield
+
+
+@every_method
+def test_no_step_of_a_method_reads_a_number(name, monkeypatch):
+    graphs = Strict()
+    monkeypatch.setattr("fednoise_core.engine.lanes.graphs_for", lambda device: graphs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = toy.play(name, executor="lanes:2")
+    assert graphs.captures
+    assert toy.same(made.outcome.state, toy.play(name, executor="lanes:1").outcome.state)
+
+
+class Peeks(Local):
+    """Looks at its loss."""
+
+    def __init__(self, train: Any):
+        self.train = train
+
+    def objective(self, net, w, batch, down, mine):
+        loss = super().objective(net, w, batch, down, mine)
+        return loss * 2 if loss.item() > 0 else loss
+
+
+class Asks(Peeks):
+    def objective(self, net, w, batch, down, mine):
+        loss = Local.objective(self, net, w, batch, down, mine)
+        return loss * 2 if loss > 0 else loss
+
+
+@pytest.mark.parametrize("kind", [Peeks, Asks])
+def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
+    made = toy.world()
+    lanes = Lanes(made, LanePool("cpu", 2, Strict()))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = [r for k in (1, 2) for r in lanes.run(jobs(made, kind(made.train), round=k))]
+    why = "operation not permitted when stream is capturing"
+    told = [str(w.message) for w in said]
+    assert told == [f"{kind.__name__}: its step cannot be captured and runs eagerly ({why})"]
+    expected = [r for k in (1, 2) for r in Sequential(made).run(jobs(made, kind(made.train), round=k))]
+    assert all(apart(a.up, b.up) < 1e-5 for a, b in zip(expected, found, strict=True))
+
+
+def test_a_real_error_of_a_step_is_not_called_a_matter_of_capture():
+    class Breaks(Peeks):
+        def objective(self, net, w, batch, down, mine):
+            raise ValueError("no such column")
+
+    made = toy.world()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="no such column"):
+            list(Lanes(made, lanes=2).run(jobs(made, Breaks(made.train))))
+
+
+def test_a_step_is_captured_once_for_each_size_and_lane():
+    """Clients differ in size: the buffers grow at most to the largest, and what was captured is used again."""
+    made, graphs = toy.world(), Strict()
+    lanes = Lanes(made, LanePool("cpu", 1, graphs))
+    for k in range(4):
+        list(lanes.run(jobs(made, round=k + 1)))
+    steps = {b - a for c in WHO if made.sizes[c] for a, b in [(0, min(5, made.sizes[c])), (0, made.sizes[c] % 5)] if b}
+    first = graphs.captures
+    assert len(steps) <= first <= 3 * len(steps)
+    list(lanes.run(jobs(made, round=9)))
+    assert graphs.captures == first
+
+
+def test_the_host_waits_for_a_lane_before_results_are_used_and_the_lane_for_the_host():
+    made, graphs = toy.world(), Strict()
+    lanes = Lanes(made, LanePool("cpu", 2, graphs))
+    list(lanes.run(jobs(made)))
+    assert graphs.joined == len(WHO)
+    assert graphs.followed == 2 * len(WHO)  # before a job is loaded, and after its result was copied out
+
+
+def test_results_do_not_share_memory_with_a_lane():
+    made = toy.world()
+    lanes = Lanes(made, lanes=1)
+    results = list(lanes.run(jobs(made, Everything(made.train))))
+    inner = {
+        t.untyped_storage().data_ptr()
+        for desk in lanes.pool.lanes[0]._buffers.values()
+        for static in desk.statics.values()
+        for t in [*static._state(), static.x, static.y]
+    }
+    outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.up, r.mine])]
+    assert inner.isdisjoint(outer)
+    assert len(set(outer)) == len(outer)

@@ -1,0 +1,173 @@
+"""What clients keep: in memory or in a file, bit for bit, and safe beside a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.keep import PAGE, Keepings, WireError
+from fednoise_core.engine.record import Record
+from fednoise_core.engine.state import State, clear, kept_path, load_checkpoint, save_checkpoint
+from fednoise_core.io import ArtifactError
+
+CPU = torch.device("cpu")
+
+
+def filed(path: Path | None = None, room: int = 0, **given: Any) -> Keepings:
+    kept = Keepings(given or None)
+    kept.house(path, room, CPU)
+    return kept
+
+
+def everything(k: float = 1.0) -> dict[str, Any]:
+    model = toy.federation().fresh("model")
+    return {
+        "model": model * k,
+        "deep": {"half": torch.arange(5).to(torch.float16) * k, "counts": [torch.arange(3), 4]},
+        "level": 0.1 * k,
+        "name": "odd",
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_gives_back_what_was_put_in(named, tmp_path):
+    kept = filed(tmp_path / "some.kept" if named else None)
+    for c in (7, 3):
+        kept[c] = everything(c)
+    assert kept.filed == len(kept) == 2
+    assert list(kept) == [7, 3]
+    assert all(toy.same(kept[c], everything(c)) for c in (7, 3))
+    assert kept[7]["model"].layout is kept[3]["model"].layout
+    assert 5 not in kept
+    assert kept.lend(5) == {}
+    assert kept.get(5) is None
+    with pytest.raises(KeyError):
+        kept[5]
+    del kept[7]
+    assert list(kept) == [3]
+    with pytest.raises(KeyError):
+        del kept[7]
+
+
+def test_only_what_does_not_fit_goes_to_the_file():
+    vector = torch.zeros(100)
+    kept = filed(room=1000)
+    for c in range(4):
+        kept[c] = {"v": vector + c}
+    assert kept.filed == 2
+    kept[0] = {"v": vector[:50]}  # 600 bytes in memory now
+    kept[2] = {"v": vector + 20}
+    assert kept.filed == 1
+    assert [float(kept[c]["v"][0]) for c in range(4)] == [0, 1, 20, 3]
+    assert kept.largest == 400
+
+
+def test_what_lies_in_the_file_is_no_more_open_to_the_server_than_the_rest():
+    kept = filed()
+    kept[1] = everything()
+    with kept.server_side():
+        for read in (lambda: kept[1], lambda: kept.get(1), lambda: list(kept.values()), lambda: dict(kept)):
+            with pytest.raises(WireError, match="its own"):
+                read()
+        kept[2] = everything(2)
+        assert set(kept) == {1, 2}
+    assert toy.same(kept[2], everything(2))
+
+
+def test_a_method_that_fills_the_room_before_a_file_is_known_loses_nothing(tmp_path):
+    kept = Keepings({c: everything(c) for c in range(3)})
+    kept.house(tmp_path / "a.kept", 0, CPU)
+    assert kept.filed == 3
+    kept.house(tmp_path / "b.kept")
+    assert all(toy.same(kept[c], everything(c)) for c in range(3))
+
+
+def test_room_in_the_file_is_used_again(tmp_path):
+    path = tmp_path / "some.kept"
+    kept = filed(path)
+    for k in range(50):
+        for c in range(3):
+            kept[c] = {"v": torch.full((2000,), float(k + c))}
+    assert path.stat().st_size <= 4 * 3 * PAGE  # 8 kB each and what is around them, and one in flight
+    assert [float(kept[c]["v"][7]) for c in range(3)] == [49, 50, 51]
+
+
+def values(state: State) -> list[float]:
+    return [float(state.clients[c]["v"][0]) for c in sorted(state.clients)]
+
+
+def state_of(tmp_path: Path, key: str = "key") -> tuple[State, Path]:
+    path = tmp_path / "checkpoint.pt"
+    state = State(clients={c: {"v": torch.full((3000,), float(c))} for c in range(5)})
+    state._kept.house(kept_path(path, key), 0, CPU)
+    return state, path
+
+
+def test_a_checkpoints_records_outlive_what_came_after_it(tmp_path):
+    state, path = state_of(tmp_path)
+    size = []
+    for k in range(1, 6):
+        save_checkpoint(path, "key", state, Record().plain())
+        saved = values(state)
+        for _ in range(3):
+            for c in (0, 3):
+                state.clients[c] = {"v": torch.full((3000,), 100.0 * k + c)}
+        back, _ = load_checkpoint(path, "key", CPU)
+        assert values(back) == saved
+        assert saved != values(state)
+        size.append(kept_path(path, "key").stat().st_size)
+    assert size[-1] == size[1]  # what only older checkpoints named is overwritten
+
+
+def test_a_resumed_run_goes_on_in_the_same_file(tmp_path):
+    state, path = state_of(tmp_path)
+    save_checkpoint(path, "key", state, Record().plain())
+    for k in range(4):
+        state, _ = load_checkpoint(path, "key", CPU)
+        state._kept.house(kept_path(path, "key"), 0, CPU)
+        assert state.clients.filed == 5
+        state.clients[k] = {"v": torch.full((3000,), 50.0 + k)}
+        assert values(load_checkpoint(path, "key", CPU)[0]) != values(state)
+        save_checkpoint(path, "key", state, Record().plain())
+        assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
+    assert values(state) == [50, 51, 52, 53, 4]
+    assert kept_path(path, "key").stat().st_size < 8 * 5 * PAGE
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
+def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
+    state, path = state_of(tmp_path)
+    save_checkpoint(path, "key", state, Record().plain())
+    file = kept_path(path, "key")
+    content = bytearray(file.read_bytes())
+    content[6000] ^= 1
+    file.write_bytes(content if damage == "flipped" else content[:9000])
+    if damage == "gone":
+        file.unlink()
+    with pytest.raises(ArtifactError, match=r"checkpoint\.pt: damaged checkpoint .*\.kept"):
+        load_checkpoint(path, "key", CPU)
+
+
+def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_is_in_place(tmp_path):
+    state, path = state_of(tmp_path)
+    save_checkpoint(path, "key", state, Record().plain())
+    other, _ = state_of(tmp_path, "other")
+    assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
+    save_checkpoint(path, "other", other, Record().plain())
+    assert [p.name for p in tmp_path.glob("*.kept")] == [kept_path(path, "other").name]
+    assert load_checkpoint(path, "key", CPU) is None
+    clear(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_state_that_was_never_housed_can_be_saved(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    state = State(clients={1: everything()})
+    state._kept.house(None, 0, CPU)
+    save_checkpoint(path, "key", state, Record().plain())
+    assert toy.same(load_checkpoint(path, "key", CPU)[0].clients[1], everything())

@@ -1,0 +1,120 @@
+"""Worker processes: those that die, those that are left over, and what passes their pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from toy_jobs import Everything, all_tensors, jobs
+
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.local import Local
+from fednoise_core.engine.workers import WorkerDied, Workers
+
+
+class Dies(Local):
+    """Ends its process on one client."""
+
+    def __init__(self, train: Any, client: int, how: str):
+        self.train, self.client, self.how = train, client, how
+
+    def prepare(self, me, down):
+        if me.id == self.client:
+            if self.how == "exit":
+                os._exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_worker_that_dies_is_named_by_its_client_and_nobody_is_left(how, count):
+    made = toy.world()
+    workers = Workers(made, count)
+    pids = [p.pid for p in workers._processes]
+    with pytest.raises(WorkerDied, match=r"client 6 .*killed, or out of memory"):
+        list(workers.run(jobs(made, Dies(made.train, 6, how))))
+    assert not any(alive(pid) for pid in pids)
+    with pytest.raises(RuntimeError, match="ended"):
+        list(workers.run(jobs(made)))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs or is a zombie."""
+    return Path(f"/proc/{pid}").exists() if Path("/proc").exists() else _signalled(pid)
+
+
+def _signalled(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
+    made = toy.world()
+    with Workers(made, 1) as workers:
+        list(workers.run(jobs(made)))
+        os.kill(workers._processes[0].pid, signal.SIGKILL)
+        workers._processes[0].join()
+        with pytest.raises(WorkerDied, match="client 0 "):  # the larger one goes first
+            list(workers.run(jobs(made, who=(1, 0))))
+
+
+def test_two_sets_of_workers_end_at_once():
+    """A later fork holds the ends of the earlier pipes: closing them says nothing to the earlier workers."""
+    made = toy.world()
+    first = Workers(made, 2)
+    with Workers(made, 1):
+        began = time.monotonic()
+        pids = [p.pid for p in first._processes]
+        first.close()
+        assert time.monotonic() - began < 0.9
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
+    made = toy.world()
+    workers = Workers(made, 2)
+    some = workers.run(jobs(made) * 10)  # so many that the first answer cannot be the last
+    next(some)
+    some.close()
+    assert not workers._processes
+
+
+def test_a_kept_tensor_holds_no_file_open():
+    made = toy.world()
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    with Workers(made, 1) as workers:
+        results = list(workers.run(jobs(made, Everything(made.train))))
+    after = len(list(Path("/proc/self/fd").iterdir())) if before else 0
+    assert len(all_tensors([[r.up, r.mine] for r in results])) > 20
+    assert after <= before + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
+def test_tensors_pass_the_pipe_bit_for_bit(dtype):
+    made = toy.world()
+    whole = (torch.rand(6, 4, generator=torch.Generator().manual_seed(0)) * 5).to(dtype)
+    model = made.net(0).fresh(torch.Generator().manual_seed(1))
+    model.views  # noqa: B018  views that were asked for must not travel as copies beside the buffer
+    sent = {"view": whole[1:3], "across": whole.t(), "nothing": whole[:0], "number": whole[0, 0], "model": model}
+    with Workers(made, 1) as workers:
+        ((said, _),) = workers.call(give_back, [Client(made, 0, {}, None, 1)], [sent])
+    assert {k: (v.dtype, v.shape) for k, v in said.items() if k != "model"} == {
+        k: (v.dtype, v.shape) for k, v in sent.items() if k != "model"
+    }
+    assert all(torch.equal(said[k], sent[k]) for k in sent if k != "model")
+    assert said["model"].layout is made.net(0).layout
+    said["model"].flat.zero_()
+    assert not said["model"]["head.bias"].any()
+
+
+def give_back(me: Any, down: Any) -> Any:
+    return dict(down)

@@ -1,0 +1,70 @@
+"""Client work for tests of the executors: a Local that uses all that a step may, and jobs for every client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fednoise_core.engine.local import Local, Work
+from fednoise_core.engine.task import Job
+from fednoise_core.methods import make
+from fednoise_core.tree import Weights
+
+
+def all_tensors(tree: Any) -> list[torch.Tensor]:
+    if isinstance(tree, Mapping):
+        return [t for k in sorted(tree, key=str) for t in all_tensors(tree[k])]
+    if isinstance(tree, list | tuple):
+        return [t for part in tree for t in all_tensors(part)]
+    return [tree.flat if isinstance(tree, Weights) else tree] if isinstance(tree, torch.Tensor | Weights) else []
+
+
+def apart(a: Any, b: Any) -> float:
+    """The largest difference of two trees relative to the largest number of each tensor."""
+    pairs = list(zip(all_tensors(a), all_tensors(b), strict=True))
+    assert pairs
+    pairs = [(x.double(), y.double()) for x, y in pairs if x.numel()]
+    return max(float((x - y).abs().max() / x.abs().max().clamp_min(1e-3)) for x, y in pairs)
+
+
+class Everything(Local):
+    """Uses all that a step may: random numbers, per-sample data, a rider, what is kept and sent, changing floats."""
+
+    draws = 2
+
+    def __init__(self, train: Any):
+        self.train = train
+
+    def prepare(self, me, down):
+        me.mine["seen"] = me.mine.get("seen", torch.zeros(())) + 1
+        if me.n < 3:
+            return None
+        me.targets = (me.labels + 1) % me.classes
+        picked, rest = torch.arange(0, me.n, 2), torch.arange(1, me.n, 2)
+        weight = torch.from_numpy(me.rng("weight").random(me.n).astype(np.float32))
+        own = {"scale": 1.0 + me.id, "kind": "odd"}
+        return Work(samples=picked, aux={"weight": weight}, more={"rest": rest}, own=own)
+
+    def objective(self, net, w, batch, down, mine):
+        loss = self.loss(net.train(w, batch.x, batch.drop(net)), batch.y) * (1 + batch.u[:, 1])
+        if "rest" not in batch.more:
+            return loss.mean()
+        assert mine["kind"] == "odd"
+        rest = batch.more["rest"]
+        other = self.loss(net.train(w, rest.x, rest.drop(net)), rest.y) * rest.aux["weight"]
+        return (loss * batch.aux["weight"]).mean() * down["factor"] + other.mean() / mine["scale"]
+
+    def finish(self, net, carry, down, mine, steps):
+        return {"model": carry["model"].values(), "steps": float(steps), "mine": {"last": carry["model"].values()}}
+
+
+WHO = (1, 7, 2, 0, 3, 6, 4, 5)  # a single sample first, an empty client in between, then smaller and larger ones
+
+
+def jobs(made: Any, local: Local | None = None, who: Any = WHO, round: int = 1, **down: Any) -> list[Job]:
+    model = made.net(0).fresh(torch.Generator().manual_seed(0))
+    local = local or make({"name": "fedavg"}, made.train)
+    return [Job(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **down}) for c in who]
