@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,10 @@ import pytest
 from report.fake_runs import NOISES, PARTITIONS, write_study
 
 from fednoise_core.report import names, read
+from fednoise_core.report.setting import settings
+from workflow_scripts.checks import read_yaml
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -22,6 +28,8 @@ from fednoise_core.report import names, read
         ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.5, "labels": "noisy"}, "openset uniform"),
         ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3}, "openset uniform, q 0.3"),
         ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "dirichlet, alpha 0.1"),
+        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "random 0.4 printed"),
+        ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "random draws, size 99, no overlap"),
         ({"kind": "iid", "label": "all alike"}, "all alike"),
         ({}, "its-id"),
     ],
@@ -30,17 +38,72 @@ def test_a_spec_in_words(spec: dict[str, Any], words: str) -> None:
     assert names.describe(spec, "its-id") == words
 
 
-def test_equal_words_are_told_apart_by_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_words_are_told_apart_by_the_settings_that_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(NOISES, "sym40-seed42", {"kind": "symmetric", "rate": 0.4, "noise_seed": 42})
     monkeypatch.setitem(PARTITIONS, "iid10", {"kind": "iid", "clients": 10})
     grid = [{"noises": ["sym40", "sym40-seed42"], "partitions": ["iid", "iid10"], "methods": ["fedavg"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
     runs = read.load(read.entries(tmp_path, tmp_path / "runs.json"))
-    made = names.Names(runs)
+    made = names.Names.of_runs(runs)
     titles = {made.title(run.entry.setting) for run in runs}
-    assert "symmetric 0.4 (sym40-seed42) · iid (iid10)" in titles
-    assert len(titles) == 4
+    assert titles == {
+        f"{noise} · iid, clients {clients}"
+        for noise in ("symmetric 0.4", "symmetric 0.4, noise seed 42")
+        for clients in (10, 20)
+    }
     assert made.common(runs[0].entry.setting) == "digits"
+    shown = settings([run.entry for run in runs])  # headings of pictures, from the artifacts alone
+    assert {" · ".join(one.words) for one in shown} == {f"digits · {title}" for title in titles}
+    assert settings([runs[0].entry])[0].words == ("digits", "symmetric 0.4", "iid")
+
+
+def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
+    """A value that a schema allows, out of few, so that settings often share it."""
+    if "enum" in schema:
+        return draw.choice(schema["enum"])
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    some = {"boolean": [False, True], "integer": [1, 2], "number": [0.25, 0.5], "string": ["a", "b"], "null": [None]}
+    return draw.choice([value for kind in kinds for value in some.get(kind, [[], [[0.5]]])])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_two_settings_never_share_a_heading(seed: int) -> None:
+    """Noises and partitions of one kind or two, alike but for a few settings, or not even for these."""
+    draw = random.Random(seed)
+    parts: dict[str, dict[str, dict[str, Any]]] = {"dataset": {"d": {}, "e": {"source": "d"}}}
+    for family in ("noise", "partition"):
+        schema = read_yaml(ROOT / f"config/schema/{family}.yaml")
+        kinds = draw.sample(sorted(schema), 2)
+        parts[family] = {}
+        for number in range(12):
+            kind = draw.choice(kinds)
+            properties = schema[kind]["properties"].items()
+            spec = {key: some_value(draw, one) for key, one in properties if draw.random() < 0.4}
+            parts[family][f"id-{number}"] = {"kind": kind, **spec}
+    settings = list(itertools.product(*parts.values()))
+    named = names.Names(
+        (ids, {family: specs[part] for part, (family, specs) in zip(ids, parts.items(), strict=True)})
+        for ids in draw.sample(settings, 100)
+    )
+    chosen = [ids for ids in settings if all(part in known for part, known in zip(ids, named.parts, strict=True))]
+    assert len({named.title(ids) for ids in chosen}) == len(chosen)
+    for family in ("noise", "partition"):
+        for few in itertools.combinations(parts[family], 2):  # the words of two that stand alone differ, too
+            assert len(set(names.apart({name: parts[family][name] for name in few}).values())) == 2
+
+
+def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
+    specs = {
+        "a": {"kind": "random", "rate": 0.2},
+        "b": {"kind": "random", "rate": 0.4},
+        "c": {"kind": "random", "rate": 0.4, "diag": "printed"},
+        "d": {"kind": "fedcorr", "rho": 0.2, "tau": 0.5},
+        "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
+    }
+    words = {"a": "random", "b": "random", "c": "random printed", "d": "fedcorr", "e": "fedcorr"}
+    assert names.apart_from_rate(specs) == words
 
 
 def test_the_rate_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fednoise_core.io import canonical
 from fednoise_core.report.read import Run
 
-__all__ = ["DAGGER", "Names", "describe", "noise_rate", "noiseless"]
+__all__ = ["DAGGER", "Names", "apart", "apart_from_rate", "describe", "noise_rate", "noiseless"]
 
 DAGGER = "†"
 
-# How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head.
+# How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
+# where nothing else tells two settings apart (`apart`).
 TECHNICAL = {
     "kind",
     "source",
@@ -24,7 +26,6 @@ TECHNICAL = {
     "seed",
     "clients",
     "uncovered",
-    "diag",
     "validation",
     "max_tries",
     "min_size",
@@ -33,6 +34,7 @@ TECHNICAL = {
 }
 USUAL = {"q": 0.5, "spread": 0.05}  # the schema's own values: said in the settings, not in every head
 
+PARTS = ("dataset", "noise", "partition")
 Setting = tuple[str, str, str]
 
 
@@ -52,18 +54,28 @@ def describe(spec: Mapping[str, Any], fallback: str) -> str:
         if (
             key in TECHNICAL
             or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
-            or value is None
-            or value is False
-            or isinstance(value, list | dict)
+            or not _plain(value)
             or USUAL.get(key) == value
         ):
             continue
-        name = key.replace("_", " ")
         if isinstance(value, str):
             words[0] += f" {value}"
         else:
-            words.append(name if value is True else f"{name} {_number(value)}")
+            words.append(_said(key, value))
     return ", ".join(words)
+
+
+def _said(key: str, value: Any) -> str:
+    """A setting in words: "overlap", "no overlap", "alpha 0.1"."""
+    name = key.replace("_", " ")
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {_number(value)}"
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is short enough for a heading."""
+    return value is not None and not isinstance(value, list | dict)
 
 
 def noiseless(spec: Mapping[str, Any]) -> bool:
@@ -82,21 +94,55 @@ def noise_rate(run: Run) -> float | None:
     return None if value is None else float(value)
 
 
-class Names:
-    """Labels of the parts of settings, unique among the runs given; only parts that vary enter a setting's title."""
+def apart(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Id -> words, different for different ids: to equal words are added the settings that differ, else the id."""
+    words = {name: describe(spec, name) for name, spec in specs.items()}
+    for same in _equal(words):
+        values = {key: {canonical(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
+        for name in same:
+            told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
+            words[name] = ", ".join([words[name], *(_said(key, value) for key, value in told.items() if _plain(value))])
+    for name in [name for same in _equal(words) for name in same]:
+        words[name] += f" ({name})"
+    return words if not _equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.parts: tuple[dict[str, str], ...] = ({}, {}, {})
-        for run in runs:
-            for place, (key, part) in enumerate(zip(("dataset", "noise", "partition"), run.entry.setting, strict=True)):
-                spec = run.spec.get(key, {})
-                label = spec.get("label") or part if key == "dataset" else describe(spec, part)
-                self.parts[place].setdefault(part, str(label))
-        for names in self.parts:
-            labels = list(names.values())
-            for part, label in names.items():
-                if labels.count(label) > 1:
-                    names[part] = f"{label} ({part})"
+
+def apart_from_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Noise id -> words shared by the noises that differ in their rate alone, and by those of a kind without a rate."""
+    rest = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
+    rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
+    first: dict[str, str] = {}
+    for name, spec in rest.items():
+        first.setdefault(canonical(spec), name)
+    words = apart({name: rest[name] for name in first.values()})
+    return {name: words[first[canonical(spec)]] for name, spec in rest.items()}
+
+
+def _equal(words: Mapping[str, str]) -> list[list[str]]:
+    """Groups of ids that have the same words."""
+    groups: dict[str, list[str]] = {}
+    for name, shown in words.items():
+        groups.setdefault(shown, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+class Names:
+    """Labels of the parts of settings, unique among those found; only parts that vary enter a setting's title.
+
+    found: each setting with the specs of its parts, by "dataset", "noise", "partition".
+    """
+
+    def __init__(self, found: Iterable[tuple[Setting, Mapping[str, Any]]]) -> None:
+        specs: tuple[dict[str, Mapping[str, Any]], ...] = ({}, {}, {})
+        for setting, parts in found:
+            for known, key, part in zip(specs, PARTS, setting, strict=True):
+                known.setdefault(part, parts.get(key) or {})
+        self.parts = tuple(apart(known) for known in specs)
+
+    @classmethod
+    def of_runs(cls, runs: Iterable[Run]) -> Names:
+        """The names of the runs' settings."""
+        return cls((run.entry.setting, run.spec) for run in runs)
 
     def of(self, setting: Setting) -> tuple[str, str, str]:
         """(data set, noise, partition) in words."""

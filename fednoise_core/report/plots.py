@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from fednoise_core.io import SpecError
 from fednoise_core.report import read
 from fednoise_core.report.layout import METRIC_WORDS
-from fednoise_core.report.names import DAGGER, Names, noise_rate, noiseless
+from fednoise_core.report.names import DAGGER, Names, apart_from_rate, noise_rate, noiseless
 from fednoise_core.report.read import Run
 from fednoise_core.report.style import CEILING, Drawn, Look, legend_below, outer, panels, titles
 
@@ -38,7 +38,7 @@ def curves(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, An
         high=("value", "max"),
     ).reset_index()
     shown, ceiling = _split(runs)
-    names, labels = Names([run for run in runs if run.entry.setting in shown]), _labels(runs)
+    names, labels = Names.of_runs(run for run in runs if run.entry.setting in shown), _labels(runs)
     figure, axes = panels(
         len(shown), columns=spec.get("columns"), sharex=True, sharey=len({key[0] for key in shown}) == 1
     )
@@ -93,7 +93,7 @@ def rate(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, Any]
     """Accuracy against the noise rate; one panel a (data set, kind of noise, partition). Clean runs stand at 0."""
     metric, frame = spec.get("metric", "best"), _scores(runs, spec)
     rates = {run.entry.noise: noise_rate(run) for run in runs}
-    kinds = {run.entry.noise: str(run.spec.get("noise", {}).get("kind", run.entry.noise)) for run in runs}
+    kinds = apart_from_rate({run.entry.noise: run.spec.get("noise", {}) for run in runs})
     unknown = sorted(name for name, value in rates.items() if value is None)
     if unknown:
         raise SpecError(f"noise {', '.join(unknown)} has no known rate: leave it out of a rate figure (`noises`)")
@@ -102,7 +102,7 @@ def rate(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, Any]
     frame["rate"] = frame["noise"].map(rates)
     frame["noise_kind"] = frame["noise"].map(kinds)
     groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
-    names, labels = Names(runs), _labels(runs)
+    names, labels = Names.of_runs(runs), _labels(runs)
     figure, axes = panels(
         len(groups), columns=spec.get("columns"), sharex=True, sharey=len({g[0] for g in groups}) == 1
     )
@@ -120,7 +120,7 @@ def rate(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, Any]
             _bars(axis, x, points["mean"], style["color"], yerr=points["std"])
             parts.append(points)
         varies = [len({g[place] for g in groups}) > 1 for place in range(3)]
-        words = (names.parts[0][dataset], kind.replace("_", " "), names.parts[2][partition])
+        words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use or not any(varies)))
         axis.margins(x=0.06)
     _finish(figure, axes, heads, "noise rate", spec)
@@ -151,7 +151,7 @@ def traffic(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, A
     )
     shown, _ = _split(runs)
     table = table[[tuple(key) in shown for key in table[IDS[:3]].to_numpy()]]
-    names, labels = Names([run for run in runs if run.entry.setting in shown]), _labels(runs)
+    names, labels = Names.of_runs(run for run in runs if run.entry.setting in shown), _labels(runs)
     figure, axes = panels(
         len(shown), columns=spec.get("columns"), sharex=True, sharey=len({key[0] for key in shown}) == 1
     )
@@ -190,7 +190,7 @@ def seconds(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, A
     table = frame.merge(time, on=IDS)
     shown, _ = _split(runs)
     table = table[[tuple(key) in shown for key in table[IDS[:3]].to_numpy()]]
-    names, labels = Names([run for run in runs if run.entry.setting in shown]), _labels(runs)
+    names, labels = Names.of_runs(run for run in runs if run.entry.setting in shown), _labels(runs)
     figure, axes = panels(
         len(shown), columns=spec.get("columns"), sharex=True, sharey=len({key[0] for key in shown}) == 1
     )

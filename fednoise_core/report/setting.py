@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.report.names import describe
+from fednoise_core.report.names import Names
 from fednoise_core.report.read import Entry
 
 __all__ = ["Setting", "settings"]
@@ -22,7 +23,9 @@ __all__ = ["Setting", "settings"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One seed of a setting; each artifact is read when first needed. `donor_file`: open-set noise's images."""
+    """One seed of a setting; each artifact is read when first needed. `donor_file`: open-set noise's images; `among`:
+    the settings that it is shown with, from which its words tell it apart.
+    """
 
     dataset: str
     noise: str
@@ -32,6 +35,7 @@ class Setting:
     partition_file: Path | None
     arrays_file: Path | None
     donor_file: Path | None = None
+    among: list[Setting] = field(default_factory=list, repr=False, compare=False)
 
     @cached_property
     def labels(self) -> Labels:
@@ -88,13 +92,14 @@ class Setting:
         return own[0, ..., 0] if own.shape[1:][-1] == 1 else own[0]
 
     @property
+    def ids(self) -> tuple[str, str, str]:
+        """(data set, noise, partition)."""
+        return self.dataset, self.noise, self.partition
+
+    @cached_property
     def words(self) -> tuple[str, str, str]:
         """(data set, noise, partition) in words."""
-        return (
-            self.dataset,
-            describe(self.labels.spec.get("noise", {}), self.noise),
-            describe(self.split.spec.get("partition", {}), self.partition),
-        )
+        return Names((one.ids, one._specs()) for one in self.among or [self]).of(self.ids)
 
     @cached_property
     def client_rate(self) -> np.ndarray | None:
@@ -137,6 +142,9 @@ class Setting:
             )
         return [*rows, ("seed", str(self.seed))]
 
+    def _specs(self) -> dict[str, Any]:
+        return {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
+
     def _file(self, kind: str) -> Path:
         path = {"labels": self.labels_file, "partition": self.partition_file, "arrays": self.arrays_file}[kind]
         if path is None:
@@ -152,4 +160,6 @@ def settings(found: Sequence[Entry]) -> list[Setting]:
             made[entry.setting] = Setting(
                 *entry.setting, entry.seed, entry.labels, entry.partition_file, entry.arrays, entry.donor
             )
+    for one in made.values():
+        one.among.extend(made.values())
     return list(made.values())

@@ -68,7 +68,7 @@ def accuracy(runs: Sequence[Run], spec: Mapping[str, Any]) -> pd.DataFrame:
     """
     frame = read.results(runs, spec.get("view", "headline"))
     metric = spec.get("metric", "best")
-    names, clean = Names(runs), {run.entry.noise for run in runs if noiseless(run.spec.get("noise", {}))}
+    names, clean = Names.of_runs(runs), {run.entry.noise for run in runs if noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.entry.noise for run in runs} else set()
     frame["gain"] = frame[metric] - frame["round0"]
     rows = []
@@ -116,7 +116,7 @@ def _parts(
     runs: Sequence[Run], spec: Mapping[str, Any], name: str, rows: Callable[[Run], pd.DataFrame]
 ) -> pd.DataFrame:
     """Accuracy split by `part` (a class, a client), which becomes the column `name`; mean and spread over seeds."""
-    metric, names = spec.get("metric", "last"), Names(runs)
+    metric, names = spec.get("metric", "last"), Names.of_runs(runs)
     if metric not in ("last", "last10_mean"):
         raise SpecError(f"metric: a per_{name} table knows last and last10_mean; the best round differs by {name}")
     found = []
@@ -145,7 +145,7 @@ def _parts(
 
 def cost(runs: Sequence[Run], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
-    rows, names = [], Names(runs)
+    rows, names = [], Names.of_runs(runs)
     for run in runs:
         rows.append(
             {
@@ -186,7 +186,7 @@ def cost(runs: Sequence[Run], spec: Mapping[str, Any]) -> pd.DataFrame:
 
 def diagnosis(runs: Sequence[Run], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
-    rows, names = [], Names(runs)
+    rows, names = [], Names.of_runs(runs)
     for run in runs:
         values = run.summary.get("diagnostics") or {}
         rows.append(
