@@ -88,6 +88,59 @@ def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
     assert made.frame["std"].to_numpy() == pytest.approx(100 * np.std(stored, 0, ddof=1))
 
 
+def test_many_curves_are_running_means_without_bands(root: Path) -> None:
+    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], smooth=5)
+    line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedAvg")
+    mean = made.frame[made.frame["method"] == "fedavg"]["mean"].to_numpy()
+    shown = [mean[0], mean[:3].mean(), *(mean[n - 2 : n + 3].mean() for n in range(2, 11)), mean[9:].mean()]
+    assert line.get_ydata() == pytest.approx([*shown, mean[10:].mean()])
+    assert not made.figure.axes[0].collections
+    assert "lines: running mean of 5 evaluations" in made.caption
+    assert "bands" not in made.caption
+    asked = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], band="range")
+    assert len(asked.figure.axes[0].collections) == len(METHODS)
+    assert "bands: range" in asked.caption
+    few = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], methods=["fedavg", "fedcorr"])
+    assert len(few.figure.axes[0].collections) == 2
+    assert "running" not in few.caption
+
+
+@pytest.mark.parametrize("y", [None, [0, 100], [92, 93]])
+def test_markers_at_the_ends_of_curves_stand_apart_in_order(root: Path, y: list[float] | None) -> None:
+    made = drawn(root, kind="curves", noises=["sym40"], y=y)
+    made.figure.draw_without_rendering()
+    for axis in made.figure.axes:
+        lines = [line for line in axis.get_lines() if line.get_marker() != "None" and len(line.get_xdata()) > 1]
+        marks = [line for line in axis.get_lines() if len(line.get_xdata()) == 1]
+        assert len(lines) == len(marks) == len(METHODS)
+        places = np.array([axis.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in marks])
+        assert np.ptp(places[:, 0]) < 1e-6
+        assert (np.diff(places[:, 1]) * 72 / made.figure.dpi > 5).all()  # points: each beside, none on another
+        assert axis.get_window_extent().contains(*places[0])
+        assert axis.get_window_extent().contains(*places[-1])
+        assert all(max(line.get_xdata()) < marks[0].get_xdata()[0] for line in lines)
+        order = sorted(lines, key=lambda line: line.get_ydata()[-1])
+        assert [mark.get_marker() for mark in marks] == [line.get_marker() for line in order]
+
+
+def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
+    assert "Test accuracy after every round, mean" in drawn(root, kind="curves").caption
+    write_study(tmp_path, grid=[{**GRID[0], "methods": ["fedavg"]}], rounds=6, eval_every=3)
+    assert "Test accuracy after every 3 rounds, mean" in drawn(tmp_path, kind="curves").caption
+
+
+def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
+    noises = ["clean", "random20", "random40"]
+    write_study(tmp_path, grid=[{"noises": noises, "partitions": ["iid"], "methods": list(METHODS)}], rounds=3)
+    made = drawn(tmp_path, kind="rate")
+    lines = [line for line in made.figure.axes[0].get_lines() if line.get_marker() in style.MARKERS]
+    drawn_at = np.array([line.get_xdata() for line in lines])
+    assert drawn_at.shape == (len(METHODS), 3)
+    assert drawn_at.min() == 0
+    assert (np.diff(drawn_at[:, 0]) > 0).all()  # still beside one another
+    assert drawn_at[:, 1:].mean(0) == pytest.approx([0.2, 0.4])
+
+
 def test_a_method_keeps_its_looks_in_every_figure(root: Path) -> None:
     def colour(**spec: Any) -> Any:
         made = drawn(root, noises=["sym40"], partitions=["iid"], **spec)

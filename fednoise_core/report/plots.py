@@ -17,15 +17,21 @@ from fednoise_core.report import read
 from fednoise_core.report.layout import METRIC_WORDS
 from fednoise_core.report.names import DAGGER, Names, apart_from_rate, noise_rate, noiseless
 from fednoise_core.report.read import Run
-from fednoise_core.report.style import CEILING, Drawn, Look, legend_below, outer, panels, titles
+from fednoise_core.report.style import CEILING, Drawn, Look, legend_below, mark_ends, outer, panels, titles
 
 __all__ = ["PLOTS"]
 
 IDS = ["dataset", "noise", "partition", "method"]
 
 
+FEW = 5  # lines of a panel that may zigzag and have bands; of more, none could be followed
+
+
 def curves(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Test accuracy over work, mean of the seeds, with a band (`band`: std | range); one panel a setting."""
+    """Test accuracy over work, mean of the seeds; one panel a setting, each method's marker at the end of its line.
+
+    Up to FEW methods have a band (`band`: std | range | none); more are drawn as running means (`smooth`).
+    """
     x = spec.get("x", "work")
     frame = read.tidy(runs, "accuracy", spec.get("view", "headline")).dropna(subset=["value"])
     grouped = frame.groupby([*IDS, "method_label", "round"], sort=False)
@@ -38,42 +44,41 @@ def curves(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, An
         high=("value", "max"),
     ).reset_index()
     shown, ceiling = _split(runs)
+    few = max(_of(table, setting)["method"].nunique() for setting in shown) <= FEW
+    window = int(spec.get("smooth") or (1 if few else table.groupby(IDS).size().max() // 10 | 1))
+    table["drawn"] = table.groupby(IDS, sort=False)["mean"].transform(_running, window=window)
+    most = int(table["n"].max())
+    band = "none" if most == 1 else spec.get("band") or ("std" if few else "none")
     names, labels = Names.of_runs(run for run in runs if run.entry.setting in shown), _labels(runs)
     figure, axes = panels(
         len(shown), columns=spec.get("columns"), sharex=True, sharey=len({key[0] for key in shown}) == 1
     )
+    lines_of = []
     for axis, setting in zip(axes, shown, strict=True):
         for line in _ceilings(table, ceiling, setting):
-            axis.plot(line["x"], line["mean"], label=f"{line['method_label'].iloc[0]}, no noise", zorder=1.5, **CEILING)
-        lines = [(method, part) for method, part in _of(table, setting).groupby("method", sort=False)]
-        for place, (method, line) in enumerate(lines):
-            wide = line["std"].notna().any()
-            low, high = (
-                (line["low"], line["high"])
-                if spec.get("band") == "range"
-                else (line["mean"] - line["std"].fillna(0), line["mean"] + line["std"].fillna(0))
-            )
-            style = looks[str(method)].line()
-            every = max(len(line) // 5, 1)
             axis.plot(
-                line["x"],
-                line["mean"],
-                label=labels[str(method)],
-                zorder=3,
-                markevery=(int(every * (place + 1) / (len(lines) + 1)), every),
-                **style,
+                line["x"], line["drawn"], label=f"{line['method_label'].iloc[0]}, no noise", zorder=1.5, **CEILING
             )
-            if wide:
+        lines = {}
+        for method, line in _of(table, setting).groupby("method", sort=False):
+            style = looks[str(method)].line()
+            lines[str(method)] = axis.plot(
+                line["x"], line["drawn"], label=labels[str(method)], zorder=3, markevery=[], **style
+            )[0]
+            if band != "none":
+                wide = line["std"].fillna(0)
+                low, high = (line["mean"] - wide, line["mean"] + wide) if band == "std" else (line["low"], line["high"])
                 axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
+        lines_of.append(list(lines.values()))
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=x == "round"))
         axis.margins(x=0.02)
     words = "round" if x == "round" else "work (client epochs, in rounds of FedAvg)"
     _finish(figure, axes, [names.title(setting) for setting in shown], words, spec)
-    spread = "range" if spec.get("band") == "range" else "one standard deviation"
-    most = int(table["n"].max())
-    caption = "Test accuracy after every round" + (
-        f", mean of {most} seeds; bands: {spread}." if most > 1 else ", one seed."
-    )
+    mark_ends(figure, axes, lines_of)
+    caption = f"Test accuracy {_when(runs)}, " + (f"mean of {most} seeds" if most > 1 else "one seed")
+    caption += f"; lines: running mean of {window} evaluations" if window > 1 else ""
+    caption += {"std": "; bands: one standard deviation.", "range": "; bands: range."}.get(band, ".")
+    caption += " Markers stand at the ends of the lines, set apart in their order."
     end = table.sort_values("round").groupby(IDS, sort=False).tail(1)
     return _drawn(
         figure,
@@ -115,7 +120,8 @@ def rate(runs: Sequence[Run], looks: Mapping[str, Look], spec: Mapping[str, Any]
             start = here[here["noise"].isin(clean) & (here["method"] == method)]
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
             style = looks[str(method)].line()
-            x = points["rate"] + step * (place - (len(lines) - 1) / 2)
+            half = step * (len(lines) - 1) / 2
+            x = points["rate"] + step * place - np.minimum(half, points["rate"])  # no marker stands below 0
             axis.plot(x, points["mean"], label=labels[str(method)], **style)
             _bars(axis, x, points["mean"], style["color"], yerr=points["std"])
             parts.append(points)
@@ -223,6 +229,24 @@ PLOTS: dict[str, Callable[[Sequence[Run], Mapping[str, Look], Mapping[str, Any]]
 }
 
 Setting = tuple[str, str, str]
+
+
+def _running(column: pd.Series, window: int) -> pd.Series:
+    """Mean of `window` values around each: narrower at the start, so that a run starts where it started; at the end of
+    those there are.
+    """
+    means = column.rolling(window, center=True, min_periods=1).mean()
+    start = min(window // 2, len(column))
+    means.iloc[:start] = [column.iloc[: 2 * place + 1].mean() for place in range(start)]
+    return means
+
+
+def _when(runs: Sequence[Run]) -> str:
+    """Which rounds were evaluated, in words."""
+    every = {int(run.spec.get("train", {}).get("eval_every", 1)) for run in runs}
+    if every == {1}:
+        return "after every round"
+    return f"after every {every.pop()} rounds" if len(every) == 1 else "after the rounds that were evaluated"
 
 
 def _scores(runs: Sequence[Run], spec: Mapping[str, Any]) -> pd.DataFrame:

@@ -20,6 +20,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy.optimize import isotonic_regression
 
 from fednoise_core.io import ArtifactError, atomic
 
@@ -32,6 +34,7 @@ __all__ = [
     "canvas",
     "legend_below",
     "look",
+    "mark_ends",
     "outer",
     "panels",
     "png",
@@ -186,6 +189,33 @@ def legend_below(figure: Figure, axes: Sequence[Axes], columns: int | None = Non
     figure.legend(
         found.values(), found.keys(), loc="outside lower center", ncols=columns, columnspacing=1.6, labelspacing=0.35
     )
+
+
+def mark_ends(figure: Figure, axes: Sequence[Axes], lines: Sequence[Sequence[Line2D]], size: float = 5.0) -> None:
+    """Each line's marker to the right of all lines of its panel, joined to the line's end; no marker covers another."""
+    reached = [float(np.max(line.get_xdata())) for found in lines for line in found]
+    width = max(reached, default=0.0) or 1.0
+    place = max(reached, default=0.0) + 0.06 * width
+    for axis in axes:
+        axis.set_xlim(right=place + 0.03 * width)
+    figure.draw_without_rendering()  # the layout, so that sizes in points are known
+    for axis, found in zip(axes, lines, strict=True):
+        if not found:
+            continue
+        low, high = axis.get_ylim()
+        tall = axis.get_window_extent().height * 72 / figure.dpi
+        gap = (high - low) * min((size + 1.5) / tall, 1 / len(found))
+        ends = [(float(np.asarray(line.get_xdata())[-1]), float(np.asarray(line.get_ydata())[-1])) for line in found]
+        order = np.argsort([y for _, y in ends], kind="stable")
+        steps = gap * np.arange(len(found))
+        apart = isotonic_regression(np.array([ends[i][1] for i in order]) - steps).x
+        apart = apart.clip(low + gap / 2, max(high - gap / 2 - steps[-1], low + gap / 2)) + steps
+        for i, y in zip(order, apart, strict=True):
+            colour = found[i].get_color()
+            axis.plot([ends[i][0], place], [ends[i][1], y], color=colour, linewidth=0.6, alpha=0.7, zorder=2.5)
+            look = {"marker": found[i].get_marker(), "markeredgecolor": "white", "markeredgewidth": 0.4}
+            axis.plot([place], [y], color=colour, markersize=size, zorder=4, **look)
+        axis.set_ylim(low, high)
 
 
 def wrap(text: str, inches: float, size: float = 8.5) -> str:
