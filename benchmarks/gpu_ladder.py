@@ -3,10 +3,11 @@
 Run: python -m benchmarks.gpu_ladder [--minutes 9] [--arrays data/raw/cifar10.npz] [--out docs/results/gpu]
 
 Needs torch, numpy and safetensors only. Each rung adds one thing to the one before: `eager` gathers every batch from
-host memory, `resident` has the data on the device, `graph` replays a captured step in one lane, `bf16` computes under
-autocast, `lanes N` runs N clients side by side, `shared R` lets R runs use the lanes of one process. Every rung is
-timed over whole cohorts after a warm-up cohort. The floor of a step is its arithmetic at the bf16 peak that a large
-matrix product reached in the same run. Without --arrays the images are random: the arithmetic is the same.
+host memory, `resident` has the data on the device, `graph` replays a captured step in one lane, `tf32` and `bf16`
+compute in these, `lanes N` runs N clients side by side, `shared R` lets R runs use the lanes of one process, `compiled`
+is `lanes 10` with torch.compile's kernels under our capture. An evaluation of the test images is timed apart. Every
+rung is timed over whole cohorts after a warm-up cohort. The floor of a step is its arithmetic at the bf16 peak that a
+large matrix product reached in the same run. Without --arrays the images are random: the arithmetic is the same.
 --dry: a miniature on the CPU, where the stand-in of graphs.py takes the place of CUDA; its times mean nothing.
 """
 
@@ -27,10 +28,12 @@ import torch
 
 from benchmarks.machine import gflop_of, machine, peak
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.lanes import LanePool, Lanes
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.loop import Saving, Stopped
+from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.engine.task import Task
 from fednoise_core.engine.world import World
@@ -145,6 +148,30 @@ def federation(
     return cohort
 
 
+def compiled(world: World, device: str) -> World:
+    """The world with nets whose training pass torch.compile has rewritten (on a CPU only traced)."""
+    backend = "inductor" if device == "cuda" else "aot_eager"
+    for net in world.nets:
+        net.train = torch.compile(net.train, backend=backend, dynamic=False)  # type: ignore[method-assign]
+    return world
+
+
+def evaluation(case: Case, arrays: Arrays, device: str) -> float:
+    """Seconds of one evaluation on the test images, as a bf16 run does it, nothing else going on."""
+    world = World(arrays, arrays.y_train, parts_of(case), train_of(case, "bf16"), 0, device)
+    fed = Federation(world, Sequential(world))
+    method = make(case.method, world.train)
+    state = method.init(fed)
+    test = Pool(arrays.x_test, arrays.mean, arrays.std, device)
+    evaluator = Evaluator(fed, test, torch.as_tensor(np.asarray(arrays.y_test, dtype=np.int64), device=device))
+    spent = []
+    for _ in range(4):
+        began = time.perf_counter()
+        list(evaluator.launch(method.views(fed, state), state.clients)())
+        spent.append(time.perf_counter() - began)
+    return min(spent[1:])
+
+
 def timed(works: list[Callable[[], None]], device: str, repeats: int = 2) -> float:
     """Seconds of a cohort, if all run at once, each in its thread and on its stream; the first cohort warms up."""
     streams = [torch.cuda.Stream(priority=-1) if device == "cuda" else None for _ in works]
@@ -186,11 +213,13 @@ def rungs(case: Case, arrays: Arrays, device: str) -> dict[str, Callable[[], flo
         "eager": alone("fp32", Host),
         "resident": alone("fp32", Sequential),
         "graph": alone("fp32", lambda w: Lanes(w, lanes=1)),
+        "tf32": alone("tf32", lambda w: Lanes(w, lanes=1)),
         "bf16": alone("bf16", lambda w: Lanes(w, lanes=1)),
         "lanes 4": alone("bf16", lambda w: Lanes(w, lanes=4)),
         "lanes 10": alone("bf16", lambda w: Lanes(w, lanes=10)),
         "shared 2": shared(2, 10),
         "shared 4": shared(4, 16),
+        "compiled": alone("bf16", lambda w: Lanes(compiled(w, device), lanes=10)),
     }
 
 
@@ -223,6 +252,9 @@ def climb(cases: dict[str, Case], device: str, path: Path | None, until: float, 
             rows[rung] = {**row, "share": rate / peak_gflops}
             figures = f"{row['ms_per_step']:.3f} | {row['samples_per_s']:.0f} | {row['tflops']:.2f}"
             print(f"| {rung} | {figures} | {rate / peak_gflops:.1%} |", flush=True)
+        if time.monotonic() < until:
+            rows["evaluation"] = {"seconds": evaluation(case, arrays, device), "images": len(arrays.x_test)}
+            print(f"an evaluation on {len(arrays.x_test)} images: {1e3 * rows['evaluation']['seconds']:.1f} ms")
     return found
 
 
@@ -262,7 +294,9 @@ def markdown(result: dict[str, Any]) -> str:
         lines += [f"## {name}", "", "| rung | ms a step | samples/s | TFLOP/s | share of the floor |"]
         lines.append("|---|---|---|---|---|")
         for rung, row in rows.items():
-            if "missing" in row:
+            if rung == "evaluation":
+                lines.append(f"\nAn evaluation on {row['images']} images: {1e3 * row['seconds']:.1f} ms")
+            elif "missing" in row:
                 lines.append(f"| {rung} | not measured: {row['missing']} | | | |")
             else:
                 share = f"{row['tflops']:.2f} | {row['share']:.1%}"

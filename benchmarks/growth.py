@@ -17,12 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fednoise_core.engine.keep import ROOM
 from fednoise_core.io import write_json
 
 __all__ = ["cases", "main", "measure"]
 
 IMAGES = 60_000
-BASE = {"method": {"name": "fedavg"}, "clients": 100, "cohort": 10, "samples": 60, "rounds": 12}
+BASE = {"method": {"name": "fedavg"}, "clients": 100, "cohort": 10, "samples": 60, "rounds": 12, "room": ROOM}
 MB_LIMIT, GROWTH_LIMIT = 2000.0, 1.2
 
 
@@ -39,9 +40,9 @@ def cases(large: int) -> dict[str, dict[str, Any]]:
         found[f"samples {samples}"] = {"samples": samples, "rounds": 6}
     for clients in (100, 10_000):
         found[f"scaffold, clients {clients}"] = {"method": {"name": "scaffold"}, "clients": clients}
-    found["scaffold, cohort 500 of 1000"] = {
-        "method": {"name": "scaffold"}, "clients": 1000, "cohort": 500, "rounds": 4, "samples": 10
-    }  # fmt: skip
+    many = {"method": {"name": "scaffold"}, "clients": 1000, "cohort": 500, "rounds": 4, "samples": 10}
+    found["scaffold, cohort 500 of 1000"] = many
+    found["the same, kept in a file"] = {**many, "room": 0}
     return found
 
 
@@ -55,7 +56,6 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
     from fednoise_core.runner import run
-    from fednoise_core.tree import nbytes
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -82,7 +82,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     engine_loop.Progress = Clock  # type: ignore[misc]
     began = time.process_time()
-    made = run(arrays, labels, partition, spec["method"], train, 0)
+    made = run(arrays, labels, partition, spec["method"], train, 0, room=spec["room"])
     over = time.process_time()
     rounds = [b - a for a, b in itertools.pairwise(ends)]
     kept = made.outcome.state.clients
@@ -92,7 +92,8 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
         "per_client_ms": 1e3 * statistics.median(rounds) / spec["cohort"],
         "end_s": over - ends[-1],
         "peak_mb": made.cost["peak_memory_mb"],
-        "bytes_per_client": nbytes(list(kept.values())) / len(kept) if kept else 0,
+        "bytes_per_client": made.cost["client_state_bytes"],
+        "in_a_file": kept.filed,  # type: ignore[attr-defined]
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from fednoise_core.engine.keep import PAGE, Keepings, WireError
 from fednoise_core.engine.record import Record
 from fednoise_core.engine.state import State, clear, kept_path, load_checkpoint, save_checkpoint
 from fednoise_core.io import ArtifactError
+from fednoise_core.methods import make
 
 CPU = torch.device("cpu")
 
 
 def filed(path: Path | None = None, room: int = 0, **given: Any) -> Keepings:
-    kept = Keepings(given or None)
+    kept = Keepings(given)
     kept.house(path, room, CPU)
     return kept
 
@@ -171,3 +173,33 @@ def test_a_state_that_was_never_housed_can_be_saved(tmp_path):
     state._kept.house(None, 0, CPU)
     save_checkpoint(path, "key", state, Record().plain())
     assert toy.same(load_checkpoint(path, "key", CPU)[0].clients[1], everything())
+
+
+def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
+    """Else a step for all clients would need room for all that they keep."""
+    fed = toy.federation()
+    state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
+    state._kept.house(None, 0, CPU)
+    held = weakref.WeakSet()
+    load = Keepings._load
+
+    def watched(self, *args):
+        mine = load(self, *args)
+        held.add(mine["v"])
+        assert len(held) <= 2  # one that is being put away and the next
+        return mine
+
+    monkeypatch.setattr(Keepings, "_load", watched)
+    assert fed.on_clients(state, fed.all, lambda me, down: me.id) == fed.all
+    assert not held
+    assert state.clients.filed == len(fed.all)
+
+    def raised(me: Any, down: Any) -> float:
+        me.mine["v"] = me.mine["v"] + 1
+        return float(me.mine["v"][0])
+
+    assert fed.on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
+    assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
+    method = make({"name": "fedavg"}, fed.train)
+    fed.fit(method, state, fed.all, {"model": fed.fresh("model")})
+    assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]

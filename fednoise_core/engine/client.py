@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fednoise_core.engine.keep import Lent, fetched
 from fednoise_core.engine.world import World
 from fednoise_core.nets.net import Net
 from fednoise_core.rng import stream
@@ -21,11 +22,28 @@ __all__ = ["Client"]
 class Client:
     """One client's side: its samples, its labels, what it keeps. Row k of every tensor here is its k-th sample."""
 
-    def __init__(self, world: World, number: int, mine: dict[str, Any], targets: Tensor | None, round: int):
-        self._world, self._targets = world, targets
-        self.id, self.mine, self.round = number, mine, round
+    def __init__(self, world: World, number: int, lent: Lent, targets: Tensor | None, round: int):
+        self._world, self._targets, self.lent = world, targets, lent
+        self._mine: dict[str, Any] | None = None
+        self.id, self.round = number, round
         self.n, self.classes, self.net = world.sizes[number], world.classes, world.net(number)
         self.changed = False  # whether `targets` was written
+
+    @property
+    def mine(self) -> dict[str, Any]:
+        """What it keeps between rounds. Fetched when first asked for: it may lie in a file."""
+        if self._mine is None:
+            self._mine = fetched(self.lent)
+        return self._mine
+
+    @mine.setter
+    def mine(self, value: dict[str, Any]) -> None:
+        self._mine = value
+
+    def take(self) -> dict[str, Any] | None:
+        """What it keeps now, to be put away, and no longer held here; None if nobody asked for it."""
+        mine, self._mine, self.lent = self._mine, None, {}
+        return mine
 
     @property
     def labels(self) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
@@ -144,7 +145,7 @@ class Federation:
                 state.round,
                 epochs,
                 {**down, **extra, **lr},
-                state._kept.lend(c),
+                partial(state._kept.lend, c),
                 state.relabelled.get(c),
                 on,
                 ids,
@@ -177,12 +178,14 @@ class Federation:
         """
         down = down or {}
         extras: Sequence[Mapping[str, Any]] = [{}] * len(who) if each is None else each
-        clients = [Client(self._world, c, state._kept.lend(c), state.relabelled.get(c), state.round) for c in who]
+        clients = [
+            Client(self._world, c, partial(state._kept.lend, c), state.relabelled.get(c), state.round) for c in who
+        ]
         base, out = nbytes(down), []
         for (said, me), extra in zip(
             self._executor.call(fn, clients, [{**down, **e} for e in extras]), extras, strict=True
         ):
-            self._keep(state, me.id, me.mine, me.targets if me.changed else None)
+            self._keep(state, me.id, me.take(), me.targets if me.changed else None)
             self.bytes_down += base + nbytes(extra)
             self.bytes_up += nbytes(said)
             out.append(said)
@@ -214,8 +217,8 @@ class Federation:
             net or self.net(), w, self._world.pool(on), rows if ids is None else rows[ids]
         ).clone()
 
-    def _keep(self, state: State, client: int, mine: dict[str, Any], targets: Tensor | None) -> None:
-        if mine or client in state.clients:
+    def _keep(self, state: State, client: int, mine: dict[str, Any] | None, targets: Tensor | None) -> None:
+        if mine or (mine is not None and client in state.clients):
             state.clients[client] = mine
         if targets is not None:  # per client, not per sample: where clients overlap, each relabels its own copy
             state.relabelled[client] = targets

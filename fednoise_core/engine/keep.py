@@ -7,7 +7,7 @@ import os
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,22 @@ import torch
 from fednoise_core.io import ArtifactError
 from fednoise_core.tree import from_plain, nbytes, to_plain
 
-__all__ = ["ROOM", "Keepings", "WireError"]
+__all__ = ["ROOM", "Keepings", "Lent", "WireError", "fetched"]
 
 ROOM = 2 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
 PAGE = 4096  # records start at multiples of it, so that one that grew a little fits where it was
 
 Place = tuple[int, int, int]  # start, length, CRC-32
+Lent = Mapping[str, Any] | Callable[[], dict[str, Any]]  # what a client keeps, or how to fetch it when its turn comes
 
 
 class WireError(RuntimeError):
     """Server code reached for what only a client may see."""
+
+
+def fetched(lent: Lent) -> dict[str, Any]:
+    """What a client keeps, a dict of its own."""
+    return lent() if callable(lent) else dict(lent)
 
 
 class _File:
@@ -110,7 +116,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
     Once `room` bytes lie in memory, what is put in goes to a file and is read from there, bit for bit the same.
     """
 
-    def __init__(self, given: Mapping[int, dict[str, Any]] | None = None):
+    def __init__(self, given: Mapping[int, dict[str, Any]] | Iterable[tuple[int, dict[str, Any]]] = ()):
         self._memory: dict[int, dict[str, Any]] = {}
         self._places: dict[int, Place] = {}
         self._sizes: dict[int, int] = {}  # bytes of each client, wherever they lie
@@ -120,7 +126,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
         self._file: _File | None = None
         self._layouts: dict[str, Any] = {}
         self._shut = False
-        for client, mine in (given or {}).items():
+        for client, mine in given.items() if isinstance(given, Mapping) else given:
             self[client] = mine
 
     def house(self, path: Path | None, room: int | None = None, device: torch.device | None = None) -> None:

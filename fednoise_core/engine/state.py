@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,13 @@ class State:
     def __post_init__(self) -> None:
         if not isinstance(self.clients, Keepings):
             self.clients = Keepings(self.clients)
+
+    @classmethod
+    def of_clients(cls, kept: Iterable[tuple[int, dict[str, Any]]]) -> State:
+        """A state in which each client keeps something from the start, made client by client: all may not fit into
+        memory.
+        """
+        return cls(clients=Keepings(kept))
 
     def server_side(self) -> AbstractContextManager[None]:
         """While a method's server code runs: what clients keep cannot be read."""

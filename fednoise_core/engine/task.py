@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
+from fednoise_core.engine.keep import Lent
 from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.plan import Plan, make_plan, riders
 from fednoise_core.engine.world import SERVER, World
@@ -30,7 +31,7 @@ class Job:
     round: int
     epochs: int
     down: Mapping[str, Any]
-    mine: dict[str, Any] = field(default_factory=dict)
+    mine: Lent = field(default_factory=dict)
     targets: Tensor | None = None  # its current targets; None: the given labels
     on: str = "train"
     ids: Tensor | None = None  # positions in the pool, for on="public"
@@ -72,7 +73,7 @@ class Task:
 
     def open(self) -> Task:
         job, world, local = self.job, self.world, self.local
-        self.me = Client(world, job.client, dict(job.mine), job.targets, job.round) if job.client != SERVER else None
+        self.me = Client(world, job.client, job.mine, job.targets, job.round) if job.client != SERVER else None
         work = (local.prepare(self.me, job.down) if self.me is not None and job.on == "train" else None) or Work()
         rows = world.rows(job.client, job.on)
         rows = rows if job.ids is None else rows[job.ids]
@@ -82,7 +83,7 @@ class Task:
         else:
             none = torch.zeros(len(rows), dtype=torch.int64, device=world.device)
             self.y = none if job.pool_targets is None else job.pool_targets
-        self.own = {**(self.me.mine if self.me is not None else job.mine), **work.own}
+        self.own = {**(self.me.mine if self.me is not None else {}), **work.own}
         self.aux = work.aux
         train, net = world.train, self.net
         self.augments = [_augment(spec) for spec in local.augments()]
@@ -184,7 +185,7 @@ class Task:
         steps = len(self.plan.steps)
         with torch.no_grad():
             up = dict(self.local.finish(self.net, self.carry, self.job.down, self.own, steps))
-        kept = {**(self.me.mine if self.me is not None else self.job.mine), **up.pop("mine", {})}
+        kept = {**(self.me.mine if self.me is not None else {}), **up.pop("mine", {})}
         if self.me is None:
             return Result(up, kept, None, steps)
         self.me.mine = kept

@@ -17,7 +17,7 @@ import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -27,6 +27,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
+from fednoise_core.engine.keep import Lent, fetched
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.engine.task import Job, Result
 from fednoise_core.engine.world import World
@@ -45,7 +46,7 @@ class _Call:
 
     fn: Callable[[Client, Any], Any]
     client: int
-    mine: dict[str, Any]
+    mine: Lent
     targets: Any
     round: int
     down: Any
@@ -89,11 +90,12 @@ class Workers:
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.mine, me.targets if me.holds_targets else None, me.round, down)
+            _Call(fn, me.id, me.lent, me.targets if me.holds_targets else None, me.round, down)
             for me, down in zip(clients, downs, strict=True)
         ]
         for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
-            me.mine = mine
+            if mine is not None:
+                me.mine = mine
             if targets is not None:
                 me.targets = targets
             yield said, me
@@ -127,7 +129,7 @@ class Workers:
         number = todo.popleft()
         busy[link.pipe] = busy[link.sentinel] = (link, number)
         try:
-            link.send(work[number])
+            link.send(replace(work[number], mine=fetched(work[number].mine)))
         except ConnectionError as error:
             raise self._died(work[number]) from error
 
@@ -249,4 +251,4 @@ def _do(runner: Sequential, world: World, work: Job | _Call) -> Any:
         return next(runner.run([work]))
     me = Client(world, work.client, work.mine, work.targets, work.round)
     said = work.fn(me, work.down)
-    return said, me.mine, me.targets if me.changed else None
+    return said, me.take(), me.targets if me.changed else None

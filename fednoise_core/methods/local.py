@@ -35,7 +35,7 @@ class LocalOnly(FedAvg):
 
     def init(self, fed: Federation) -> State:
         """Every client starts from its own draw; clients of one architecture do not share it, since they never meet."""
-        return State(clients={c: {"model": fed.fresh("model", c, client=c)} for c in fed.all})
+        return State.of_clients((c, {"model": fed.fresh("model", c, client=c)}) for c in fed.all)
 
     def phases(self, fed: Federation) -> list[Phase]:
         first = [Phase("pretrain", self.warm, 1)] if self.pretrain else []

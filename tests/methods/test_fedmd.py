@@ -174,16 +174,10 @@ def test_the_consensus_does_not_depend_on_the_order_of_clients():
     fed, method, state = started(train={"net": toy.PAIR})
     ids = torch.arange(10)
     forward, backward = (
-        [method._say(me, {"ids": ids})["logits"] for me in clients(fed, state, order)]
+        [said["logits"] for said in fed.on_clients(state, order, method._say, {"ids": ids})]
         for order in ([0, 3, 5], [5, 3, 0])
     )
     torch.testing.assert_close(torch.stack(forward).mean(0), torch.stack(backward).mean(0), rtol=0, atol=1e-6)
-
-
-def clients(fed, state, order):
-    seen = []
-    fed.on_clients(state, order, lambda me, down: seen.append(me))
-    return seen
 
 
 def test_a_digest_step_by_hand():
