@@ -99,6 +99,7 @@ def study_targets(name):
         *run_targets(name),
         *shown_files(name),
         f"{root}/metrics.json",
+        f"{root}/headline.json",
         f"{root}/report.html",
     ]
 

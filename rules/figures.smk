@@ -56,6 +56,7 @@ rule summary:
         files=lambda wc: run_files(study_of(wc).runs, RUN_FILES),
     output:
         metrics="results/{root}/metrics.json",
+        headline="results/{root}/headline.json",
         accuracy="results/{root}/plots/accuracy.csv",
         curves="results/{root}/plots/curves.csv",
     log:
@@ -66,7 +67,7 @@ rule summary:
         "numbers of {wildcards.root}"
     shell:
         "python -m workflow_scripts.summary --root results/{wildcards.root} --runs-list {input.runs}"
-        " --out {output.metrics} --accuracy {output.accuracy} --curves {output.curves} > {log} 2>&1"
+        " --out {output.metrics} --headline {output.headline} --accuracy {output.accuracy} --curves {output.curves} > {log} 2>&1"
 
 
 rule page:

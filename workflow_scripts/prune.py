@@ -21,7 +21,7 @@ from workflow_scripts.study import Study
 
 __all__ = ["remove", "unnamed"]
 
-KEPT = ("ledger.jsonl", "metrics.json", "report.html", "plots")  # of every study
+KEPT = ("ledger.jsonl", "metrics.json", "headline.json", "report.html", "plots")  # of every study
 
 
 def unnamed() -> list[Path]:

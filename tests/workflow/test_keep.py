@@ -34,7 +34,12 @@ def test_second_machine(workflow: Workflow, elsewhere: Callable[[Workflow], Work
     assert "ledger: restored" in output
     assert "Nothing to be done" in output
     assert clone.status("dvc", "status", "-q") == 0
-    assert "fedcorr" in clone("dvc", "metrics", "show")
+    shown = clone("dvc", "metrics", "show").splitlines()
+    assert shown[0].split() == ["Path", "fedavg", "fedcorr", "feddpcont"]
+    assert shown[1].split()[0] == "results/toy/headline.json"
+    assert max(map(len, shown)) < 80  # one number a method: a row fits a terminal
+    all_numbers = clone("dvc", "metrics", "show", "--json", "results/toy/metrics.json")
+    assert '"digits/sym40/open": {"best":' in all_numbers
     clone("dvc", "plots", "show")
     with clone.edited(TOY, "beta: 1.0", "beta: 0.5"):
         assert clone.stale() == {"train": 1, "table": 1, "figure": 1, "summary": 1, "page": 1}
