@@ -73,17 +73,19 @@ class FedDPCont(FedAvg):
             counts = np.sum([s["counts"].numpy() for s in fed.on_clients(state, fed.all, self._count)], axis=0)
             prior = counts / counts.sum()
         state.server["prior"] = torch.as_tensor(prior, dtype=torch.float32).to(state.server["model"].flat.device)
+        fed.on_clients(state, fed.all, self._hear, {"prior": state.server["prior"]})
         return state
+
+    def _hear(self, me: Client, down: Mapping[str, Any]) -> None:
+        """Client-side: keep the prior, which is sent once."""
+        me.mine["prior"] = down["prior"]
 
     def _count(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
         return {"counts": torch.bincount(me.labels.cpu(), minlength=me.classes)}
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {"model": state.server["model"], "prior": state.server["prior"]}
-
     def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
         logits = net.train(w, batch.x, batch.drop(net))
-        return (losses.ce(logits, batch.y) - self.beta * self._contrast(logits, batch.u, down["prior"])).mean()
+        return (losses.ce(logits, batch.y) - self.beta * self._contrast(logits, batch.u, mine["prior"])).mean()
 
     def _contrast(self, logits: Tensor, u: Tensor, prior: Tensor) -> Tensor:
         """[B]: CE against a drawn label, or its expectation, bounded per class."""
@@ -107,5 +109,5 @@ class FedDPCont(FedAvg):
         """
         logits = me.predict(down["model"])
         per_class = -losses.log_probs(logits)
-        peer = losses.ce(logits, me.labels) - per_class @ down["prior"]
+        peer = losses.ce(logits, me.labels) - per_class @ me.mine["prior"]
         return torch.sigmoid(peer), logits.argmax(1)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Work
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
@@ -26,11 +27,13 @@ class Scaffold(FedAvg):
     not controlled.
 
     A step uses g - c_i + c. momentum_correction divides the displacement by the factor 1/(1 - momentum) by which
-    momentum lengthens it, so that c_i keeps the size of a gradient (methods.md 5.3 g).
+    momentum lengthens it, so that c_i keeps the size of a gradient (methods.md 5.3 g). weighted: the form of FedDyn's
+    authors (5.3 e), in which c is the mean of the c_i by samples: with a_i = N_i C / N, a step uses g - c_i + c / a_i.
     """
 
     weighting: str = "uniform"  # the paper's server update is a plain mean over the cohort
     momentum_correction: bool = True
+    weighted: bool = False
 
     def init(self, fed: Federation) -> State:
         state = super().init(fed)
@@ -38,13 +41,17 @@ class Scaffold(FedAvg):
         return state
 
     def down(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {"model": state.server["model"], "control": state.server["control"]}
+        scale = {"clients_per_sample": fed.n / sum(fed.sizes)} if self.weighted else {}
+        return {"model": state.server["model"], "control": state.server["control"], **scale}
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> None:
+    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         me.mine.setdefault("control", torch.zeros_like(down["control"]))
+        if not self.weighted:
+            return None
+        return Work(own={"pull": down["control"] / (me.n * down["clients_per_sample"])})
 
     def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        grad.add_(down["control"]).sub_(mine["control"])
+        grad.add_(mine["pull"] if self.weighted else down["control"]).sub_(mine["control"])
 
     def finish(
         self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
@@ -60,5 +67,9 @@ class Scaffold(FedAvg):
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
         super().merge(fed, state, who, ups)
-        shift = mean([up["shift"] for up in ups])
-        state.server["control"] = state.server["control"] + shift * (len(who) / fed.n)
+        sizes, shifts = [fed.sizes[c] for c in who], [up["shift"] for up in ups]
+        if self.weighted:
+            shift = mean(shifts, sizes) * (sum(sizes) / sum(fed.sizes))
+        else:
+            shift = mean(shifts) * (len(who) / fed.n)
+        state.server["control"] = state.server["control"] + shift

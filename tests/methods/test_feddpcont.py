@@ -49,7 +49,7 @@ def test_with_beta_one_the_partition_function_cancels():
     w = fed.fresh("model")
     x, y = toy.images_of(fed._world, 0)
     u = torch.rand(17, 1, generator=torch.Generator().manual_seed(0))
-    value = method.objective(fed.net(), w, batch(x, y, u), {"prior": PRIOR}, {})
+    value = method.objective(fed.net(), w, batch(x, y, u), {}, {"prior": PRIOR})
     drawn = torch.bucketize(u[:, 0], PRIOR.cumsum(0), right=True)
     z = fed.net().predict(w, x)
     expected = (z.gather(1, drawn[:, None]) - z.gather(1, y[:, None])).mean()
@@ -95,7 +95,7 @@ def test_beta_weighs_the_contrast():
     x, y = toy.images_of(fed._world, 0)
     u = torch.rand(17, 1, generator=torch.Generator().manual_seed(0))
     values = [
-        method_of(fed, beta=b).objective(fed.net(), w, batch(x, y, u), {"prior": PRIOR}, {}) for b in (0.0, 0.5, 1.0)
+        method_of(fed, beta=b).objective(fed.net(), w, batch(x, y, u), {}, {"prior": PRIOR}) for b in (0.0, 0.5, 1.0)
     ]
     torch.testing.assert_close(values[0] - values[1], (values[0] - values[2]) / 2)
     assert values[0] != values[2]
@@ -129,7 +129,7 @@ def test_clients_expected_losses_add_up_to_the_central_peer_loss():
 
     def local(w, c, prior):
         x, y = toy.images_of(fed._world, c)
-        return method.objective(fed.net(), w, batch(x, y, torch.zeros(len(y), 1)), {"prior": prior}, {})
+        return method.objective(fed.net(), w, batch(x, y, torch.zeros(len(y), 1)), {}, {"prior": prior})
 
     def federated(w, prior_of):
         return sum(fed.sizes[c] / n * local(w, c, prior_of(c)) for c in fed.all)
@@ -173,9 +173,10 @@ def test_a_client_of_one_class_has_a_constant_gradient():
 
 
 def test_labels_cross_once_and_as_counts():
-    """Only the release's histograms go up beside models; every later round sends as much as FedAvg."""
+    """Beside models only the release's histograms go up, only epsilon and the prior down; later rounds are FedAvg's."""
     made, plain = toy.play("feddpcont"), toy.play("fedavg")
     assert made.summary["bytes_up"] - plain.summary["bytes_up"] == 7 * 5 * 8
+    assert made.summary["bytes_down"] - plain.summary["bytes_down"] == 7 * (8 + 5 * 4)
     rows = {(r[0], r[5]): r[6] for r in made.outcome.record.metrics if r[3] == ""}
     assert rows[0, "bytes_up"] == 7 * 5 * 8
     fed = toy.federation()
@@ -183,7 +184,8 @@ def test_labels_cross_once_and_as_counts():
     state = method.init(fed)
     ups = toy.round_of(method, fed, state)
     assert all(set(up) == {"model"} for up in ups)
-    assert set(method.down(fed, state)) == {"model", "prior"}
+    assert set(method.down(fed, state)) == {"model"}
+    assert all(torch.equal(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
 
 
 def test_the_prior_is_the_debiased_projected_release():

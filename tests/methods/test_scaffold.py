@@ -73,6 +73,50 @@ def test_a_corrected_step_by_hand():
         torch.testing.assert_close(up["model"].trained, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("train", [{}, {"fraction": 1.0, "clip": 10.0}])
+def test_the_weighted_servers_control_is_the_mean_of_all_clients_by_samples(train):
+    fed, method, state = started({"weighted": True}, train=train)
+    for _ in range(4):
+        state.round += 1
+        method.round(fed, state)
+        total = sum(fed.sizes[c] / sum(fed.sizes) * state.clients[c]["control"].double() for c in state.clients)
+        torch.testing.assert_close(state.server["control"].double(), total, rtol=0, atol=1e-5)
+    plain = sum(state.clients[c]["control"].double() for c in state.clients) / 8
+    assert (state.server["control"] - plain).abs().max() > 1e-3
+    assert set(state.clients[0]) == {"control"}
+
+
+def test_a_weighted_step_by_hand():
+    """Full batch, one step: y = theta - lr (g - c_i + c / a_i), a_i = N_i C / N; c_i+ = c_i - c + (theta - y) / lr."""
+    fed, method, state = started({"weighted": True}, train={"batch": 100, "epochs": 1, "fraction": 1.0})
+    toy.round_of(method, fed, state)
+    start, control = state.server["model"].clone(), state.server["control"].clone()
+    own = {c: state.clients[c]["control"].clone() for c in fed.all}
+    ups = toy.round_of(method, fed, state)
+    for c, up in zip(fed.all, ups, strict=True):
+        a = fed.sizes[c] * fed.n / sum(fed.sizes)
+        expected = start.trained - 0.2 * (gradient(fed, start, c) - own[c] + control / a)
+        torch.testing.assert_close(up["model"].trained, expected, rtol=0, atol=1e-6)
+        new = own[c] - control + (start.trained - up["model"].trained) / 0.2
+        torch.testing.assert_close(state.clients[c]["control"], new, rtol=0, atol=1e-5)
+    toy_mean = torch.stack([up["model"].trained for up in ups]).mean(0)  # the model stays a plain mean
+    torch.testing.assert_close(state.server["model"].trained, toy_mean, rtol=0, atol=1e-6)
+
+
+def test_clients_of_one_size_have_equal_weights():
+    fed, method, state = started({"weighted": True})
+    other, plain, unweighted = started()
+    for world in (fed, other):
+        for c in range(8):
+            world._world.index[c] = world._world.index[0]
+            world._world.sizes[c] = world.sizes[c] = 17
+        world.all = list(range(8))
+    for _ in range(3):
+        toy.round_of(method, fed, state)
+        toy.round_of(plain, other, unweighted)
+    torch.testing.assert_close(state.server["model"].flat, unweighted.server["model"].flat, rtol=0, atol=1e-5)
+
+
 def test_identical_clients_need_no_correction():
     fed, method, state = started(train={"batch": 100, "epochs": 1, "fraction": 1.0})
     for c in range(8):

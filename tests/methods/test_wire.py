@@ -34,8 +34,8 @@ def test_bytes_are_those_of_the_table(name, played):
         "sce": [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3,
         "scaffold": [(0, 0)] + [(8 * MODEL, 8 * MODEL)] * 3,
         "coteaching": [(0, 0)] + [(4 * (2 * MODEL + 8), 8 * MODEL)] * 3,  # and the share to keep
-        "feddpcont": [(7 * 8, 7 * 5 * 8)]
-        + [(4 * (MODEL + 5 * 4), 4 * MODEL)] * 3,  # once a histogram; the prior with each model
+        "feddpcont": [(7 * (8 + 5 * 4), 7 * 5 * 8)]  # once epsilon, a histogram and the prior
+        + [(4 * MODEL, 4 * MODEL)] * 3,
         "fedcorr": [
             (0, 0),
             (7 * (MODEL + 4) + noisy * MODEL, 7 * (MODEL + 8) + noisy * 16),  # LID, then level and count up
