@@ -14,7 +14,6 @@ large matrix product reached in the same run. Without --arrays the images are ra
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from benchmarks.machine import gflop_of, machine, peak
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.graphs import graphs_for
 from fednoise_core.engine.lanes import LanePool, Lanes
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.loop import Saving, Stopped
@@ -174,10 +174,11 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
 
 def timed(works: list[Callable[[], None]], device: str, repeats: int = 2) -> float:
     """Seconds of a cohort, if all run at once, each in its thread and on its stream; the first cohort warms up."""
-    streams = [torch.cuda.Stream(priority=-1) if device == "cuda" else None for _ in works]
+    graphs = graphs_for(torch.device(device))
+    streams = [graphs.aside() for _ in works]
 
     def one(work: Callable[[], None], stream: Any) -> None:
-        with torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext():
+        with graphs.on(stream):
             work()
 
     def together() -> None:

@@ -215,14 +215,11 @@ def _inputs(job: dict[str, Any]) -> dict[str, str]:
 
 def _own_stream(device: str, pool: Any) -> contextlib.AbstractContextManager[Any]:
     """A stream of its own for all that a run does outside the shared lanes: on one stream for all, a lane that waits
-    for its run would wait for the others' evaluations, too. Of high priority, which also takes it from another set of
-    streams than the lanes': torch hands out the same 32 in turn, and a capture must not meet a stranger on its stream.
+    for its run would wait for the others' work, too.
     """
     if device != "cuda" or pool is None:
         return contextlib.nullcontext()
-    import torch
-
-    return torch.cuda.stream(torch.cuda.Stream(priority=-1))
+    return pool.graphs.on(pool.graphs.aside())
 
 
 def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any, stop: Callable[[], bool]) -> None:

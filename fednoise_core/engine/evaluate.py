@@ -70,7 +70,7 @@ class Evaluator:
         self.rows = torch.arange(pool.n, device=y.device)
         self.graphs = graphs or graphs_for(y.device)
         self.deferred = self.graphs.beside
-        self.stream = self.graphs.stream()
+        self.stream = self.graphs.aside()
 
     def launch(self, views: Views, clients: Mapping[int, Mapping[str, Any]]) -> Callable[[], Iterator[Row]]:
         """Start evaluating; calling the result waits and gives the rows: for each view the mean over its members

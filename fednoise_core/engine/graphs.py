@@ -17,6 +17,7 @@ WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate work
 class Graphs(Protocol):
     """How a lane records a function over static buffers and runs it again.
 
+    stream: one to record on. aside: one on which nothing is ever recorded.
     follow: what is launched on `stream` from now on waits for what the caller has launched so far; lead: the other way
     round. join: the caller waits until all on `stream` has run. uses: a tensor's memory is not handed out again before
     what `stream` has been given so far has run. memory: a pool that the captures of one lane may share, because they
@@ -27,6 +28,7 @@ class Graphs(Protocol):
     beside: bool  # whether what is launched on a stream runs on by itself
 
     def stream(self) -> Any: ...
+    def aside(self) -> Any: ...
     def memory(self) -> Any: ...
     def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]: ...
     def follow(self, stream: Any) -> None: ...
@@ -45,6 +47,9 @@ class EagerGraphs:
     beside = False
 
     def stream(self) -> Any:
+        return None
+
+    def aside(self) -> Any:
         return None
 
     def memory(self) -> Any:
@@ -85,6 +90,11 @@ class CudaGraphs:
 
     def stream(self) -> Any:
         return torch.cuda.Stream()
+
+    def aside(self) -> Any:
+        # torch hands out the same 32 streams in turn, and a capture must not meet a stranger on its own: those of high
+        # priority are another set
+        return torch.cuda.Stream(priority=-1)
 
     def memory(self) -> Any:
         return torch.cuda.graph_pool_handle()
