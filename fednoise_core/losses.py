@@ -11,7 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["CONTRAST_FLOOR", "ce", "forward", "gce", "log_probs", "mae", "mean_ce", "rce", "sce", "sharpen", "smallest"]
+__all__ = [
+    "CONTRAST_FLOOR",
+    "ce",
+    "forgotten",
+    "forward",
+    "gce",
+    "log_probs",
+    "mae",
+    "mean_ce",
+    "rce",
+    "sce",
+    "sharpen",
+    "smallest",
+]
 
 RCE_SCALE = -math.log(1e-4)  # -log of the clamped zero of a one-hot target: 9.2103
 CONTRAST_FLOOR = -math.log(1e-8)  # 18.42, bounds the negative term of contrastive losses (CORES)
@@ -80,3 +93,12 @@ def smallest(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
     rate = torch.as_tensor(keep_rate, dtype=torch.float64, device=rank.device)
     r = torch.floor(rate * n + 1e-9).clamp_min(1)
     return (rank < r).to(per_sample.dtype)
+
+
+def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0, schedule: str = "paper") -> float:
+    """The share tau_t that small-loss selection leaves out in the 0-based round t (methods.md 5.9): "paper"
+    tau*min(t^c/T_k, 1), or "code" linspace(0, tau^c, T_k).
+    """
+    if schedule == "code":
+        return rate**exponent * (min(round / max(ramp - 1, 1), 1.0) if ramp > 1 else 1.0)
+    return rate * min(round**exponent / ramp, 1.0)

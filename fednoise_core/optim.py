@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -114,12 +115,16 @@ class Trained:
             views[entry.name] = view
         self.w.__dict__["views"] = views
 
-    def load(self, start: Weights) -> None:
-        """Start from these values with a fresh optimiser."""
+    def load(self, start: Weights, memory: Sequence[Tensor] | None = None) -> None:
+        """Start from these values, with a fresh optimiser or one that goes on from `memory` (what `remember` gave)."""
         with torch.no_grad():
             self.w.flat.copy_(start.flat)
-            for tensor in self.memory:
-                tensor.zero_()
+            for k, tensor in enumerate(self.memory):
+                tensor.copy_(memory[k]) if memory is not None else tensor.zero_()
+
+    def remember(self) -> list[Tensor]:
+        """A copy of the optimiser's memory."""
+        return [tensor.clone() for tensor in self.memory]
 
     def backward(self, loss: Tensor) -> Tensor:
         """The gradient of a scalar loss as one flat vector [layout.trained], which may be changed before `update`."""

@@ -1,12 +1,17 @@
-"""Statistics that several methods use: two-component splits, local intrinsic dimension, confident counts."""
+"""Statistics that several methods use: two-component splits, local intrinsic dimension, Beta numbers, suspects."""
 
 from __future__ import annotations
+
+import functools
+import math
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["lid", "two_groups"]
+from fednoise_core import losses
+
+__all__ = ["beta", "by_confidence", "by_rank", "lid", "low_loss", "scaled", "two_groups"]
 
 
 def two_groups(
@@ -46,3 +51,53 @@ def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
     r = near.topk(used, largest=False).values
     total = (r / (r[:, -1:] + eps)).clamp_min(1e-300).log().sum(1) + eps
     return torch.where((r[:, 0] == 0) | (total == 0), 0.0, -used / total)
+
+
+def scaled(x: Tensor) -> Tensor:
+    """Min-max to 0..1 over all entries; 0 where all are equal (methods.md 5.0)."""
+    low, high = x.amin(), x.amax()
+    return (x - low) / torch.where(high > low, high - low, 1.0)
+
+
+def low_loss(loss: Tensor, *, max_iter: int = 100) -> Tensor:
+    """Posterior [n] of the low-loss component of min-max scaled losses, with the settings of DivideMix and FedRN
+    (methods.md 5.0): tol 1e-2, reg 5e-4.
+    """
+    high = two_groups(scaled(loss).cpu().numpy(), max_iter=max_iter, tol=1e-2, reg=5e-4)
+    return torch.from_numpy(1.0 - high).to(loss.device)
+
+
+def beta(u: Tensor, a: float) -> Tensor:
+    """Beta(a, a) numbers from uniform u, for use in a step; a = 0 gives 1 (no mixing), a = 1 gives u itself.
+
+    By a table of the inverse distribution function, made once per device: a captured step cannot leave the device.
+    """
+    if a == 0.0:
+        return torch.ones_like(u)
+    if a == 1.0:
+        return u
+    table = _quantiles(float(a), u.device)
+    at = torch.asin(u.sqrt()) * (2 / math.pi * (len(table) - 1))  # knots lie closer at the steep ends
+    below = at.long().clamp_max(len(table) - 2)
+    low, high = (table.index_select(0, (below + k).flatten()).view_as(u) for k in (0, 1))
+    return low + (at - below) * (high - low)
+
+
+@functools.lru_cache(maxsize=32)
+def _quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
+    from scipy.special import betaincinv
+
+    return torch.from_numpy(betaincinv(a, a, np.sin(np.linspace(0.0, math.pi / 2, knots)) ** 2)).float().to(device)
+
+
+def by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Suspects as `FedAvg.suspects` wants them: P(wrong) is what the model does not give to the label."""
+    p = losses.log_probs(logits).exp()
+    return 1.0 - p.gather(1, y[:, None]).squeeze(1), p.argmax(1)
+
+
+def by_rank(loss: Tensor, share: float) -> Tensor:
+    """P(wrong) [n] by rank of the loss: above 1/2 for the `share` of largest losses."""
+    rank = torch.argsort(torch.argsort(loss, stable=True)).to(torch.float64)
+    above = (rank + 0.5) / max(len(loss), 1) - (1.0 - share)  # > 0 for those named
+    return (0.5 + above / (2 * max(share, 1.0 - share))).clamp(0, 1)

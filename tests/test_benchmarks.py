@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RUNGS = {"eager", "resident", "graph", "tf32", "bf16", "lanes 4", "lanes 10", "shared 2", "shared 4", "compiled"}
-ABSENT = "snakemake dvc cleanlab pandas sklearn scipy matplotlib torchvision pyarrow yaml jsonschema"  # not what torch brings
+# What torch brings itself (filelock, jinja2) may be used.
+ABSENT = "snakemake dvc cleanlab pandas sklearn scipy matplotlib torchvision pyarrow yaml jsonschema"
 
 
 def test_the_gpu_ladder_climbs_on_the_stand_in_with_torch_and_numpy_only(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import toy
+from torch.utils._python_dispatch import TorchDispatchMode
 from toy_jobs import WHO, Everything, all_tensors, apart, jobs
 
 from fednoise_core.engine.graphs import EagerGraphs
@@ -45,6 +46,24 @@ class Strict(EagerGraphs):
         return replay
 
 
+class Recording(TorchDispatchMode):
+    """Refuses what a CUDA graph cannot record: numbers read by the host, shapes that depend on numbers (boolean
+    indices), tensors made from the host's numbers. A dispatch mode also sees what C++ does by itself, such as
+    indexing with a tensor of no dimension.
+    """
+
+    REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "unique", "lift_fresh", "equal.")
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function).removeprefix("aten.")
+        refused = name.startswith(self.REFUSED)
+        if name.startswith(("index.Tensor", "index_put")):
+            refused = any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+        if refused:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return function(*args, **(kwargs or {}))
+
+
 @contextlib.contextmanager
 def forbidden():
     """Reading a number of a tensor raises, as it does while a CUDA graph is recorded."""
@@ -52,8 +71,8 @@ def forbidden():
     def refuse(*_: Any, **__: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__"):
+    with pytest.MonkeyPatch.context() as patch, Recording():
+        for name in ("tolist", "numpy", "cpu"):  # that work without an operation
             patch.setattr(torch.Tensor, name, refuse)
         yield
 
@@ -86,7 +105,26 @@ class Asks(Peeks):
         return loss * 2 if loss > 0 else loss
 
 
-@pytest.mark.parametrize("kind", [Peeks, Asks])
+class Picks(Peeks):
+    def objective(self, net, w, batch, down, mine):
+        logits = net.train(w, batch.x)
+        return (logits[logits > -9] ** 2).mean() + Local.objective(self, net, w, batch, down, mine)
+
+
+class Looks(Peeks):
+    """A tensor without dimensions as an index is a number read."""
+
+    def objective(self, net, w, batch, down, mine):
+        table = torch.ones_like(batch.x[:, 0, 0, 0])
+        return Local.objective(self, net, w, batch, down, mine) * table[batch.y[0] * 0]
+
+
+class Makes(Peeks):
+    def objective(self, net, w, batch, down, mine):
+        return Local.objective(self, net, w, batch, down, mine) * torch.tensor(2.0)
+
+
+@pytest.mark.parametrize("kind", [Peeks, Asks, Picks, Looks, Makes])
 def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
     made = toy.world()
     lanes = Lanes(made, LanePool("cpu", 2, Strict()))

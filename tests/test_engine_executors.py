@@ -21,6 +21,8 @@ from fednoise_core.runner import executor_for
 class Falls(Local):
     """Fails on client 3: in a step, or before the first."""
 
+    reads = ("bad",)
+
     def __init__(self, train, when: str):
         self.train, self.when = train, when
 

@@ -327,3 +327,30 @@ def test_released_labels_follow_randomised_response():
 
 def test_methods_are_made_with_the_runs_training_settings():
     assert make({"name": "fedavg"}, Train(epochs=7)).train.epochs == 7
+
+
+# augmented predictions
+
+
+def said(me, down):
+    plain = me.predict(down["model"])
+    return {
+        "plain": plain,
+        "none": me.predict(down["model"], augment={"name": "none"}),
+        "flip": me.predict(down["model"], augment="flip"),
+        "again": me.predict(down["model"], augment="flip"),
+    }
+
+
+@pytest.mark.parametrize("eval_batch", [5, 1000])
+def test_a_client_may_look_at_augmented_images(eval_batch):
+    fed = toy.federation(train={"eval_batch": eval_batch})
+    model = fed.fresh("model")
+    (out,) = fed.on_clients(State(round=1), [0], said, {"model": model})
+    assert torch.equal(out["none"], out["plain"])
+    assert torch.equal(out["flip"], out["again"])
+    x, _ = toy.images_of(fed._world, 0)
+    both = torch.stack([fed.net().predict(model, images) for images in (x, x.flip(-1))])
+    flipped = (out["flip"] - both).abs().amax(2) < 1e-5  # [2, n]: as it is, or mirrored
+    assert flipped.any(0).all()
+    assert 0 < int((flipped[1] & ~flipped[0]).sum()) < len(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import types
 import zipfile
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 import toy
 
+from fednoise_core.engine import loop as loop_module
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.loop import Saving, loop
 from fednoise_core.engine.phase import Phase
@@ -287,3 +289,25 @@ def test_the_progress_command_reads_the_lines_of_unfinished_runs(tmp_path, capsy
     said = capsys.readouterr().out
     assert said.startswith("study/half: round 2, of 3, phase train, accuracy global 0.5")
     assert "done" not in said
+
+
+def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
+    clock, writes = [0.0], []
+    monkeypatch.setattr(
+        loop_module, "time", types.SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[0])
+    )
+    account = loop_module._account
+
+    def ticking(*args):  # a round takes ten seconds
+        clock[0] += 10
+        account(*args)
+
+    def slow(*args):
+        clock[0] += 10
+        writes.append(clock[0])
+
+    monkeypatch.setattr(loop_module, "_account", ticking)
+    monkeypatch.setattr(loop_module, "save_checkpoint", slow)
+    toy.play("fedavg", rounds=50, saving=Saving(tmp_path / "c.pt", "k", seconds=20.0))
+    assert len(writes) == 3  # after 20 seconds, then every 190
+    assert writes[2] - writes[1] == 200

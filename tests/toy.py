@@ -40,17 +40,6 @@ FREE = 4  # samples that no client holds
 N = sum(SIZES) + FREE
 PUBLIC = 10
 
-METHODS: dict[str, dict[str, Any]] = {  # the fields that three short rounds need
-    "fedavg": {},
-    "sce": {},
-    "scaffold": {},
-    "coteaching": {"forget_rate": 0.4, "ramp": 2},
-    "feddpcont": {"keep": 0.6},
-    "fedcorr": {"iterations": 1, "tune_rounds": 1, "full_rounds": 1, "relabel": 1.0, "confidence": 0.25},
-    "fedmd": {"pretrain": 2, "public": 6},
-    "local": {"pretrain": 2},
-}
-HETEROGENEOUS = ("fedmd", "local")  # run on two architectures
 TRAIN: dict[str, Any] = {
     "net": {"name": "mlp", "hidden": 6},
     "rounds": 3,
@@ -126,8 +115,10 @@ def partition(sizes: tuple[int, ...] = SIZES) -> Partition:
 
 def settings(name: str = "fedavg", **train: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Method and training settings under which three rounds of a method do all that it can do."""
-    net = {"net": PAIR} if name in HETEROGENEOUS else {}
-    return {"name": name, **METHODS[name]}, {**TRAIN, **net, **train}
+    from cases import FIELDS, several_nets
+
+    net = {"net": PAIR} if several_nets(name) else {}
+    return {"name": name, **FIELDS[name]}, {**TRAIN, **net, **train}
 
 
 def world(

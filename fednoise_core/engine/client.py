@@ -79,14 +79,24 @@ class Client:
         """The same for numpy code (a stream of its own)."""
         return stream(self._world.seed, *words, self.round, self.id)
 
-    def predict(self, w: Weights, *, on: str = "train", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
-        """Logits [n, K] of a model (default: of its own architecture) on its samples, evaluation mode, no augmentation.
+    def predict(
+        self,
+        w: Weights,
+        *,
+        on: str = "train",
+        ids: Tensor | None = None,
+        net: Net | None = None,
+        augment: Any = "none",
+    ) -> Tensor:
+        """Logits [n, K] of a model (default: of its own architecture) on its samples, in evaluation mode.
 
-        on: "train", "valid", or "public" (then `ids` picks images of the public pool).
+        on: "train", "valid", or "public" (then `ids` picks images of the public pool). augment: a name or {name,
+        options…}, for parity with code that lets such passes see augmented images (methods.md 1.2).
         """
         rows = self._world.rows(self.id, on)
         rows = rows if ids is None else rows[ids]
-        return self._world.evaluate(net or self.net, w, self._world.pool(on), rows).clone()
+        draw = self.stream("augmented prediction", on)
+        return self._world.evaluate(net or self.net, w, self._world.pool(on), rows, augment=augment, draw=draw).clone()
 
     def features(self, w: Weights, *, on: str = "train", ids: Tensor | None = None) -> Tensor:
         """Penultimate features [n, d], evaluation mode."""

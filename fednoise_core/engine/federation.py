@@ -121,38 +121,47 @@ class Federation:
         down: Mapping[str, Any],
         *,
         each: Sequence[Mapping[str, Any]] | None = None,
-        epochs: int | None = None,
+        epochs: int | Sequence[int] | None = None,
+        batch: int | None = None,
+        lr: float | None = None,
         on: str = "train",
         ids: Tensor | None = None,
         targets: Tensor | None = None,
+        nets: Sequence[int] | None = None,
         tag: str = "fit",
     ) -> list[dict[str, Any]]:
         """Train `local` on these clients and return what each sends up, in the order of `who`.
 
-        down: sent to all; each: more, one per client. epochs: default train.epochs. on="public": on public images `ids`
-        with `targets`; then who may be [SERVER]. What `finish` puts under "mine", and relabelling, is kept with the
-        client. tag: names the random streams; two fits in one round need two tags.
+        down: sent to all; each: more, one per client. epochs (one for all, or one per client), batch, lr: default
+        those of `train`. on="public": on public images `ids` with `targets`; then who may be [SERVER], or several times
+        SERVER with `nets`: clients whose architectures it trains, one for each. What `finish` puts under "mine", and
+        relabelling, is kept with the client. tag: names the random streams; two fits in one round need two tags.
         """
         epochs = self.train.epochs if epochs is None else epochs
+        turns = [epochs] * len(who) if isinstance(epochs, int) else epochs
         if on == "train" and not (targets is None and ids is None):
             raise WireError("samples and targets of training are the clients' own: return them from `prepare`")
         extras: Sequence[Mapping[str, Any]] = [{}] * len(who) if each is None else each
-        lr = {"lr": self.train.lr}
+        if any("lr" in sent for sent in (down, *extras)):
+            raise ValueError("a rate of its own is said to `fit` as lr=")
+        rate = {"lr": self.train.lr if lr is None else lr}
         jobs = [
             Job(
                 local,
                 c,
                 state.round,
-                epochs,
-                {**down, **extra, **lr},
+                turn,
+                {**down, **extra, **rate},
                 partial(state._kept.lend, c),
                 state.relabelled.get(c),
                 on,
                 ids,
                 targets,
                 tag,
+                batch or self.train.batch,
+                like,
             )
-            for c, extra in zip(who, extras, strict=True)
+            for c, extra, turn, like in zip(who, extras, turns, who if nets is None else nets, strict=True)
         ]
         base, ups = nbytes(down), []
         for job, extra, result in zip(jobs, extras, self._executor.run(jobs), strict=True):
@@ -160,7 +169,7 @@ class Federation:
             if job.client != SERVER:
                 self.bytes_down += base + nbytes(extra)
                 self.bytes_up += nbytes(result.up)
-                self.client_epochs += epochs if on == "train" else 0
+                self.client_epochs += job.epochs if on == "train" else 0
             ups.append(result.up)
         return ups
 

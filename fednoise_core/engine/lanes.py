@@ -226,8 +226,9 @@ def _signature(task: Task) -> Any:
         repr(task.local),
         id(task.net),
         task.job.on,
+        task.size,
         _shape(task.job.down),
-        _shape(task.own),
+        _shape(task.read),
         _row_shape(task.x),
         _row_shape(task.y),
         tuple((n, _row_shape(v)) for n, v in sorted(task.aux.items())),
@@ -295,10 +296,10 @@ class _Static:
         self.task = task  # for its views, net and method; its own tensors are not read
         self.captured: dict[tuple[int, ...], Callable[[], None]] = {}  # by batch sizes
         self.carry = task.carry
-        self.down, self.own = _static(task.job.down, device), _static(task.own, device)
+        self.down, self.own = _static(task.job.down, device), _static(task.read, device)
         # Room for twice this client, but not for more than the largest: a capture costs many steps, and with unequal
         # clients every larger one would cost one more.
-        batch, largest = task.world.train.batch, max(task.world.sizes)
+        batch, largest = task.size, max(task.world.sizes)
         rows = max(len(task.x), min(2 * len(task.x), largest))
         turns = max(len(task.plan.order), min(2 * len(task.plan.order), task.job.epochs * (largest + batch)))
         self.x, self.y = _room(task.x, rows), _room(task.y, rows)
@@ -322,7 +323,7 @@ class _Static:
         """Copy a task's inputs in; its weights lie in the bench already."""
         self.task = task
         _load(self.down, task.job.down)
-        _load(self.own, task.own)
+        _load(self.own, task.read)
         for mine, its in (
             (self.x, task.x),
             (self.y, task.y),

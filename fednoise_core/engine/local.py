@@ -8,7 +8,7 @@ round from `down`, ranks and masks stand for shorter tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -64,19 +64,23 @@ class Local:
     """One client's part. Everything here may touch the client's data through `me` and `batch`; only the result of
     `finish` (without its "mine") and `after` crosses to the server.
 
-    down: what the server sent, plus "lr". mine: what this client kept. carry: name -> Trained, as `begin` named them.
+    down: what the server sent, plus "lr". mine: what this client kept. A step sees of it what `reads` names, and
+    `Work.own`: their shapes decide which captured step can be used again, so what is per sample belongs into
+    `Work.aux`. carry: name -> Trained, as `begin` named them.
     """
 
     train: Train
     draws: int = 0  # uniform numbers per sample and step that the method uses
     passes: int = 1  # training passes per step and net, for dropout
+    reads: tuple[str, ...] = ()  # what of that which the client keeps its steps read; `begin` and `finish` see all
 
     def augments(self) -> list[Any]:
         """One augmentation per view of a batch."""
         return [self.train.augment]
 
     def optimiser(self, name: str) -> Optimiser:
-        """The update rule for the carried weights `name`; its memory starts afresh in every fit (methods.md 1.2)."""
+        """The update rule for the carried weights `name`; its memory starts afresh in every fit (methods.md 1.2)
+        unless `memory` says otherwise."""
         t = self.train
         return optim.make(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
 
@@ -87,6 +91,10 @@ class Local:
     def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
         """What is trained and from which values. Default: the broadcast model."""
         return {"model": down["model"]}
+
+    def memory(self, name: str, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Sequence[Tensor] | None:
+        """What the optimiser of `name` goes on with: `carry[name].remember()`, as `finish` kept it. None: afresh."""
+        return None
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Per sample, [B]."""

@@ -40,13 +40,14 @@ class Saving:
 
     path: Path
     key: str
-    seconds: float = 20.0
+    seconds: float = 20.0  # 0: every round; else longer if writing takes long: a twentieth of the time at most
     rounds: int = 0  # also every so many rounds; 0: by time only
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
 
-    def due(self, round: int, last: float) -> bool:
-        """Whether to save after this round; last: time.monotonic() of the last time."""
-        return time.monotonic() - last >= self.seconds or bool(self.rounds and round % self.rounds == 0)
+    def due(self, round: int, last: float, took: float) -> bool:
+        """Whether to save after this round; last: time.monotonic() of the last time, which took so many seconds."""
+        pause = self.seconds and max(self.seconds, 19 * took)  # what a server holds of its clients can be gigabytes
+        return time.monotonic() - last >= pause or bool(self.rounds and round % self.rounds == 0)
 
 
 @dataclass
@@ -108,7 +109,7 @@ def loop(
         measure("start").into(record, truth)
     resumed, phases = state.round, method.phases(fed)
     log = Progress(label, phases[-1].end, resumed, progress, console)
-    saved = time.monotonic()
+    saved, took = time.monotonic(), 0.0
     pending: _Pending | None = None  # the last round's evaluation
 
     def settle() -> None:
@@ -134,11 +135,13 @@ def loop(
             if saving is None or last:
                 continue
             stop = saving.stop()
-            if stop or saving.due(state.round, saved):
+            if stop or saving.due(state.round, saved, took):
                 settle()
-                now = [spent[0] + time.monotonic() - began[0], spent[1] + time.process_time() - began[1]]
+                before = time.monotonic()
+                now = [spent[0] + before - began[0], spent[1] + time.process_time() - began[1]]
                 save_checkpoint(saving.path, saving.key, state, {**record.plain(), "spent": now})
                 saved = time.monotonic()
+                took = saved - before
             if stop:
                 raise Stopped(f"{label}: stopped after round {state.round}")
     suspects, named = _suspects(fed, method, state)

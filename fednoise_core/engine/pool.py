@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fednoise_core.data.augment import Augment
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "augmentation"]
 
 
 class Pool:
@@ -48,13 +48,30 @@ class Pool:
     def take(self, index: Tensor) -> Tensor:
         return self.normalise(self.raw(index))
 
-    def chunks(self, index: Tensor, size: int) -> Iterator[Tensor]:
-        """Normalised batches [<=size, C, H, W] over `index`, in order."""
+    def chunks(
+        self, index: Tensor, size: int, how: Augment | None = None, draw: torch.Generator | None = None
+    ) -> Iterator[Tensor]:
+        """Normalised batches [<=size, C, H, W] over `index`, in order; augmented with numbers from `draw` if asked."""
         for piece in index.split(size):
-            yield self.take(piece).permute(0, 3, 1, 2)
+            if how is None:
+                yield self.take(piece).permute(0, 3, 1, 2)
+            else:
+                u = torch.rand(len(piece), how.draws, generator=draw).to(self.device)
+                yield self.augmented(self.raw(piece), how, u)
 
     def augmented(self, x: Tensor, how: Augment, u: Tensor) -> Tensor:
         """uint8 [B, H, W, C] -> augmented and normalised [B, C, H, W] from given random numbers u [B, how.draws]."""
         from fednoise_core.data.augment import prepare
 
         return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
+
+
+def augmentation(spec: Any) -> Augment | None:
+    """The augmentation of a name or {"name": …, options…}; None for none. Imported on use, since most small runs have
+    none.
+    """
+    if spec in ("none", None):
+        return None
+    from fednoise_core.data.augment import build
+
+    return build(spec)

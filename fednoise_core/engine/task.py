@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,9 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.keep import Lent
 from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.plan import Plan, make_plan, riders
+from fednoise_core.engine.pool import augmentation
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.optim import Trained
-
-if TYPE_CHECKING:
-    from fednoise_core.data.augment import Augment
 
 __all__ = ["Bench", "Job", "Result", "Task"]
 
@@ -37,6 +35,8 @@ class Job:
     ids: Tensor | None = None  # positions in the pool, for on="public"
     pool_targets: Tensor | None = None  # [len(ids), …], for on="public"
     tag: str = "fit"
+    batch: int = 0  # samples of a step; 0: train.batch
+    like: int | None = None  # the client whose architecture is trained; None: its own
 
 
 @dataclass
@@ -68,8 +68,9 @@ class Task:
 
     def __init__(self, world: World, job: Job, bench: Bench):
         self.world, self.job, self.bench = world, job, bench
-        self.net = world.net(job.client)
+        self.net = world.net(job.client if job.like is None else job.like)
         self.local = job.local
+        self.size = job.batch or world.train.batch
 
     def open(self) -> Task:
         job, world, local = self.job, self.world, self.local
@@ -83,10 +84,12 @@ class Task:
         else:
             none = torch.zeros(len(rows), dtype=torch.int64, device=world.device)
             self.y = none if job.pool_targets is None else job.pool_targets
-        self.own = {**(self.me.mine if self.me is not None else {}), **work.own}
+        kept = self.me.mine if self.me is not None else {}
+        self.own = {**kept, **work.own}
+        self.read = {**{name: kept[name] for name in local.reads if name in kept}, **work.own}  # what steps see
         self.aux = work.aux
         train, net = world.train, self.net
-        self.augments = [_augment(spec) for spec in local.augments()]
+        self.augments = [augmentation(spec) for spec in local.augments()]
         columns = [how.draws if how else 0 for how in self.augments]
         positions = torch.arange(len(rows), device=world.device) if work.samples is None else work.samples
         words = (job.tag, job.round, job.client)
@@ -96,7 +99,7 @@ class Task:
         self.plan: Plan = make_plan(
             positions,
             job.epochs,
-            train.batch,
+            self.size,
             train.last_batch,
             net.single_ok,
             world.stream("batches", *words),
@@ -116,7 +119,7 @@ class Task:
         self.carry: dict[str, Trained] = {}
         for name, start in local.begin(net, job.down, self.own).items():
             self.carry[name] = self.bench.trained(name, start.layout, local.optimiser(name))
-            self.carry[name].load(start)
+            self.carry[name].load(start, local.memory(name, job.down, self.own))
         return self
 
     def _gather(self, order: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -133,7 +136,7 @@ class Task:
         order = plan.order[at]
         x, y, aux = self._gather(order)
         whole = (x, y, order, plan.u[at], plan.masks[at], *aux.values())
-        return [tensor.split(self.world.train.batch) for tensor in whole]
+        return [tensor.split(self.size) for tensor in whole]
 
     def views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
         """One tensor [B, C, H, W] per view, and the method's own columns of the random numbers."""
@@ -154,7 +157,7 @@ class Task:
         epoch = a // self.length
         if epoch != self.epoch:
             self.epoch, self.pieces = epoch, self._cut(epoch)
-        at = (a - epoch * self.length) // self.world.train.batch
+        at = (a - epoch * self.length) // self.size
         x, y, i, numbers, masks, *rest = (pieces[at] for pieces in self.pieces)
         views, u = self.views(x, numbers)
         batch = Batch(views, y, i, u, masks, dict(zip(self.aux, rest, strict=True)), {})
@@ -167,7 +170,7 @@ class Task:
 
     def step(self, k: int) -> None:
         """Take step k."""
-        self.advance(self.batch(k), self.carry, self.job.down, self.own)
+        self.advance(self.batch(k), self.carry, self.job.down, self.read)
 
     def advance(
         self, batch: Batch, carry: Mapping[str, Trained], down: Mapping[str, Any], own: Mapping[str, Any]
@@ -192,14 +195,3 @@ class Task:
         if self.job.on == "train":
             up = self.local.after(self.me, up, self.job.down)
         return Result(up, self.me.mine, self.me.targets if self.me.changed else None, steps)
-
-
-def _augment(spec: Any) -> Augment | None:
-    """The augmentation of a name or {"name": …, options…}; None for none. Imported on use, since most small runs have
-    none.
-    """
-    if spec in ("none", None):
-        return None
-    from fednoise_core.data.augment import build
-
-    return build(spec)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.pool import Pool
+from fednoise_core.engine.pool import Pool, augmentation
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
@@ -96,10 +96,19 @@ class World:
         return self.pools["train" if on == "valid" else on]
 
     @torch.inference_mode()
-    def evaluate(self, net: Net, w: Any, pool: Pool, rows: Tensor, what: str = "predict") -> Tensor:
-        """Logits (or features) [len(rows), …] in evaluation mode, without augmentation."""
+    def evaluate(
+        self,
+        net: Net,
+        w: Any,
+        pool: Pool,
+        rows: Tensor,
+        what: str = "predict",
+        augment: Any = "none",
+        draw: torch.Generator | None = None,
+    ) -> Tensor:
+        """Logits (or features) [len(rows), …] in evaluation mode; augmented with numbers from `draw` if asked for."""
         out = []
-        for k, x in enumerate(pool.chunks(rows, self.train.eval_batch)):
+        for k, x in enumerate(pool.chunks(rows, self.train.eval_batch, augmentation(augment), draw)):
             u = None
             if net.dropout_at_eval:  # parity option: the same masks for the same chunk, whoever evaluates
                 u = torch.rand(len(x), net.draws, generator=torch_stream(self.eval_masks, k)).to(self.device)

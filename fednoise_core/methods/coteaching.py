@@ -20,6 +20,7 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
 from fednoise_core.spec import check
+from fednoise_core.stats import by_rank
 from fednoise_core.tree import Weights, mean
 
 __all__ = ["Coteaching"]
@@ -50,10 +51,7 @@ class Coteaching(FedAvg):
     def forgotten(self, round: int) -> float:
         """tau_t of the 0-based round t."""
         ramp = self.ramp or math.ceil(self.train.rounds / 10)
-        if self.schedule == "code":
-            share = min(round / max(ramp - 1, 1), 1.0) if ramp > 1 else 1.0
-            return self.forget_rate**self.exponent * share
-        return self.forget_rate * min(round**self.exponent / ramp, 1.0)
+        return losses.forgotten(round, self.forget_rate, ramp, self.exponent, self.schedule)
 
     def init(self, fed: Federation) -> State:
         return State(server={"one": fed.fresh("model"), "two": fed.fresh("model", 2)})
@@ -81,7 +79,7 @@ class Coteaching(FedAvg):
         return {name: carry[name].values() for name in ("one", "two")}
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        state.server = mean(ups, self.weights(fed, state, who))
+        state.server = mean(ups, self.weights(fed, state, who, ups))
 
     def views(self, fed: Federation, state: State) -> Views:
         """The headline is the mean accuracy of the two nets; the ensemble sums their logits."""
@@ -94,7 +92,4 @@ class Coteaching(FedAvg):
         """
         logits = [me.predict(down[name]) for name in ("one", "two")]
         loss = sum(losses.ce(z, me.labels) for z in logits)
-        rank = torch.argsort(torch.argsort(loss, stable=True)).to(torch.float64)  # type: ignore[arg-type]
-        above = (rank + 0.5) / max(me.n, 1) - (1.0 - self.forget_rate)  # > 0 for those forgotten
-        p = 0.5 + above / (2 * max(self.forget_rate, 1.0 - self.forget_rate))
-        return p.clamp(0, 1), (logits[0] + logits[1]).argmax(1)
+        return by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +56,15 @@ class FedAvg(Local):
         self.merge(fed, state, who, ups)
         return {"clients": len(who)}
 
-    def weights(self, fed: Federation, state: State, who: list[int]) -> list[float]:
-        """Aggregation weights, not yet normalised."""
+    def weights(
+        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    ) -> list[float]:
+        """Aggregation weights, not yet normalised. ups: what the clients sent, for methods that weigh by it."""
         return [float(fed.sizes[c]) if self.weighting == "samples" else 1.0 for c in who]
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
         """Put the clients' answers into `state.server`. Default: the mean model, or a step of server_lr towards it."""
-        new = mean([up["model"] for up in ups], self.weights(fed, state, who))
+        new = mean([up["model"] for up in ups], self.weights(fed, state, who, ups))
         if self.server_lr != 1.0:  # statistics are averaged only: a longer step could make a variance negative
             old = state.server["model"].trained
             new.trained.copy_(old + (new.trained - old) * self.server_lr)

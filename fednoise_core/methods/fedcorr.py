@@ -21,7 +21,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.spec import check
-from fednoise_core.stats import lid, two_groups
+from fednoise_core.stats import beta, lid, two_groups
 from fednoise_core.tree import Weights, mean
 
 __all__ = ["FedCorr"]
@@ -95,7 +95,7 @@ class FedCorr(FedAvg):
             ups = fed.fit(self, state, who, self.down(fed, state), each=each, tag=f"find{number}")
             for c, up in zip(who, ups, strict=True):
                 state.server["lid"][c] += up["lid"]
-            state.server["model"] = mean([up["model"] for up in ups], self.weights(fed, state, who))
+            state.server["model"] = mean([up["model"] for up in ups], self.weights(fed, state, who, ups))
         noisy = two_groups(state.server["lid"][fed.all].cpu().numpy()) > 0.5
         found = [c for c, is_noisy in zip(fed.all, noisy, strict=True) if is_noisy]
         state.notes["noisy"] = found
@@ -153,7 +153,7 @@ class FedCorr(FedAvg):
         """Mixup cross entropy; the proximal term of stage 1 acts in `correct`."""
         x, y = batch.x, batch.y
         if self.mixup:
-            weight = _beta(batch.u[:1, 0], self.mixup)
+            weight = beta(batch.u[:1, 0], self.mixup)
             partner = torch.argsort(batch.u[:, 1])
             logits = net.train(w, weight * x + (1 - weight) * x[partner], batch.drop(net))
             return (weight * self.loss(logits, y) + (1 - weight) * self.loss(logits, y[partner])).mean()
@@ -179,14 +179,3 @@ class FedCorr(FedAvg):
         given = p.gather(1, me.labels[:, None]).squeeze(1)
         changed = me.targets != me.labels
         return torch.where(changed, 1 - given / 2, (1 - given) / 2), torch.where(changed, me.targets, p.argmax(1))
-
-
-def _beta(u: Tensor, a: float) -> Tensor:
-    """A Beta(a, a) number from uniform u [1]; a = 1 is u itself. Other a through the inverse of the distribution
-    function.
-    """
-    if a == 1.0:
-        return u
-    from scipy.special import betaincinv
-
-    return torch.as_tensor(betaincinv(a, a, u.cpu().numpy()), dtype=u.dtype, device=u.device)

@@ -54,13 +54,14 @@ class FedMD(LocalOnly):
     (methods.md 5.20).
 
     pretrain, revisit: epochs (revisit 0 = the run's local epochs). public: images per round (0 = all). digest: epochs
-    of digesting. digest_loss: "l1" on logits (official) or "kl" between softmaxes.
+    of digesting, in batches of digest_batch. digest_loss: "l1" on logits (official) or "kl" between softmaxes.
     """
 
     pretrain: int = 10
     revisit: int = 0
     public: int = 0
     digest: int = 1
+    digest_batch: int = 256
     digest_loss: str = "l1"
 
     def __post_init__(self) -> None:
@@ -68,6 +69,7 @@ class FedMD(LocalOnly):
         check("method", "revisit", self.revisit, low=0)
         check("method", "public", self.public, low=0)
         check("method", "digest", self.digest, low=1)
+        check("method", "digest_batch", self.digest_batch, low=1)
         check("method", "digest_loss", self.digest_loss, among=("l1", "kl"))
 
     def init(self, fed: Federation) -> State:
@@ -90,6 +92,7 @@ class FedMD(LocalOnly):
             who,
             {"consensus": consensus},
             epochs=self.digest,
+            batch=self.digest_batch,
             on="public",
             ids=ids,
             targets=consensus,

@@ -35,6 +35,8 @@ class Scaffold(FedAvg):
     momentum_correction: bool = True
     weighted: bool = False
 
+    reads = ("control",)
+
     def init(self, fed: Federation) -> State:
         state = super().init(fed)
         state.server["control"] = torch.zeros_like(state.server["model"].trained)

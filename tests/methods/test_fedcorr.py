@@ -16,7 +16,7 @@ from fednoise_core.engine.local import Batch
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.methods import make
-from fednoise_core.methods.fedcorr import FedCorr, _beta
+from fednoise_core.methods.fedcorr import FedCorr
 from fednoise_core.optim import SGD, Trained
 from fednoise_core.spec import Train
 
@@ -337,7 +337,7 @@ def test_mixup_by_hand():
 def test_mixing_weights_follow_the_beta_distribution(a):
     """Beta(a, a) has mean 1/2 and variance 1/(4 (2a + 1))."""
     u = (torch.arange(4000.0) + 0.5) / 4000
-    weight = torch.cat([_beta(u[k : k + 1], a) for k in range(0, 4000, 10)])
+    weight = torch.cat([stats.beta(u[k : k + 1], a) for k in range(0, 4000, 10)])
     assert 0 <= weight.min() <= weight.max() <= 1
     assert weight.mean().item() == pytest.approx(0.5, abs=0.01)
     assert weight.var().item() == pytest.approx(1 / (4 * (2 * a + 1)), rel=0.02)

@@ -164,7 +164,7 @@ def test_the_consensus_is_the_mean_of_the_cohorts_logits(monkeypatch):
         torch.testing.assert_close(job.pool_targets, expected)
         torch.testing.assert_close(job.down["consensus"], expected)
         assert torch.equal(job.ids, ids)
-        assert (job.on, job.epochs) == ("public", 1)
+        assert (job.on, job.epochs, job.batch) == ("public", 1, 256)
     own = [job for job in jobs if not isinstance(job.local, Digest)]
     assert [(job.client, job.on, job.epochs) for job in own] == [(c, "train", 2) for c in fed.sample(1)]
     assert jobs.index(digest[-1]) < jobs.index(own[0])  # digest first, then revisit

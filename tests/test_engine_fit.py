@@ -1,0 +1,131 @@
+"""`fit` with epochs, batch and rate of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.federation import SERVER, Federation
+from fednoise_core.engine.lanes import Lanes
+from fednoise_core.engine.local import Local
+from fednoise_core.engine.sequential import Sequential
+from fednoise_core.engine.state import State
+from fednoise_core.methods import make
+from fednoise_core.methods.local import LocalOnly
+from fednoise_core.tree import clone
+
+
+@pytest.mark.parametrize("kind", [Sequential, Lanes])
+def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
+    def fitted(train, **how):
+        world = toy.world(train)
+        fed = Federation(world, kind(world))
+        method = make({"name": "fedavg"}, world.train)
+        state = method.init(fed)
+        state.round = 1
+        return fed, fed.fit(method, state, [0, 3, 5], method.down(fed, state), **how)
+
+    fed, own = fitted({}, epochs=3, batch=4, lr=0.05)
+    assert toy.same(own, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
+    assert fed.client_epochs == 9
+    fed, own = fitted({}, epochs=[1, 2, 3])
+    assert fed.client_epochs == 6
+    for k, epochs in enumerate((1, 2, 3)):
+        assert toy.same(own[k], fitted({"epochs": epochs})[1][k])
+
+
+class Student(Local):
+    """A server-side model on public images."""
+
+    def __init__(self, train):
+        self.train = train
+
+    def finish(self, net, carry, down, mine, steps):
+        return {"model": carry["model"].values(), "name": net.name}
+
+
+@pytest.mark.parametrize("kind", [Sequential, Lanes])
+def test_the_server_trains_nets_of_several_architectures_at_no_traffic(kind):
+    world = toy.world({"net": toy.PAIR})
+    fed, state = Federation(world, kind(world)), State(round=1)
+    each = [{"model": fed.fresh("m", client=c)} for c in (0, 1)]
+    before = clone([e["model"] for e in each])
+    ups = fed.fit(Student(world.train), state, [SERVER, SERVER], {}, each=each, on="public", nets=[0, 1])
+    assert [up["name"] for up in ups] == ["mlp", "small_cnn"]
+    for up, start in zip(ups, before, strict=True):
+        assert up["model"].layout == start.layout
+        assert not toy.same(up["model"], start)
+    assert (fed.bytes_up, fed.bytes_down, fed.client_epochs) == (0, 0, 0.0)
+
+
+class GoesOn(LocalOnly):
+    """Keeps the optimiser's memory from fit to fit."""
+
+    def memory(self, name, down, mine):
+        return mine.get("memory")
+
+    def finish(self, net, carry, down, mine, steps):
+        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+
+
+@pytest.mark.parametrize("kind", [Sequential, Lanes])
+@pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
+def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
+    """Two fits of an epoch are one fit of two, on a client whose only batch is all it has, with full-batch steps."""
+    world = toy.world({**how, "batch": 20})
+
+    def end(method, *epochs):
+        fed = Federation(world, kind(world))
+        state = method.init(fed)
+        for count in epochs:
+            state.round = 1
+            fed.fit(method, state, [3], {}, epochs=count)
+        return state.clients[3]["model"].flat
+
+    on, fresh = GoesOn(train=world.train), LocalOnly(train=world.train)
+    torch.testing.assert_close(end(on, 1, 1), end(fresh, 2), rtol=1e-4, atol=1e-6)
+    assert (end(fresh, 1, 1) - end(fresh, 2)).abs().max() > 1e-3
+
+
+class Keeps(LocalOnly):
+    """Keeps a number per sample, which its steps do not read."""
+
+    def after(self, me, up, down):
+        me.mine["each"] = torch.zeros(me.n)
+        return up
+
+
+def test_what_steps_do_not_read_asks_for_no_further_capture():
+    world = toy.world()
+
+    def captured(method):
+        lanes = Lanes(world, lanes=1)
+        fed = Federation(world, lanes)
+        state = method.init(fed)
+        for state.round in (1, 2, 3):
+            fed.fit(method, state, fed.all, {})
+        (desk,) = lanes.pool.lanes[0]._buffers.values()
+        return len(desk.statics)
+
+    assert captured(Keeps(train=world.train)) == captured(LocalOnly(train=world.train)) == 1
+
+
+class Reads(LocalOnly):
+    def correct(self, grad, w, down, mine):
+        grad.add_(mine["model"].trained)
+
+
+def test_a_step_that_reads_what_it_did_not_name_is_told():
+    world = toy.world()
+    fed = Federation(world, Sequential(world))
+    method = Reads(train=world.train)
+    with pytest.raises(KeyError, match="model"):
+        fed.fit(method, method.init(fed), [0], {})
+
+
+def test_a_rate_among_what_is_sent_is_refused():
+    fed = toy.federation()
+    for sent in ({"down": {"lr": 0.1}}, {"down": {}, "each": [{"lr": 0.1}]}):
+        with pytest.raises(ValueError, match="lr="):
+            fed.fit(make({"name": "fedavg"}, fed.train), State(round=1), [0], **sent)
