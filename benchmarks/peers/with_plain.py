@@ -1,0 +1,26 @@
+"""The plain PyTorch script of benchmarks/plain.py."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from benchmarks.peers.work import EVAL_BATCH, Clock, Work, counted, data, evaluate, loader, net
+from benchmarks.plain import PlainFedAvg
+
+
+def run(work: Work, clock: Clock) -> list[Tensor]:
+    """Train, tick after every round, return the global model's weights."""
+    x, y = data(work)
+    rows = [torch.arange(p.start, p.stop) for p in work.parts] if work.clients <= 100 else work.parts
+    plain = PlainFedAvg(counted(net(work.net)), x, y, rows, work.lr, work.momentum, work.epochs, work.batch)  # type: ignore[arg-type]
+    plain.sizes = [p.stop - p.start for p in work.parts]
+    test = loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False) if work.test else None
+    draw = torch.Generator().manual_seed(0)
+    clock.start()
+    for _ in range(work.warm_up + work.rounds):
+        plain.round(torch.randperm(work.clients, generator=draw)[: work.cohort].tolist())
+        if test is not None:
+            evaluate(plain.model, test)
+        clock.tick()
+    return list(plain.model.parameters())
