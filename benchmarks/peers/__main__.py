@@ -120,10 +120,11 @@ class Contender:
                 said, over = line or said, over or (line or "").startswith(OVER)
             except queue.Empty:
                 if not over:
-                    self.peak = tuple(map(max, self.peak, memory_mb(self.process.pid)))
+                    self._weigh()
                 if time.monotonic() > until:
                     os.killpg(self.process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
         if line is not None:
+            self._weigh()
             return True
         if self.process.wait():
             why = self.errors.read_text().strip().splitlines() or ["no word"]
@@ -131,6 +132,9 @@ class Contender:
         else:
             self.row = {**json.loads(said), "peak_mb": round(self.peak[0], 1), "processes": self.peak[1]}
         return False
+
+    def _weigh(self) -> None:
+        self.peak = tuple(map(max, self.peak, memory_mb(self.process.pid)))
 
     def end(self) -> None:
         """Whatever state it is in."""

@@ -12,8 +12,8 @@ from benchmarks.plain import PlainFedAvg
 def run(work: Work, clock: Clock) -> list[Tensor]:
     """Train, tick after every round, return the global model's weights."""
     x, y = data(work)
-    rows = [torch.arange(p.start, p.stop) for p in work.parts] if work.clients <= 100 else work.parts
-    plain = PlainFedAvg(counted(net(work.net)), x, y, rows, work.lr, work.momentum, work.epochs, work.batch)  # type: ignore[arg-type]
+    plain = PlainFedAvg(counted(net(work.net)), x, y, [], work.lr, work.momentum, work.epochs, work.batch)
+    plain.loaders = [loader(x[p], y[p], work.batch) for p in work.parts]  # views of x, as everybody has
     plain.sizes = [p.stop - p.start for p in work.parts]
     test = loader(x[work.pool :], y[work.pool :], EVAL_BATCH, shuffle=False) if work.test else None
     draw = torch.Generator().manual_seed(0)
