@@ -31,7 +31,8 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
         noisy=y[:n], clean=y[:n], rate=0.0, spec={"artifact": "labels", "noise": {"kind": "clean"}, "classes": 10}
     )
     facts = {"artifact": "partition", "clients": work.clients, "notes": {"overlap": True}}
-    parts = Partition.build([np.arange(p.start, p.stop) for p in work.parts], facts)
+    rows = work.parts
+    parts = Partition.build([np.arange(p.start, p.stop) for p in rows], facts)
     train = {
         "net": work.net, "rounds": work.warm_up + work.rounds, "fraction": work.cohort / work.clients,
         "epochs": work.epochs, "batch": work.batch, "lr": work.lr, "momentum": work.momentum,
@@ -61,7 +62,7 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
         def run(self: Any, jobs: Any) -> Iterator[Any]:
             for job, result in zip(jobs, original(self, jobs), strict=True):
                 TRAINED[0] += result.steps
-                TRAINED[1] += job.epochs * (work.parts[job.client].stop - work.parts[job.client].start)
+                TRAINED[1] += job.epochs * (rows[job.client].stop - rows[job.client].start)
                 yield result
 
         return run
