@@ -117,7 +117,7 @@ def run(
             what = "public images" if own else "the donor data set's arrays"
             raise SpecError(f"these labels come with open-set noise: the run needs {what}")
         arrays = dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
-    world = World(arrays, labels.noisy, partition, settings, seed, device)
+    world = World(arrays, labels.noisy, partition, settings, seed, device, labels.generator)
     rows = [partition.train(c) for c in range(partition.clients)]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     test = Pool(arrays.x_test, arrays.mean, arrays.std, device)

@@ -23,12 +23,14 @@ class Train:
 
     net: a net's name, a dict {name, options…}, or a list of these that clients take in turn (client c gets net[c %
     len]). last_batch: "short" keeps the smaller last batch, "drop" leaves it out (never a client's only one), "wrap"
-    fills it up from the same client's epoch.
+    fills it up from the same client's epoch. sampling: cohorts are "keyed" to seed and round, or "continued" from the
+    generator that drew the labels (FedEFC's code).
     """
 
     net: Any = "small_cnn"
     rounds: int = 100  # R
     fraction: float = 0.1  # lambda, of all clients per round
+    sampling: str = "keyed"
     epochs: int = 5  # E
     batch: int = 32  # B
     lr: float = 0.05  # eta_l
@@ -45,6 +47,7 @@ class Train:
     def __post_init__(self) -> None:
         check("train", "rounds", self.rounds, low=1)
         check("train", "fraction", self.fraction, low=0, high=1, open_low=True)
+        check("train", "sampling", self.sampling, among=("keyed", "continued"))
         check("train", "epochs", self.epochs, low=1)
         check("train", "batch", self.batch, low=1)
         check("train", "lr", self.lr, low=0)

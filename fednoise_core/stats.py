@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -11,7 +12,17 @@ from torch import Tensor
 
 from fednoise_core import losses
 
-__all__ = ["beta", "by_confidence", "by_rank", "lid", "low_loss", "scaled", "two_groups"]
+__all__ = [
+    "beta",
+    "by_confidence",
+    "by_rank",
+    "confident_counts",
+    "label_issues",
+    "lid",
+    "low_loss",
+    "scaled",
+    "two_groups",
+]
 
 
 def two_groups(
@@ -30,7 +41,9 @@ def two_groups(
     from sklearn.mixture import GaussianMixture  # on first use: importing it costs more than torch
 
     mixture = GaussianMixture(2, covariance_type="full", max_iter=max_iter, tol=tol, reg_covar=reg, random_state=seed)
-    posterior = mixture.fit(points).predict_proba(points)
+    with warnings.catch_warnings():  # a few iterations may be all that is asked for
+        warnings.simplefilter("ignore")
+        posterior = mixture.fit(points).predict_proba(points)
     return posterior[:, int(mixture.means_.sum(1).argmax())]
 
 
@@ -101,3 +114,32 @@ def by_rank(loss: Tensor, share: float) -> Tensor:
     rank = torch.argsort(torch.argsort(loss, stable=True)).to(torch.float64)
     above = (rank + 0.5) / max(len(loss), 1) - (1.0 - share)  # > 0 for those named
     return (0.5 + above / (2 * max(share, 1.0 - share))).clamp(0, 1)
+
+
+def confident_counts(p: Tensor, y: Tensor) -> Tensor:
+    """Counts [K, K], rows given labels, columns confident guesses, diagonal at least 1 (methods.md 5.11).
+
+    p: probabilities [n, K]; y: given labels [n]. A class's threshold is its mean p_j over the samples labelled j. One
+    class above its threshold is the guess; several: the largest p of all; none: not counted.
+    """
+    K = p.shape[1]
+    own = torch.nn.functional.one_hot(y, K).to(p.dtype)
+    held = own.sum(0)
+    threshold = torch.where(held > 0, ((p * own).sum(0) / held.clamp_min(1)).clamp_min(2e-6), 2.0)
+    above = p >= threshold - 1e-6
+    guess = torch.where(above.sum(1) > 1, p.argmax(1), above.to(torch.int8).argmax(1))
+    found = torch.nn.functional.one_hot(guess, K).to(p.dtype) * above.any(1, keepdim=True)
+    counts = own.T @ found
+    return counts + torch.diag((1 - counts.diagonal()).clamp_min(0))
+
+
+def label_issues(p: Tensor, y: Tensor) -> Tensor:
+    """Mask [n] of the samples whose label cleanlab's `filter_by="both"` holds for wrong; none with a single class."""
+    if len(y.unique()) < 2:
+        return torch.zeros_like(y, dtype=torch.bool)
+    from cleanlab.filter import find_label_issues  # on first use
+
+    with warnings.catch_warnings():  # it warns of classes with too few samples, which it then leaves alone
+        warnings.simplefilter("ignore")
+        found = find_label_issues(y.cpu().numpy(), p.cpu().numpy(), filter_by="both", n_jobs=1)
+    return torch.as_tensor(found, device=y.device)

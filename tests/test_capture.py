@@ -184,3 +184,20 @@ def test_results_do_not_share_memory_with_a_lane():
     outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.up, r.mine])]
     assert inner.isdisjoint(outer)
     assert len(set(outer)) == len(outer)
+
+
+def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_few_times():
+    """Launched over the same buffers until then, so the numbers are the same."""
+
+    def ran(recurs: int, local: Any) -> tuple[int, list[Any]]:
+        made, graphs = toy.world(), Strict()
+        graphs.recurs = recurs
+        lanes = Lanes(made, LanePool("cpu", 1, graphs))
+        found = [r for k in (1, 2) for r in lanes.run(jobs(made, local and local(made.train), round=k))]
+        return graphs.captures, [(r.up, r.mine) for r in found]
+
+    (always, expected), (sometimes, found), (rarely, again) = (ran(times, Everything) for times in (1, 3, 99))
+    assert always > sometimes > rarely > 0
+    assert toy.same(expected, found)
+    assert toy.same(expected, again)
+    assert ran(1, None)[0] == ran(99, None)[0]  # where nothing was chosen, every size comes again

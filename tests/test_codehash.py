@@ -135,3 +135,27 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     openset = set(closure(project, *steps.partition("openset")))
     assert "fednoise_core/partition/schemes.py" in openset
     assert "fednoise_core/partition/skew.py" not in openset
+
+
+def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> None:
+    """Adding a method must not make every result stale; pointing a name elsewhere must make its own."""
+    table = "fednoise_core/methods/__init__.py"
+    lines = {"one": "fednoise_core.methods.m:One", "two": "fednoise_core.methods.m:Two"}
+
+    def code(folder: str, known: dict[str, str], method: str) -> str:
+        for name, text in {
+            table: f"METHODS = {known!r}\n",
+            "workflow_scripts/train.py": "import fednoise_core.methods\n",
+            "fednoise_core/methods/m.py": "",
+            "fednoise_core/nets/__init__.py": "NETS = {}\n",
+            "fednoise_core/__init__.py": "",
+        }.items():
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(text)
+        steps = Steps(tmp_path / folder)
+        return steps.code(steps.train(method, []))
+
+    before = code("before", lines, "one")
+    assert code("more", {**lines, "three": "fednoise_core.methods.m:Three"}, "one") == before
+    assert code("moved", {**lines, "one": "fednoise_core.methods.m:Two"}, "one") != before
+    assert code("other", {**lines, "limit": "3"}, "one") != before

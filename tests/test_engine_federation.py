@@ -10,11 +10,15 @@ import torch
 import toy
 
 from fednoise_core import privacy
-from fednoise_core.engine.federation import SERVER
+from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.local import Local
+from fednoise_core.engine.sequential import Sequential
 from fednoise_core.engine.state import State, WireError, load_checkpoint, save_checkpoint
+from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
+from fednoise_core.noise import inject
+from fednoise_core.noise.asymmetric import asymmetric
 from fednoise_core.runner import executor_for
 from fednoise_core.spec import Train
 
@@ -354,3 +358,28 @@ def test_a_client_may_look_at_augmented_images(eval_batch):
     flipped = (out["flip"] - both).abs().amax(2) < 1e-5  # [2, n]: as it is, or mirrored
     assert flipped.any(0).all()
     assert 0 < int((flipped[1] & ~flipped[0]).sum()) < len(x)
+
+
+def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
+    """FedEFC's code (methods.md 2.3): one legacy stream for matrix, flips and clients, whatever the run's seed."""
+    noise = {"kind": "asymmetric", "rate": 0.2, "sparsity": 0.4, "noise_seed": 42}
+    given = [inject(toy.arrays(), noise, seed=seed) for seed in (0, 1)]
+    stream = np.random.RandomState(42)
+    asymmetric(toy.arrays().y_train, toy.CLASSES, stream, rate=0.2, sparsity=0.4)
+    expected = [stream.choice(range(8), 4, replace=False, p=[1 / 8] * 8).tolist() for _ in range(5)]
+    for seed in (0, 1):
+        made = World(
+            toy.arrays(),
+            given[seed].noisy,
+            toy.partition(),
+            Train(**{**toy.TRAIN, "sampling": "continued"}),
+            seed,
+            generator=given[seed].generator,
+        )
+        fed = Federation(made, Sequential(made))
+        assert fed.sample(5) == [c for c in expected[4] if c != 2]  # as after a resume; client 2 holds nothing
+        assert [fed.sample(r) for r in (1, 2)] == [[c for c in who if c != 2] for who in expected[:2]]
+    made = toy.play("fedavg", given=given[0], sampling="continued")
+    assert made.outcome.fed.sample(3) == [c for c in expected[2] if c != 2]
+    with pytest.raises(SpecError, match=r"train\.sampling"):
+        toy.play("fedavg", sampling="continued")

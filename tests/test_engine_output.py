@@ -16,11 +16,15 @@ import toy
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from fednoise_core.engine.evaluate import Evaluator, scores
+from fednoise_core.engine import output
+from fednoise_core.engine.evaluate import Evaluator, Kept, Made, scores
 from fednoise_core.engine.federation import SERVER
+from fednoise_core.engine.keep import Keepings
 from fednoise_core.engine.output import summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, digest
+from fednoise_core.methods import METHODS
+from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.runner import executor_for, run
 from fednoise_core.tree import Weights
 
@@ -56,7 +60,7 @@ def test_views_are_means_of_members_and_sums_of_logits():
     y = torch.from_numpy(toy.arrays().y_test)
     one, two = fed.fresh("model"), fed.fresh("model", 2)
     views = {"both": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])], "personal": [(3, two)]}
-    evaluated = Evaluator(fed, pool, y).launch(views, {})
+    evaluated = Evaluator(fed, pool, y).launch(views, Keepings())
     rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
     x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
     z = [fed.net().predict(w, x) for w in (one, two)]
@@ -319,3 +323,46 @@ def test_inputs_that_do_not_belong_together_are_refused():
             executor_for(toy.world(), name)
     with pytest.raises(SpecError, match=r"train\.lr"):
         run(data, labels, split, "fedavg", {"lr": -1})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Personal(FedAvg):
+    """Keeps its model's head and a matrix; is evaluated under the mean of the kept heads."""
+
+    def finish(self, net, carry, down, mine, steps):
+        up = super().finish(net, carry, down, mine, steps)
+        return {**up, "mine": {"bias": up["model"]["head.bias"].clone(), "T": torch.eye(net.classes)}}
+
+    def views(self, fed, state):
+        def made(kept):
+            model = state.server["model"].clone()
+            model["head.bias"].copy_(sum(own["bias"] for own in kept.values()) / max(len(kept), 1))
+            return model
+
+        return {"made": [(SERVER, Made(made))], **super().views(fed, state)}
+
+    def estimates(self, fed, state):
+        return {"transition": Kept("T")}
+
+
+def test_what_clients_keep_is_evaluated_without_being_sent(monkeypatch):
+    monkeypatch.setitem(METHODS, "personal", f"{__name__}:Personal")
+    made, plain = toy.play("fedavg", method={"name": "personal"}), toy.play("fedavg")
+    state, model = made.outcome.state, made.outcome.views["made"][0][1]
+    assert torch.equal(model["head.bias"], sum(own["bias"] for own in state.clients.values()) / len(state.clients))
+    assert torch.equal(model["hidden.weight"], plain.outcome.state.server["model"]["hidden.weight"])
+    for way in ("bytes_up", "bytes_down"):
+        assert made.summary[way] == plain.summary[way]
+    rows = [(client, name) for r, client, name, _ in made.outcome.record.diagnostics if r == 3 and name == "T_error"]
+    assert [client for client, _ in rows] == [*sorted(state.clients), -1]
+    assert made.summary["diagnostics"]["T_error"] < 0.5
+
+
+def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
+    monkeypatch.setattr(output, "LIMIT", 3 * 4 * (64 * 6 + 6 + 6 * 5 + 5))
+    toy.play("local", out=tmp_path, net={"name": "mlp", "hidden": 6})
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        facts = json.loads(file.metadata()["fednoise"])
+        assert {name.split("/")[0] for name in file.keys()} == {"client0", "client1", "client3"}  # noqa: SIM118
+    assert facts["left_out"] == 4
+    assert facts["nets"].keys() == {"client0", "client1", "client3"}

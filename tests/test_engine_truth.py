@@ -109,3 +109,17 @@ def test_without_clean_labels_everything_is_unknown_but_the_prior():
     assert math.isnan(scores[-1, "noisy_client_auroc"])
     assert math.isnan(scores[-1, "T_error"])
     assert scores[-1, "prior_error"] == pytest.approx(0.0)
+
+
+def test_cosine_of_an_estimated_transition():
+    """Paper 002, Figure 2: cos(vec T_hat, vec T) over the rows of classes present."""
+    clean, given = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])  # T = [[3/4, 1/4], [0, 1]]
+    truth = Truth(clean, given, [np.arange(4), np.arange(4, 6)], 2)
+
+    def cosine(T):
+        return {c: v for _, c, name, v in truth.estimates(1, {"transition": T}) if name == "T_cosine"}
+
+    assert cosine(np.array([[0.75, 0.25], [0.0, 1.0]]))[-1] == pytest.approx(1)
+    assert cosine(np.eye(2))[-1] == pytest.approx(1.75 / math.sqrt(2 * (0.75**2 + 0.25**2 + 1)))
+    one, two = np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([[0.0, 1.0], [1.0, 0.0]])  # each lacks a class
+    assert cosine({0: one, 1: two}) == {0: pytest.approx(1), 1: pytest.approx(0), -1: pytest.approx(0.5)}

@@ -182,6 +182,10 @@ BAD = {
         at("methods", "cot", "train", to={"net": {"name": "lenet"}}),
         "toy.yaml: methods.cot.train.net: lenet needs images of 12 pixels a side or more; 'digits' has 8",
     ),
+    "nothing to go on from": (
+        at("methods", "cot", "train", to={"sampling": "continued"}),
+        "toy.yaml: methods.cot.train.sampling: 'continued' goes on from the generator of the labels",
+    ),
     "no public images": (
         lambda s: (s["methods"].update(cot={"name": "fedmd"}), s["grid"][0].update(datasets=["mnist"])),
         "toy.yaml: methods.cot: fedmd needs public images: give 'mnist' a `public` part",

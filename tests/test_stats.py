@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fednoise_core.rng import stream
-from fednoise_core.stats import lid, two_groups
+from fednoise_core.stats import confident_counts, label_issues, lid, two_groups
 
 
 def test_two_clear_groups():
@@ -119,3 +119,31 @@ def test_lid_keeps_small_differences_of_large_numbers():
 def test_lid_without_eps_of_equidistant_points_is_finite():
     corners = torch.eye(4)  # every distance is sqrt(2)
     assert torch.isfinite(lid(corners, k=3, eps=0.0)).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_confident_counts_and_issues_are_those_of_cleanlab(seed):
+    """Also with classes that nobody has."""
+    cleanlab = pytest.importorskip("cleanlab.count")
+    draw = np.random.default_rng(seed)
+    y = draw.choice([0, 2, 3], 60) if seed % 2 else draw.integers(0, 4, 60)
+    p = draw.dirichlet(np.full(4, 0.5), 60)
+    p[np.arange(60), y] += 0.3
+    p = p / p.sum(1, keepdims=True)
+    expected = cleanlab.compute_confident_joint(y, p, calibrate=False)
+    assert np.array_equal(confident_counts(torch.from_numpy(p), torch.from_numpy(y)).numpy(), expected)
+    found = label_issues(torch.from_numpy(p), torch.from_numpy(y))
+    assert found.dtype == torch.bool
+    assert not found.all()
+
+
+def test_sure_predictions_leave_nothing_to_prune():
+    y = torch.arange(12) % 3
+    p = torch.full((12, 3), 0.05)
+    p[torch.arange(12), y] = 0.9
+    assert torch.equal(confident_counts(p, y), 4 * torch.eye(3))
+    assert not label_issues(p, y).any()
+    wrong = y.clone()
+    wrong[:2] = (y[:2] + 1) % 3
+    assert label_issues(p, wrong).nonzero().flatten().tolist() == [0, 1]
+    assert not label_issues(p, torch.zeros_like(y)).any()  # cleanlab refuses a single class

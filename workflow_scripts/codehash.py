@@ -2,6 +2,8 @@
 
 The hash is taken over syntax trees without comments and docstrings, so that reformatting or explaining costs no
 recomputation. Imports by computed name cannot be seen; callers of `closure_hash` name such modules as extra entries.
+A registry's lines ("name": "project.module:object") do not count, so that a further entry changes nothing for the
+others; a caller names the line that it uses as an entry "module:object" of its own.
 Only the standard library is needed, and the value does not depend on the Python version.
 """
 
@@ -37,7 +39,9 @@ def closure(root: str | Path, *entries: str) -> dict[str, str]:
     waiting = list(entries)
     while waiting:
         name = waiting.pop()
-        if name not in found:
+        if ":" in name:  # a registry's line
+            found[name] = name
+        elif name not in found:
             found[name], imported = _read(Path(root), name)
             waiting.extend(imported)
     return dict(sorted(found.items()))
@@ -97,6 +101,13 @@ def _imports(node: ast.AST, package: list[str]) -> Iterator[str]:
             yield from _imports(child, package)
 
 
+def _lines(node: ast.Dict) -> Iterator[bool]:
+    """For each entry of a dict literal whether it is a registry's line."""
+    for value in node.values:
+        text = value.value if isinstance(value, ast.Constant) else None
+        yield isinstance(text, str) and ":" in text and text.startswith(tuple(f"{package}." for package in PACKAGES))
+
+
 def _words(value: object) -> Iterator[str]:
     """The syntax tree as a sequence of words, equal for every version of Python that can parse the file."""
     if isinstance(value, ast.AST):
@@ -104,6 +115,8 @@ def _words(value: object) -> Iterator[str]:
         for field, content in ast.iter_fields(value):
             if field == "body" and isinstance(value, DOCUMENTED) and ast.get_docstring(value, clean=False) is not None:
                 content = content[1:]
+            if isinstance(value, ast.Dict):
+                content = [part for part, line in zip(content, _lines(value), strict=True) if not line]
             empty = content in (None, []) and not isinstance(value, ast.Constant)  # None is a constant, too
             if empty or field in SKIPPED_FIELDS:
                 continue

@@ -53,8 +53,11 @@ class Steps:
         return closure_hash(self.folder, *entries)
 
     def _modules(self, package: str, name: str, keys: Iterable[str]) -> list[str]:
-        """Files behind a registry's "module:object"; a registry that holds objects imports their modules itself."""
+        """A registry's "module:object" lines and the files behind them; a registry that holds objects imports their
+        modules itself.
+        """
         made = "registry" if package in ("noise", "partition") else "__init__"
         known = registry(self.folder, f"fednoise_core/{package}/{made}.py", name)
-        files = {module_file(self.folder, known[key].split(":")[0]) for key in keys if key in known}
-        return sorted(file for file in files if file is not None)
+        lines = {known[key] for key in keys if key in known}
+        files = {module_file(self.folder, line.split(":")[0]) for line in lines}
+        return sorted(lines | {file for file in files if file is not None})

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.graphs import Graphs, graphs_for
+from fednoise_core.engine.keep import Keepings
 from fednoise_core.tree import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
     from fednoise_core.engine.pool import Pool
 
-__all__ = ["Evaluator", "Kept", "Row", "Views", "resolved", "scores"]
+__all__ = ["Evaluator", "Kept", "Made", "Row", "Views", "looked_up", "resolved", "scores"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,15 @@ class Kept:
     name: str
 
 
-# (client or SERVER, a model, or several whose logits are summed, or what the client keeps)
-Member = tuple[int, Weights | Sequence[Weights] | Kept]
+@dataclass(frozen=True)
+class Made:
+    """What the evaluation makes of all that clients keep (client -> what it keeps). Nothing of it is sent or stored."""
+
+    make: Callable[[Mapping[int, Mapping[str, Any]]], Any]
+
+
+# (client or SERVER, a model, or several whose logits are summed, or what the client keeps, or what is made of that)
+Member = tuple[int, Weights | Sequence[Weights] | Kept | Made]
 Views = dict[str, list[Member]]
 Row = tuple[str, int, str, float]  # view, client, metric, value
 
@@ -54,15 +62,32 @@ def _named(numbers: list[float], classes: int) -> dict[str, float]:
 
 def resolved(views: Views, clients: Mapping[int, Mapping[str, Any]]) -> Views:
     """The same views with what clients keep looked up."""
-    return {
-        view: [(c, clients[c][models.name] if isinstance(models, Kept) else models) for c, models in members]
-        for view, members in views.items()
-    }
+
+    def model(client: int, named: Any) -> Any:
+        if isinstance(named, Made):
+            return named.make(clients)
+        return clients[client][named.name] if isinstance(named, Kept) else named
+
+    return {view: [(c, model(c, named)) for c, named in members] for view, members in views.items()}
+
+
+def looked_up(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """The same estimates; `Kept` becomes {client: what it keeps under the name}, for those that do, `Made` is made."""
+
+    def value(named: Any) -> Any:
+        if isinstance(named, Made):
+            return named.make(clients)
+        if isinstance(named, Kept):
+            held = ((c, clients[c]) for c in sorted(clients))
+            return {c: kept[named.name] for c, kept in held if named.name in kept}
+        return named
+
+    return {key: value(named) for key, named in estimates.items()}
 
 
 class Evaluator:
     """Evaluates views on the test pool. On a GPU on a stream of its own and on copies, while the next round goes on
-    (`deferred`): whoever asks for the rows waits for them.
+    (`deferred`): whoever asks for the rows waits for them. What a client has not put away anew is not evaluated again.
     """
 
     def __init__(self, fed: Federation, pool: Pool, y: Tensor, graphs: Graphs | None = None):
@@ -71,8 +96,9 @@ class Evaluator:
         self.graphs = graphs or graphs_for(y.device)
         self.deferred = self.graphs.beside
         self.stream = self.graphs.aside()
+        self._known: dict[tuple[int, str], tuple[int, Tensor]] = {}  # (client, name) -> when, scores
 
-    def launch(self, views: Views, clients: Mapping[int, Mapping[str, Any]]) -> Callable[[], Iterator[Row]]:
+    def launch(self, views: Views, clients: Keepings) -> Callable[[], Iterator[Row]]:
         """Start evaluating; calling the result waits and gives the rows: for each view the mean over its members
         (client -1), and each client's own accuracy where a view is personal.
         """
@@ -80,34 +106,47 @@ class Evaluator:
         found: dict[str, list[tuple[int, Tensor]]] = {}
         graphs.follow(stream)
         with graphs.on(stream):
-            copies = self._copies(views)
+            copies = self._copies(views, clients)
         graphs.lead(stream)  # from here on the caller may change its models
         with graphs.on(stream):
             done: dict[Any, Tensor] = {}  # views may share models
             for view, members in views.items():
                 for client, models in members:
-                    several = [models] if isinstance(models, Weights | Kept) else models
-                    parts = [self._logits(client, w, clients, copies, done) for w in several]
-                    logits = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
-                    found.setdefault(view, []).append((client, _scores(logits, self.y, self.fed.classes)))
+                    found.setdefault(view, []).append((client, self._member(client, models, clients, copies, done)))
         return lambda: self._rows(found)
 
-    def _copies(self, views: Views) -> dict[int, Weights]:
-        """By identity: the models that the server holds, where it will go on before they are evaluated."""
-        held = [
-            w
-            for members in views.values()
-            for _, models in members
-            if not isinstance(models, Kept)
-            for w in ([models] if isinstance(models, Weights) else models)
-        ]
-        return {id(w): w.clone() if self.deferred else w for w in held}
+    def _member(self, client: int, models: Any, clients: Keepings, copies: Any, done: dict[Any, Tensor]) -> Tensor:
+        """Scores of a view's member."""
+        own = (client, models.name) if isinstance(models, Kept) else None
+        times, known = self._known.get(own, (0, None)) if own else (0, None)
+        if known is not None and times == clients.times(client):
+            return known
+        several = [models] if isinstance(models, Weights | Kept | Made) else models
+        parts = [self._logits(client, w, clients, copies, done) for w in several]
+        scored = _scores(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
+        if own:
+            self._known[own] = clients.times(client), scored
+        return scored
+
+    def _copies(self, views: Views, clients: Keepings) -> dict[int, Weights]:
+        """By identity: the models that the server holds, where it will go on before they are evaluated, and those that
+        are made of what clients keep, perhaps with what it holds.
+        """
+        copies = {}
+        for members in views.values():
+            for _, models in members:
+                for w in [models] if isinstance(models, Weights | Kept | Made) else models:
+                    if isinstance(w, Made):
+                        copies[id(w)] = w.make(clients)
+                    elif not isinstance(w, Kept):
+                        copies[id(w)] = w.clone() if self.deferred else w
+        return copies
 
     def _logits(
         self,
         client: int,
-        model: Weights | Kept,
-        clients: Mapping[int, Mapping[str, Any]],
+        model: Weights | Kept | Made,
+        clients: Keepings,
         copies: Mapping[int, Weights],
         done: dict[Any, Tensor],
     ) -> Tensor:

@@ -53,6 +53,7 @@ class Federation:
         self.all = [c for c in range(self.n) if self.sizes[c]]  # clients without samples are never drawn
         self._held = frozenset(self.all)
         self.cohort = max(1, int(self.train.fraction * self.n + 1e-9))  # m
+        self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
         self.bytes_down = self.bytes_up = 0
         self.client_epochs = 0.0
 
@@ -93,8 +94,22 @@ class Federation:
         allowed = self._held if among is None else self._held.intersection(among)
         if not allowed:
             raise ValueError("there is no client with samples to draw from")
+        if self._world.generator is not None and size is None and among is None:
+            return [c for c in self._continued(round) if c in allowed]
         order = torch.randperm(self.n, generator=self._world.stream("sample", round)).tolist()
         return list(islice((c for c in order if c in allowed), self.cohort if size is None else size))
+
+    def _continued(self, round: int) -> list[int]:
+        """Cohort of a round (from 1) as the labels' generator goes on: one draw a round, whatever the method does."""
+        if not self._drawn:
+            self._legacy = np.random.RandomState()
+            keys = self._world.generator
+            assert keys is not None  # asked by `sample`
+            self._legacy.set_state(("MT19937", keys[:624], int(keys[624]), 0, 0.0))
+        while len(self._drawn) < round:
+            p = np.full(self.n, 1 / self.n)
+            self._drawn.append(self._legacy.choice(self.n, self.cohort, replace=False, p=p).tolist())
+        return self._drawn[round - 1]
 
     def sweep(self, round: int, size: int) -> Iterator[list[int]]:
         """Every client once, in random groups of `size`."""

@@ -21,11 +21,13 @@ class Graphs(Protocol):
     follow: what is launched on `stream` from now on waits for what the caller has launched so far; lead: the other way
     round. join: the caller waits until all on `stream` has run. uses: a tensor's memory is not handed out again before
     what `stream` has been given so far has run. memory: a pool that the captures of one lane may share, because they
-    never run at once and leave nothing behind in it. rewind: undoes a warm-up run, which is a real one.
+    never run at once and leave nothing behind in it. rewind: undoes a warm-up run, which is a real one. recurs: a
+    step of sizes that may not come again is captured when it comes up for that many times.
     """
 
     name: str
     beside: bool  # whether what is launched on a stream runs on by itself
+    recurs: int
 
     def stream(self) -> Any: ...
     def aside(self) -> Any: ...
@@ -45,6 +47,7 @@ class EagerGraphs:
 
     name = "eager"
     beside = False
+    recurs = 1
 
     def stream(self) -> Any:
         return None
@@ -86,6 +89,7 @@ class CudaGraphs:
 
     name = "cuda"
     beside = True
+    recurs = WARM_UP + 1  # by then it has cost what a capture costs
     _one = threading.Lock()
 
     def stream(self) -> Any:

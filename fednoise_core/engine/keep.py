@@ -7,6 +7,7 @@ import os
 import tempfile
 import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,6 +122,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
         self._places: dict[int, Place] = {}
         self._sizes: dict[int, int] = {}  # bytes of each client, wherever they lie
         self._used = 0  # bytes in memory
+        self._times: Counter[int] = Counter()  # how often each client has put something away
         self._room, self._device = ROOM, torch.device("cpu")
         self._path: Path | None = None
         self._file: _File | None = None
@@ -154,6 +156,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
 
     def __setitem__(self, client: int, mine: dict[str, Any]) -> None:
         self._drop(client)
+        self._times[client] += 1
         self._sizes[client] = nbytes(mine)
         self._put(client, mine)
 
@@ -210,6 +213,10 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
 
     def __repr__(self) -> str:
         return f"Keepings({len(self)} clients, {sum(self._sizes.values())} bytes, {len(self._places)} in a file)"
+
+    def times(self, client: int) -> int:
+        """How often the client has put something away: the same number, the same things."""
+        return self._times[client]
 
     @property
     def largest(self) -> int:

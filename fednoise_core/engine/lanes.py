@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -183,8 +183,16 @@ class _Lane:
     def _step(
         self, desk: _Desk, static: _Static, sizes: tuple[int, ...]
     ) -> tuple[Callable[[], None] | None, Exception | None]:
-        """The captured step of these batch sizes, or why it cannot be captured."""
+        """The captured step of these batch sizes, or why it cannot be captured.
+
+        A last batch of samples that the client chose itself is launched kernel by kernel over the same buffers until it
+        has come up a few times: a capture costs several steps and memory for good, and a method whose pools change
+        every epoch meets hundreds of last batches.
+        """
         if sizes not in static.captured:
+            static.met[sizes] += 1
+            if static.task.chosen and min(sizes) < static.task.size and static.met[sizes] < self.graphs.recurs:
+                return lambda: static.step(sizes), None
             kept = static.snapshot()
             try:
                 static.captured[sizes] = self.graphs.capture(
@@ -295,6 +303,7 @@ class _Static:
         device = task.world.device
         self.task = task  # for its views, net and method; its own tensors are not read
         self.captured: dict[tuple[int, ...], Callable[[], None]] = {}  # by batch sizes
+        self.met: Counter[tuple[int, ...]] = Counter()  # steps of these sizes before their capture
         self.carry = task.carry
         self.down, self.own = _static(task.job.down, device), _static(task.read, device)
         # Room for twice this client, but not for more than the largest: a capture costs many steps, and with unequal

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.evaluate import Evaluator, Row, Views, resolved
+from fednoise_core.engine.evaluate import Evaluator, Row, Views, looked_up, resolved
 from fednoise_core.engine.federation import Executor, Federation
 from fednoise_core.engine.graphs import Graphs
 from fednoise_core.engine.keep import ROOM
@@ -94,8 +94,9 @@ def loop(
     evaluator = Evaluator(fed, test, test_y, graphs)
 
     def measure(phase: str) -> _Pending:
-        rows = evaluator.launch(method.views(fed, state), state.clients)
-        return _Pending(state.round, record.work, phase, rows, _host(method.estimates(fed, state)))
+        rows = evaluator.launch(method.views(fed, state), state._kept)
+        estimates = _host(looked_up(method.estimates(fed, state), state.clients))
+        return _Pending(state.round, record.work, phase, rows, estimates)
 
     if found:
         spent = found[1]["spent"]

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.engine.evaluate import Kept
+from fednoise_core.engine.evaluate import Kept, Made
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.io import atomic, write_json
-from fednoise_core.tree import Weights
+from fednoise_core.tree import Weights, nbytes
 
 __all__ = ["summary", "write"]
+
+LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
 
 
 def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def _headline(curve: list[tuple[int, float]]) -> dict[str, float]:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return None if math.isnan(value) else float(value)
 
 
 def _plain(value: Any) -> Any:
@@ -122,7 +124,8 @@ def _suspects(path: Path, outcome: Outcome, rows: list[np.ndarray], given: np.nd
 
 def _models(path: Path, outcome: Outcome) -> None:
     """The headline view's final models, each tensor once: `name`, or `client<c>/name`, or `<k>/name` where several make
-    a view.
+    a view. Where every client has its own they would fill a disk: those beyond LIMIT bytes are left out and counted in
+    the file's facts.
     """
     import json
 
@@ -131,14 +134,19 @@ def _models(path: Path, outcome: Outcome) -> None:
     tensors: dict[str, Any] = {}
     nets: dict[str, Any] = {}
     members = next(iter(outcome.views.values()))
+    size = left_out = 0
     for k, (client, models) in enumerate(members):
-        assert not isinstance(models, Kept)
+        assert not isinstance(models, Kept | Made)
         several = [models] if isinstance(models, Weights) else list(models)
+        size += sum(map(nbytes, several))
+        if k and size > LIMIT:
+            left_out += 1
+            continue
         for j, w in enumerate(several):
             parts = [f"client{client}"] if client != SERVER else [str(k)] if len(members) > 1 else []
             prefix = "/".join([*parts, *([str(j)] if len(several) > 1 else [])])
             tensors |= {f"{prefix}/{n}" if prefix else n: t.cpu() for n, t in w.named().items()}
             nets[prefix] = outcome.fed.net(client).describe()
-    facts = {"nets": nets, "view": next(iter(outcome.views))}
+    facts = {"nets": nets, "view": next(iter(outcome.views)), **({"left_out": left_out} if left_out else {})}
     with atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
         file.write(save(tensors, {"fednoise": json.dumps(facts, sort_keys=True)}))

@@ -88,6 +88,7 @@ class Task:
         self.own = {**kept, **work.own}
         self.read = {**{name: kept[name] for name in local.reads if name in kept}, **work.own}  # what steps see
         self.aux = work.aux
+        self.chosen = work.samples is not None or bool(work.more)  # by the client, perhaps others next time
         train, net = world.train, self.net
         self.augments = [augmentation(spec) for spec in local.augments()]
         columns = [how.draws if how else 0 for how in self.augments]

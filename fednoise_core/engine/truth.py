@@ -12,6 +12,7 @@ __all__ = ["DiagnosticRow", "Truth", "auroc"]
 
 DiagnosticRow = tuple[int, int, str, float]  # round, client (-1: all), metric, value (NaN: unknown or undefined)
 NAN = math.nan
+T_FIT = ("T_error", "T_cosine")
 
 
 def auroc(score: np.ndarray, positive: np.ndarray) -> float:
@@ -84,7 +85,7 @@ class Truth:
         "client_noise" {client: score}: AUROC of finding the clients with noise (undefined if all or none have some).
         "label_prior" [K]: L1 distance to the histogram of all given labels held by clients (methods.md 4).
         "transition" [K, K] or {client: [K, K]}: half the mean L1 distance of a row to the
-        realised T, over classes present.
+        realised T, over classes present, and the cosine of the two matrices (paper 002, Figure 2).
         """
         out: list[DiagnosticRow] = []
         if "label_prior" in estimates:
@@ -103,21 +104,24 @@ class Truth:
         if "transition" in estimates:
             found = estimates["transition"]
             per = found if isinstance(found, Mapping) else {-1: found}
-            errors = []
+            found = []
             for c, T in sorted(per.items()):
                 rows = self.rows[c] if c >= 0 else np.concatenate(self.rows)
-                errors.append(self._transition_error(np.asarray(T), rows))
+                found.append(self._transition_fit(np.asarray(T), rows))
                 if c >= 0:
-                    out.append((round, c, "T_error", errors[-1]))
-            out.append((round, -1, "T_error", float(np.mean(errors)) if errors else NAN))
+                    out += [(round, c, name, value) for name, value in zip(T_FIT, found[-1], strict=True)]
+            means = np.mean(found, 0) if found else (NAN, NAN)
+            out += [(round, -1, name, float(value)) for name, value in zip(T_FIT, means, strict=True)]
         return out
 
-    def _transition_error(self, T: np.ndarray, rows: np.ndarray) -> float:
+    def _transition_fit(self, T: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
+        """Half the mean L1 distance of a row to the realised T, and the cosine with it, over classes present."""
         rows = rows if self.clean is None else rows[self.clean[rows] >= 0]
         if self.clean is None or not len(rows):
-            return NAN
+            return NAN, NAN
         joint = np.zeros((self.classes, self.classes))
         np.add.at(joint, (self.clean[rows], self.given[rows]), 1.0)
         there = joint.sum(1) > 0
-        real = joint[there] / joint[there].sum(1, keepdims=True)
-        return float(np.abs(T[there] - real).sum(1).mean() / 2)
+        real, mine = joint[there] / joint[there].sum(1, keepdims=True), T[there]
+        cosine = float((mine * real).sum() / max(np.linalg.norm(mine) * np.linalg.norm(real), 1e-8))
+        return float(np.abs(mine - real).sum(1).mean() / 2), cosine

@@ -39,7 +39,11 @@ class World:
         train: Train,
         seed: int,
         device: torch.device | str = "cpu",
+        generator: np.ndarray | None = None,
     ):
+        if train.sampling == "continued" and generator is None:
+            raise SpecError("train.sampling: 'continued' needs labels drawn by noise with a noise_seed")
+        self.generator = generator if train.sampling == "continued" else None
         self.train, self.seed, self.device = train, int(seed), torch.device(device)
         self.classes = int(arrays.classes)
         if len(given) != len(arrays.x_train):

@@ -14,7 +14,17 @@ from fednoise_core.noise.sampling import transition
 
 __all__ = ["Labels"]
 
-_ARRAYS = ("clean", "T_nominal", "T_realised", "client_rate", "client_level", "T_client", "replaced", "donor")
+_ARRAYS = (
+    "clean",
+    "T_nominal",
+    "T_realised",
+    "client_rate",
+    "client_level",
+    "T_client",
+    "replaced",
+    "donor",
+    "generator",
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,8 @@ class Labels:
     T_client float64 [C, K, K] or None: realised per client. Rows of absent classes are NaN. rate: share of samples
     whose label does not fit the image. client_rate float64 [C] or None: the same per client (NaN: no samples);
     client_level float64 [C] or None: the level each client was assigned. replaced, donor int64 [r] or None: open-set
-    noise, see `replace_images`."""
+    noise, see `replace_images`. generator uint32 [625] or None: numpy's legacy generator (624 keys, position) as
+    drawing the labels left it, for code that goes on drawing from it."""
 
     noisy: np.ndarray
     rate: float
@@ -39,6 +50,7 @@ class Labels:
     T_client: np.ndarray | None = None
     replaced: np.ndarray | None = None
     donor: np.ndarray | None = None
+    generator: np.ndarray | None = None
 
     @property
     def classes(self) -> int:
@@ -116,6 +128,8 @@ class Labels:
                 raise ValueError(f"{name} must be [..., {K}, {K}] with rows that sum to 1")
         if self.replaced is not None and (self.donor is None or self.replaced.shape != self.donor.shape):
             raise ValueError("replaced and donor must have the same length")
+        if self.generator is not None and (self.generator.dtype != np.uint32 or self.generator.shape != (625,)):
+            raise ValueError("generator must be uint32 [625]")
         wrong = self.wrong
         if wrong is None:
             if not np.isnan(self.rate):

@@ -6,6 +6,7 @@ A spec is `{"kind": …, settings…}`; the kinds and their settings stand in co
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "Labels",
     "NoiseResult",
     "Source",
+    "goes_on",
     "inject",
     "needs_donor",
     "needs_file",
@@ -81,6 +83,11 @@ def needs_file(spec: Mapping[str, Any]) -> str | None:
     return str(spec["file"]) if spec.get("kind") == "matrix" and spec.get("file") is not None else None
 
 
+def goes_on(spec: Mapping[str, Any]) -> bool:
+    """Whether the labels artifact holds a generator that can be drawn from further (`Labels.generator`)."""
+    return spec.get("noise_seed") is not None and spec.get("kind") in LEGACY
+
+
 def inject(
     data: Any, spec: Mapping[str, Any], seed: int, partition: Partition | None = None, donor: Any = None
 ) -> Labels:
@@ -96,7 +103,7 @@ def inject(
     if noise_seed is not None:
         integer(noise_seed, "noise: noise_seed", 0)
     rng: Any = stream(seed if noise_seed is None else noise_seed, "noise")
-    if noise_seed is not None and kind in LEGACY:
+    if goes_on(spec):
         rng = np.random.RandomState(noise_seed)
     clients = None if partition is None else [partition.of(c) for c in range(partition.clients)]
     if partition is not None and len(partition.index) and int(partition.index.max()) >= n:
@@ -117,6 +124,10 @@ def inject(
     }
     inputs = {name: make() for name, make in makers.items() if name in wanted}
     result = function(source.y, K, rng, **inputs, **settings)
+    if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it (methods.md 2.3)
+        _, keys, position, *_ = rng.get_state()
+        left = np.append(np.asarray(keys), position).astype(np.uint32)
+        result = dataclasses.replace(result, arrays={**result.arrays, "generator": left})
     return _labels(source, result, spec, seed, clients)
 
 

@@ -186,6 +186,7 @@ DIAGNOSIS = {
     "noisy_client_auroc": "noisy clients: AUROC",
     "prior_error": "prior: L1 error",
     "T_error": "T: error",
+    "T_cosine": "T: cosine",
 }
 
 

@@ -44,6 +44,7 @@ DIAGNOSTICS = (
     "noisy_client_auroc",
     "prior_error",
     "T_error",
+    "T_cosine",
 )
 
 DECIMALS = 4  # of percent: far below any spread, so that a rounded file loses nothing that is shown

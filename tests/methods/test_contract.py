@@ -19,7 +19,7 @@ from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.methods import METHODS, make
-from fednoise_core.tree import Weights
+from fednoise_core.tree import Weights, nbytes
 
 GOLDEN = Path(__file__).parent / "golden"
 KEPT = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
@@ -103,7 +103,8 @@ def test_kept_in_a_file_and_evaluated_beside_the_next_round(name, played, tmp_pa
     for resumed in (0, 2):
         made = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
         assert made.outcome.resumed == resumed
-        assert made.outcome.state.clients.filed == len(whole.run.outcome.state.clients)
+        kept = whole.run.outcome.state.clients.values()
+        assert made.outcome.state.clients.filed == sum(nbytes(mine) > 0 for mine in kept)
         assert toy.same(made.outcome.state, whole.run.outcome.state)
         for file in KEPT:
             assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file
