@@ -20,6 +20,7 @@ __all__ = [
     "log_probs",
     "mae",
     "mean_ce",
+    "product",
     "rce",
     "sce",
     "sharpen",
@@ -33,6 +34,12 @@ CONTRAST_FLOOR = -math.log(1e-8)  # 18.42, bounds the negative term of contrasti
 def log_probs(logits: Tensor) -> Tensor:
     """log softmax in float32."""
     return torch.log_softmax(logits.float(), -1)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in the precision of its operands, also under autocast, which would round it to bfloat16."""
+    with torch.autocast(a.device.type, enabled=False):
+        return a @ b
 
 
 def ce(logits: Tensor, y: Tensor) -> Tensor:
@@ -74,7 +81,7 @@ def mae(logits: Tensor, y: Tensor) -> Tensor:
 
 def forward(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
     """Forward correction -log (T' p)_y with T [K, K], T[i, j] = P(given j | true i) (Patrini et al., CVPR 2017)."""
-    return F.nll_loss((log_probs(logits).exp() @ T).clamp_min(1e-12).log(), y, reduction="none")
+    return F.nll_loss(product(log_probs(logits).exp(), T).clamp_min(1e-12).log(), y, reduction="none")
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:

@@ -96,7 +96,7 @@ def beta(u: Tensor, a: float) -> Tensor:
     return low + (at - below) * (high - low)
 
 
-@functools.lru_cache(maxsize=32)
+@functools.cache  # captured steps go on reading them
 def _quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
     from scipy.special import betaincinv
 

@@ -234,12 +234,18 @@ def _mean(trees: list[Any], shares: list[float]) -> Any:
 def to_plain(tree: Any) -> Any:
     """The same tree in dicts, lists, tensors and plain values only, so that `weights_only=True` loads it."""
     if isinstance(tree, Weights):
-        return {"__layout__": json.dumps(tree.layout.describe()), "flat": tree.flat.detach().cpu()}
+        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _alone(tree.flat)}
     if isinstance(tree, Mapping):
         return {k: to_plain(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
         return [to_plain(v) for v in tree]
-    return tree.detach().cpu() if isinstance(tree, Tensor) else tree
+    return _alone(tree) if isinstance(tree, Tensor) else tree
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """On the CPU, and not part of a larger buffer, all of which torch.save would write."""
+    tensor = tensor.detach().cpu()
+    return tensor.clone() if tensor.untyped_storage().nbytes() > nbytes(tensor) else tensor
 
 
 def from_plain(tree: Any, device: torch.device | str = "cpu", layouts: dict[str, Layout] | None = None) -> Any:

@@ -40,9 +40,6 @@ class Late(EagerGraphs):
     def join(self, stream: Any) -> None:
         self.said.append("join")
 
-    def uses(self, stream: Any, tensor: torch.Tensor) -> None:
-        self.said.append("uses")
-
 
 def held_out() -> tuple[Pool, torch.Tensor]:
     return Pool(toy.arrays().x_test, (0.25,), (0.2,)), torch.from_numpy(toy.arrays().y_test)
@@ -110,7 +107,7 @@ def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep
     server, kept = fed.fresh("model"), fed.fresh("model", 2)
     views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, Kept("own"))]}
     asked = Evaluator(fed, *held_out(), graphs).launch(views, Keepings({3: {"own": kept}}))
-    assert graphs.said == ["follow", "lead", "uses", "evaluate", "uses", "evaluate"]  # a model of two views only once
+    assert graphs.said == ["follow", "lead", "evaluate", "evaluate"]  # a model of two views only once
     assert seen[0] != server.flat.data_ptr()
     assert seen[1] == kept.flat.data_ptr()
     rows = list(asked())

@@ -10,7 +10,9 @@ import pytest
 import torch
 import toy
 
+from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.keep import PAGE, Keepings, WireError
+from fednoise_core.engine.local import Local
 from fednoise_core.engine.record import Record
 from fednoise_core.engine.state import State, clear, kept_path, load_checkpoint, save_checkpoint
 from fednoise_core.io import ArtifactError
@@ -203,3 +205,84 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
     method = make({"name": "fedavg"}, fed.train)
     fed.fit(method, state, fed.all, {"model": fed.fresh("model")})
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
+
+
+def test_what_did_not_change_is_not_written_again(monkeypatch):
+    fed = toy.federation()
+    state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
+    state._kept.house(None, 0, CPU)
+    written = []
+    put = Keepings._written
+    monkeypatch.setattr(Keepings, "_written", lambda self, mine: written.append(mine["n"]) or put(self, mine))
+    assert fed.on_clients(state, fed.all, lambda me, down: me.mine["n"]) == fed.all
+    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.fresh("model")})
+    assert written == []
+
+    def grow(me: Any, down: Any) -> None:
+        if me.id == 3:
+            me.mine["v"] = me.mine["v"] + 1
+
+    fed.on_clients(state, fed.all, grow)
+    assert written == [3]
+    assert state.clients[3]["v"].tolist() == [4.0] * 3
+
+
+def test_neighbouring_holes_are_one(tmp_path):
+    """Records that grow would else leave a trail of holes that nothing fits into."""
+    path = tmp_path / "some.kept"
+    kept = filed(path)
+    for k in range(1, 40):
+        for c in range(4):
+            kept[c] = {"v": torch.full((1000 * k,), float(c))}
+    assert path.stat().st_size < 2 * 4 * 160_000  # twice what is in it
+    assert [float(kept[c]["v"][-1]) for c in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    state = State(clients={c: {"v": torch.full((250,), float(c))} for c in range(5)})
+    save_checkpoint(path, "key", state, Record().plain())
+    back, _ = load_checkpoint(path, "key", CPU)
+    assert back.clients.filed == 0
+    back._kept.house(kept_path(path, "key"), 2000, CPU)
+    assert back.clients.filed == 3
+    assert values(back) == [0, 1, 2, 3, 4]
+
+
+def test_a_full_disk_leaves_everything_as_it_was(monkeypatch):
+    kept = filed()
+    kept[1] = {"v": torch.ones(10)}
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fednoise_core.engine.keep.os.pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            kept[1] = {"v": torch.zeros(10)}
+        with pytest.raises(OSError, match="No space"):
+            kept[2] = {"v": torch.zeros(10)}
+    assert list(kept) == [1]
+    assert kept[1]["v"].tolist() == [1.0] * 10
+
+
+def test_a_slice_does_not_bring_its_whole_buffer_along(tmp_path):
+    whole = torch.arange(100_000.0).view(100, 1000)
+    kept = filed(tmp_path / "some.kept")
+    for c in range(100):
+        kept[c] = {"row": whole[c]}
+    assert (tmp_path / "some.kept").stat().st_size < 100 * 3 * PAGE
+    assert all(torch.equal(kept[c]["row"], whole[c]) for c in range(100))
+
+
+def test_the_server_keeps_nothing_as_a_client_does():
+    class Keeps(Local):
+        def __init__(self, train: Any):
+            self.train = train
+
+        def finish(self, net, carry, down, mine, steps):
+            return {"mine": {"model": carry["model"].values()}}
+
+    fed = toy.federation()
+    with pytest.raises(ValueError, match="nothing is kept for the server"):
+        fed.fit(Keeps(fed.train), State(round=1), [SERVER], {"model": fed.fresh("model")}, on="public")

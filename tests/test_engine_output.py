@@ -221,9 +221,9 @@ def test_saved_models_predict(tmp_path, name, prefixes):
     assert set(prefixes) <= tensors.keys()
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         facts = json.loads(file.metadata()["fednoise"])
-    view = made.outcome.views[facts["view"]]
+    view = list(made.outcome.models(facts["view"]))
     assert len(facts["nets"]) == len(view)
-    client, w = view[-1]
+    client, (w,) = view[-1]
     prefix = f"client{client}/" if client >= 0 else "1/" if len(view) > 1 else ""
     layout = made.outcome.fed.net(client).layout
     back = Weights(layout, torch.zeros(layout.size))
@@ -348,7 +348,7 @@ class Personal(FedAvg):
 def test_what_clients_keep_is_evaluated_without_being_sent(monkeypatch):
     monkeypatch.setitem(METHODS, "personal", f"{__name__}:Personal")
     made, plain = toy.play("fedavg", method={"name": "personal"}), toy.play("fedavg")
-    state, model = made.outcome.state, made.outcome.views["made"][0][1]
+    state, model = made.outcome.state, next(made.outcome.models("made"))[1][0]
     assert torch.equal(model["head.bias"], sum(own["bias"] for own in state.clients.values()) / len(state.clients))
     assert torch.equal(model["hidden.weight"], plain.outcome.state.server["model"]["hidden.weight"])
     for way in ("bytes_up", "bytes_down"):

@@ -94,7 +94,7 @@ def test_prepare_may_choose_samples_and_set_targets_and_aux():
         torch.testing.assert_close(rider.x, x[rider.i], rtol=0, atol=0)
     assert [len(b.more["rest"].i) for b in spy.seen] == [3, 1]  # as many as the main batch, at most all
     assert result.targets is None  # only for this fit
-    assert result.mine == {}  # "own" is for the steps
+    assert result.mine is None  # "own" is for the steps
 
 
 def test_nothing_to_train_on_leaves_the_model_as_it_was():

@@ -130,3 +130,18 @@ def test_selection_has_no_gradient():
 
 def test_floor_of_contrastive_terms():
     assert pytest.approx(18.420680743952367) == losses.CONTRAST_FLOOR  # CORES: -log 1e-8
+
+
+@pytest.mark.parametrize("classes", [10, 1000])
+def test_products_keep_their_precision_under_autocast(classes):
+    """bfloat16 would make every second of a thousand classes impossible to draw."""
+    prior = torch.full((classes,), 1.0 / classes)
+    upper = torch.ones(classes, classes).triu()
+    with torch.autocast("cpu", torch.bfloat16):
+        up_to = losses.product(prior, upper)
+        rounded = prior @ upper
+        corrected = losses.forward(torch.zeros(4, classes), torch.arange(4), torch.eye(classes))
+    assert up_to.dtype == torch.float32
+    torch.testing.assert_close(up_to, torch.arange(1, classes + 1) / classes, rtol=0, atol=1e-4)
+    assert (rounded.float() - up_to).abs().max() > 1e-3
+    torch.testing.assert_close(corrected, torch.full((4,), math.log(classes)), rtol=1e-5, atol=0)

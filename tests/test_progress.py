@@ -64,3 +64,9 @@ def test_gpus_are_the_allowed_ones_else_those_listed(monkeypatch: pytest.MonkeyP
         "#!/bin/sh\necho 'GPU 0: Card (UUID: GPU-11-aa)'\necho '  MIG 1g.10gb Device 0: (UUID: MIG-33-cc)'\n"
     )
     assert device.gpus() == ["MIG-33-cc"]  # a GPU cut into parts is used by its parts
+    tool.unlink()
+    for bus in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / "gpus" / bus).mkdir(parents=True)
+    monkeypatch.setattr(device, "DRIVER", tmp_path / "gpus")
+    monkeypatch.setattr(device.shutil, "which", lambda name: None)
+    assert device.gpus() == ["0", "1"]  # in a container without the tool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import toy
+from filelock import FileLock
 
 from fednoise_core.engine import loop
 from workflow_scripts import train
@@ -194,6 +196,43 @@ def test_runs_that_would_switch_tf32_under_each_other_do_not_share_a_gpu(inputs,
     assert not list(tmp_path.glob("*/out"))
     monkeypatch.setattr(train, "_prepare", lambda args: "cpu")
     assert train.main(["--specs", *files]) == 0
+
+
+@pytest.mark.parametrize("key", ["out", "work"])
+def test_runs_of_one_folder_are_refused(key, inputs, tmp_path, capsys):
+    files = specs(tmp_path, inputs)
+    jobs = [json.loads(Path(file).read_text()) for file in files]
+    Path(files[2]).write_text(json.dumps({**jobs[2], key: f"{jobs[0][key]}/."}))
+    assert call(files) == 1
+    assert f"{files[2]}: {key}: " in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/out"))
+
+
+def test_a_second_process_in_a_work_folder_is_refused(inputs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train, "PATIENCE", 0.1)
+    (file,) = specs(tmp_path, inputs, ("fedavg",))
+    work = tmp_path / "fedavg" / "work"
+    work.mkdir(parents=True)
+    with FileLock(work / "lock"):
+        assert call([file]) == 1
+    assert f"{work}: another process trains here" in capsys.readouterr().err
+    assert call([file]) == 0
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "safetensors"])
+def test_what_writing_the_results_needs_is_asked_for_first(package, inputs, tmp_path, capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else find(name, *rest))
+    assert call(specs(tmp_path, inputs, ("fedavg",))) == 1
+    assert f"pip install {package}" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/out"))
+
+
+@pytest.mark.parametrize("count", ["x", "0", "33"])
+def test_a_wrong_number_of_lanes_is_one_line(count, inputs, tmp_path, capsys):
+    assert call(specs(tmp_path, inputs), f"--executor=lanes:{count}", "--together=2") == 1
+    assert "train: executor: " in capsys.readouterr().err
 
 
 def test_the_command_says_how_it_runs(inputs, tmp_path, capsys):

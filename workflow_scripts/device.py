@@ -22,15 +22,18 @@ __all__ = ["claim", "gpus"]
 
 HELD: list[FileLock] = []  # a lock that nobody refers to would be released
 POLL_SECONDS = 0.5
+DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def gpus() -> list[str]:
-    """Names of the GPUs this process may use, as CUDA_VISIBLE_DEVICES takes them: its entries, or else nvidia-smi's."""
+    """Names of the GPUs this process may use, as CUDA_VISIBLE_DEVICES takes them: its entries, or else nvidia-smi's, or
+    else numbers, one for each that the driver shows.
+    """
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name.strip() for name in allowed.split(",") if name.strip() not in ("", "-1")]
-    if shutil.which("nvidia-smi") is None:
-        return []
+    if shutil.which("nvidia-smi") is None:  # in some containers
+        return [str(k) for k, _ in enumerate(sorted(DRIVER.glob("*")))]
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
     names = re.findall(r"UUID: ((?:GPU|MIG)-[\w/-]+)", listed)
     parts = [name for name in names if name.startswith("MIG-")]

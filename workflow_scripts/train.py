@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from fednoise_core.io import ArtifactError, SpecError, digest, remove_unfinished
 __all__ = ["main"]
 
 FILES = ("arrays", "labels", "partition", "out", "work")
+PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
 STOPPED = 75  # exit code of a run that was asked to stop: "try again later"
 
 
@@ -58,7 +59,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--checkpoint-seconds", type=float, default=20.0)
     parser.add_argument(
-        "--keep-mb", type=int, default=2048, help="memory for what clients keep; the rest goes to a file in --work"
+        "--keep-mb", type=int, default=1024, help="memory for what clients keep; the rest goes to a file in --work"
     )
     parser.add_argument("--checkpoint-rounds", type=int, default=0, help="also every so many rounds")
     return parser
@@ -75,6 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         together = args.together or (4 if device == "cuda" else 1)
         if device == "cuda" and together > 1:
             _one_precision(jobs)
+        pool = _pool(args, device, together) if args.specs and together > 1 else None
     except (SpecError, ArtifactError, FileNotFoundError) as error:
         print(f"train: {error}", file=sys.stderr)
         return 1
@@ -82,7 +84,6 @@ def main(argv: list[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: asked.set())  # clusters send it before they kill
     end = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")
-    pool = _pool(args, device) if args.specs and together > 1 else None
 
     def attempt(job: dict[str, Any]) -> int:
         return _attempt(job, args, device, pool, lambda: asked.is_set() or time.monotonic() > end)
@@ -107,7 +108,7 @@ def _one(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _several(paths: list[Path]) -> list[dict[str, Any]]:
-    jobs = []
+    jobs: list[dict[str, Any]] = []
     for path in paths:
         job = _json(path.read_text(encoding="utf-8"), str(path))
         missing = [name for name in ("spec", *FILES) if name not in job]
@@ -115,6 +116,9 @@ def _several(paths: list[Path]) -> list[dict[str, Any]]:
             raise SpecError(f"{path}: the key {missing[0]!r} is missing")
         _checked(job["spec"], f"{path}: spec")
         files = {name: Path(job[name]) for name in (*FILES, "donor") if job.get(name)}
+        for key in ("out", "work"):
+            if any(files[key].resolve() == other[key].resolve() for other in jobs):
+                raise SpecError(f"{path}: {key}: {files[key]} belongs to another of these runs")
         jobs.append({"code": "", "donor": None, **job, **files, "where": path})
     return jobs
 
@@ -146,7 +150,13 @@ def _json(text: str, where: str) -> dict[str, Any]:
 
 def _prepare(args: argparse.Namespace) -> str:
     """Claim a device, then import torch (which looks for GPUs when it is imported) and set it up."""
+    from importlib.util import find_spec
+
     from workflow_scripts.device import claim
+
+    for package in ("pyarrow", "safetensors"):
+        if find_spec(package) is None:  # the results are written at the very end
+            raise SpecError(f"{package} is missing: pip install {package}")
 
     device = claim(args.device)
     os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
@@ -155,19 +165,22 @@ def _prepare(args: argparse.Namespace) -> str:
 
     torch.set_num_threads(args.threads)
     if device == "cuda" and not args.fast:
-        torch.use_deterministic_algorithms(True)
+        # torch.use_deterministic_algorithms also imports torch._inductor, for as long again as torch itself
+        torch._C._set_deterministic_algorithms(True, warn_only=False)
         # else every new buffer costs one more kernel
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return device
 
 
-def _pool(args: argparse.Namespace, device: str) -> Any:
+def _pool(args: argparse.Namespace, device: str, together: int) -> Any:
     """Lanes that all runs of this process share."""
     kind, _, count = args.executor.partition(":")
     if kind == "lanes" or (kind == "auto" and device == "cuda"):
-        from fednoise_core.engine.lanes import LanePool
+        from fednoise_core.engine.lanes import LanePool, lanes_shared
 
-        return LanePool(device, int(count or (8 if device == "cuda" else 2)))
+        if count and not count.isdigit():
+            raise SpecError(f"executor: {args.executor!r}: expected a number after the colon")
+        return LanePool(device, int(count or lanes_shared(device, together)))
     return None
 
 
@@ -180,7 +193,8 @@ def _attempt(job: dict[str, Any], args: argparse.Namespace, device: str, pool: A
     try:
         if args.specs and _finished(job):
             return 0  # by an earlier call
-        _train(job, args, device, pool, stop)
+        with _alone(Path(job["work"])):
+            _train(job, args, device, pool, stop)
     except Stopped as stopped:
         print(stopped, flush=True)
         return STOPPED
@@ -222,6 +236,24 @@ def _own_stream(device: str, pool: Any) -> contextlib.AbstractContextManager[Any
     return pool.graphs.on(pool.graphs.aside())
 
 
+@contextlib.contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """While no other process trains in this folder: two would overwrite each other's checkpoints."""
+    from filelock import FileLock, Timeout
+
+    work.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(work / "lock")
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise SpecError(f"{work}: another process trains here") from None
+    try:
+        yield
+    finally:
+        (work / "lock").unlink(missing_ok=True)
+        lock.release()
+
+
 def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any, stop: Callable[[], bool]) -> None:
     """Load the artifacts, run, write; the checkpoint goes when the results are in place."""
     from fednoise_core.data.arrays import Arrays
@@ -234,7 +266,6 @@ def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any
     spec, work = job["spec"], Path(job["work"])
     inputs = _inputs(job)
     key = digest(spec, job["code"], inputs)
-    work.mkdir(parents=True, exist_ok=True)
     for folder in (work, job["out"]):
         remove_unfinished(folder)
     saving = Saving(work / "checkpoint.pt", key, args.checkpoint_seconds, args.checkpoint_rounds, stop)
@@ -248,26 +279,27 @@ def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any
         "oracle_rate": bool(spec.get("oracle_rate", False)),
         "clean_known": labels.clean is not None,
     }
-    run(
-        Arrays.load(job["arrays"]),
-        labels,
-        Partition.load(job["partition"]),
-        spec["method"],
-        spec["train"],
-        spec["seed"],
-        donor=Arrays.load(job["donor"]) if job["donor"] else None,
-        device=device,
-        executor=args.executor,
-        pool=pool,
-        saving=saving,
-        room=args.keep_mb << 20,
-        out=Path(job["out"]),
-        spec={"spec": spec, "code": job["code"], "inputs": inputs, "digest": digest(spec), "facts": facts},
-        label=f"{label}/seed{spec['seed']}",
-        console=sys.stdout,
-        progress=work / "progress.jsonl",
-        threads=args.threads,
-    )
+    with _own_stream(device, pool):
+        run(
+            Arrays.load(job["arrays"]),
+            labels,
+            Partition.load(job["partition"]),
+            spec["method"],
+            spec["train"],
+            spec["seed"],
+            donor=Arrays.load(job["donor"]) if job["donor"] else None,
+            device=device,
+            executor=args.executor,
+            pool=pool,
+            saving=saving,
+            room=args.keep_mb << 20,
+            out=Path(job["out"]),
+            spec={"spec": spec, "code": job["code"], "inputs": inputs, "digest": digest(spec), "facts": facts},
+            label=f"{label}/seed{spec['seed']}",
+            console=sys.stdout,
+            progress=work / "progress.jsonl",
+            threads=args.threads,
+        )
     clear(saving.path)
     (work / "progress.jsonl").unlink(missing_ok=True)
 

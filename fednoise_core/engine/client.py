@@ -25,6 +25,7 @@ class Client:
     def __init__(self, world: World, number: int, lent: Lent, targets: Tensor | None, round: int):
         self._world, self._targets, self.lent = world, targets, lent
         self._mine: dict[str, Any] | None = None
+        self._had: dict[str, Any] = {}
         self.id, self.round = number, round
         self.n, self.classes, self.net = world.sizes[number], world.classes, world.net(number)
         self.changed = False  # whether `targets` was written
@@ -34,6 +35,7 @@ class Client:
         """What it keeps between rounds. Fetched when first asked for: it may lie in a file."""
         if self._mine is None:
             self._mine = fetched(self.lent)
+            self._had = dict(self._mine)
         return self._mine
 
     @mine.setter
@@ -41,8 +43,13 @@ class Client:
         self._mine = value
 
     def take(self) -> dict[str, Any] | None:
-        """What it keeps now, to be put away, and no longer held here; None if nobody asked for it."""
-        mine, self._mine, self.lent = self._mine, None, {}
+        """What it keeps now, to be put away, and no longer held here; None if that is what it had. (Things kept are
+        replaced, never changed in place.)
+        """
+        mine, had = self._mine, self._had
+        self._mine, self._had, self.lent = None, {}, {}
+        if mine is None or (mine.keys() == had.keys() and all(mine[name] is had[name] for name in mine)):
+            return None
         return mine
 
     @property

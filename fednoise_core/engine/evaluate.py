@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
     from fednoise_core.engine.pool import Pool
 
-__all__ = ["Evaluator", "Kept", "Made", "Row", "Views", "looked_up", "resolved", "scores"]
+__all__ = ["Evaluator", "Kept", "Made", "Row", "Views", "looked_up", "models_of", "scores"]
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
     """The same as one tensor [2 + 2K], which nobody has waited for yet."""
     right = (logits.argmax(1) == y).to(torch.float64)
     loss = torch.nn.functional.cross_entropy(logits.double(), y)
-    count = torch.bincount(y, minlength=classes)
-    hit = torch.zeros(classes, dtype=torch.float64, device=y.device).scatter_add_(0, y, right)
-    return torch.cat([torch.stack([right.mean(), loss]), hit, count.double()])
+    none = torch.zeros(classes, dtype=torch.float64, device=y.device)
+    count = none.scatter_add(0, y, torch.ones_like(right))  # torch.bincount would read its largest entry on the host
+    hit = none.scatter_add(0, y, right)
+    return torch.cat([torch.stack([right.mean(), loss]), hit, count])
 
 
 def _named(numbers: list[float], classes: int) -> dict[str, float]:
@@ -60,15 +61,19 @@ def _named(numbers: list[float], classes: int) -> dict[str, float]:
     return {"accuracy": numbers[0], "loss": numbers[1], **shares}
 
 
-def resolved(views: Views, clients: Mapping[int, Mapping[str, Any]]) -> Views:
-    """The same views with what clients keep looked up."""
+def models_of(
+    members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[int, list[Weights]]]:
+    """(client or SERVER, its models) of a view, looked up one by one: all that clients keep may not fit into memory."""
+    for client, named in members:
+        several: Any = [named] if isinstance(named, Weights | Kept | Made) else named
+        yield client, [_model(client, w, clients) for w in several]
 
-    def model(client: int, named: Any) -> Any:
-        if isinstance(named, Made):
-            return named.make(clients)
-        return clients[client][named.name] if isinstance(named, Kept) else named
 
-    return {view: [(c, model(c, named)) for c, named in members] for view, members in views.items()}
+def _model(client: int, named: Weights | Kept | Made, clients: Mapping[int, Mapping[str, Any]]) -> Weights:
+    if isinstance(named, Kept):
+        return clients[client][named.name]
+    return named.make(clients) if isinstance(named, Made) else named
 
 
 def looked_up(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -96,6 +101,7 @@ class Evaluator:
         self.graphs = graphs or graphs_for(y.device)
         self.deferred = self.graphs.beside
         self.stream = self.graphs.aside()
+        self._held: list[Weights] = []  # what an evaluation under way reads
         self._known: dict[tuple[int, str], tuple[int, Tensor]] = {}  # (client, name) -> when, scores
 
     def launch(self, views: Views, clients: Keepings) -> Callable[[], Iterator[Row]]:
@@ -151,14 +157,19 @@ class Evaluator:
         done: dict[Any, Tensor],
     ) -> Tensor:
         key = (client, model.name) if isinstance(model, Kept) else id(model)
-        if key not in done:
-            w = clients[client][model.name] if isinstance(model, Kept) else copies[id(model)]
-            self.graphs.uses(self.stream, w.flat)  # replaced by what the client keeps next, perhaps before this has run
-            done[key] = self.fed._world.evaluate(self.fed.net(client), w, self.pool, self.rows)
-        return done[key]
+        if key in done:
+            return done[key]
+        w = clients[client][model.name] if isinstance(model, Kept) else copies[id(model)]
+        if isinstance(model, Kept) and self.deferred and clients.in_memory(client):
+            self._held.append(w)  # the client may put something else in its place before this has run
+        logits = self.fed._world.evaluate(self.fed.net(client), w, self.pool, self.rows)
+        if not isinstance(model, Kept):  # those of every client would be kept at once; what views share is scored once
+            done[key] = logits
+        return logits
 
     def _rows(self, found: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
         self.graphs.join(self.stream)
+        self._held.clear()
         for view, members in found.items():
             scored = [(client, _named(numbers.tolist(), self.fed.classes)) for client, numbers in members]
             for client, one in scored:

@@ -19,10 +19,9 @@ class Graphs(Protocol):
 
     stream: one to record on. aside: one on which nothing is ever recorded.
     follow: what is launched on `stream` from now on waits for what the caller has launched so far; lead: the other way
-    round. join: the caller waits until all on `stream` has run. uses: a tensor's memory is not handed out again before
-    what `stream` has been given so far has run. memory: a pool that the captures of one lane may share, because they
-    never run at once and leave nothing behind in it. rewind: undoes a warm-up run, which is a real one. recurs: a
-    step of sizes that may not come again is captured when it comes up for that many times.
+    round. join: the caller waits until all on `stream` has run. memory: a pool that the captures of one lane may share,
+    because they never run at once and leave nothing behind in it. rewind: undoes a warm-up run, which is a real one.
+    recurs: a step of sizes that may not come again is captured when it comes up for that many times.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Graphs(Protocol):
     def follow(self, stream: Any) -> None: ...
     def lead(self, stream: Any) -> None: ...
     def join(self, stream: Any) -> None: ...
-    def uses(self, stream: Any, tensor: torch.Tensor) -> None: ...
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]: ...
@@ -70,9 +68,6 @@ class EagerGraphs:
     def join(self, stream: Any) -> None:
         """Nothing runs on."""
 
-    def uses(self, stream: Any, tensor: torch.Tensor) -> None:
-        """Nothing is under way."""
-
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:
@@ -93,12 +88,12 @@ class CudaGraphs:
     _one = threading.Lock()
 
     def stream(self) -> Any:
-        return torch.cuda.Stream()
+        # Before evaluations, which are to fill the gaps. torch hands out the same 32 streams of a priority in turn, and
+        # a capture must not meet a stranger on its own: so nothing but lanes has this one.
+        return torch.cuda.Stream(priority=-1)
 
     def aside(self) -> Any:
-        # torch hands out the same 32 streams in turn, and a capture must not meet a stranger on its own: those of high
-        # priority are another set
-        return torch.cuda.Stream(priority=-1)
+        return torch.cuda.Stream()
 
     def memory(self) -> Any:
         return torch.cuda.graph_pool_handle()
@@ -115,9 +110,6 @@ class CudaGraphs:
     def join(self, stream: Any) -> None:
         stream.synchronize()
 
-    def uses(self, stream: Any, tensor: torch.Tensor) -> None:
-        tensor.record_stream(stream)
-
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:
@@ -129,8 +121,17 @@ class CudaGraphs:
                 rewind()
             stream.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
-                body()  # recorded, not run
+            try:
+                with torch.cuda.graph(graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
+                    body()  # recorded, not run
+            except Exception as error:
+                # Up to torch 2.12 the allocator goes on believing in a capture that failed, for the whole process
+                # (pytorch #180395, #190348); later ones have ended it, and say that there is nothing to end.
+                with contextlib.suppress(RuntimeError):
+                    torch._C._cuda_endAllocateToPool(stream.device_index, memory)
+                    torch._C._cuda_releasePool(stream.device_index, memory)
+                # leaving `graph` raises an error of its own, "due to a previous error": the first one says why
+                raise error.__context__ or error from None
         return graph.replay
 
 

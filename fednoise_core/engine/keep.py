@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import io
 import os
 import tempfile
@@ -20,7 +21,7 @@ from fednoise_core.tree import from_plain, nbytes, to_plain
 
 __all__ = ["ROOM", "Keepings", "Lent", "WireError", "fetched"]
 
-ROOM = 2 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
+ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
 PAGE = 4096  # records start at multiples of it, so that one that grew a little fits where it was
 
 Place = tuple[int, int, int]  # start, length, CRC-32
@@ -54,15 +55,22 @@ class _File:
         weakref.finalize(self, os.close, self._handle)
         self._held = set(taken.values())
         self._later: list[Place] = []  # to be free after the next checkpoint
-        self._holes: list[tuple[int, int]] = []  # start, bytes
+        self._holes: list[tuple[int, int]] = []  # start, bytes; in order
         self._end = 0
         for start, length, _ in sorted(self._held):
             self._hole(self._end, start - self._end)
             self._end = start + _pages(length)
 
     def _hole(self, start: int, room: int) -> None:
+        """Free again, joined with its neighbours: records that grow would else leave holes that nothing fits into."""
+        k = bisect.bisect(self._holes, (start, 0))
+        if k < len(self._holes) and self._holes[k][0] == start + room:
+            room += self._holes.pop(k)[1]
+        if k and sum(self._holes[k - 1]) == start:
+            start, room = self._holes[k - 1][0], self._holes.pop(k - 1)[1] + room
+            k -= 1
         if room:
-            self._holes.append((start, room))
+            self._holes.insert(k, (start, room))
 
     def put(self, data: memoryview) -> Place:
         need = _pages(len(data))
@@ -138,12 +146,16 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
         self._room = self._room if room is None else room
         self._device = device or self._device
         if path is not None and path == self._path:
+            for client in list(self._memory):  # of a checkpoint made with more room
+                if self._used <= self._room:
+                    break
+                self._put(client, self._memory[client], self._sizes[client])
             return
         memory, places, file = self._memory, self._places, self._file
         self._memory, self._places, self._file = {}, {}, None
         self._path, self._used = path, 0
-        for client in self._sizes:
-            self._put(client, memory.pop(client) if client in memory else self._load(file, places[client]))
+        for client, size in self._sizes.items():
+            self._put(client, memory.pop(client) if client in memory else self._load(file, places[client]), size)
 
     @contextmanager
     def server_side(self) -> Iterator[None]:
@@ -155,20 +167,26 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
             self._shut = False
 
     def __setitem__(self, client: int, mine: dict[str, Any]) -> None:
-        self._drop(client)
+        self._put(client, mine, nbytes(mine))
         self._times[client] += 1
-        self._sizes[client] = nbytes(mine)
-        self._put(client, mine)
 
-    def _put(self, client: int, mine: dict[str, Any]) -> None:
-        if self._used + self._sizes[client] <= self._room:
+    def _put(self, client: int, mine: dict[str, Any], size: int) -> None:
+        freed = self._sizes[client] if client in self._memory else 0
+        if self._used - freed + size <= self._room:
+            self._drop(client)
             self._memory[client] = mine
-            self._used += self._sizes[client]
-            return
+            self._used += size
+        else:
+            place = self._written(mine)  # before the old record goes: the disk may be full
+            self._drop(client)
+            self._places[client] = place
+        self._sizes[client] = size
+
+    def _written(self, mine: dict[str, Any]) -> Place:
         buffer = io.BytesIO()
         torch.save(to_plain(mine), buffer)
         self._file = self._file or _File(self._path, {})
-        self._places[client] = self._file.put(buffer.getbuffer())
+        return self._file.put(buffer.getbuffer())
 
     def __getitem__(self, client: int) -> dict[str, Any]:
         if self._shut:
@@ -222,6 +240,10 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
     def largest(self) -> int:
         """Bytes of the client that keeps most."""
         return max(self._sizes.values(), default=0)
+
+    def in_memory(self, client: int) -> bool:
+        """Whether the client's things lie in memory."""
+        return client in self._memory
 
     @property
     def filed(self) -> int:

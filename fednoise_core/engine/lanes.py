@@ -23,9 +23,13 @@ from fednoise_core.engine.local import Batch
 from fednoise_core.engine.sequential import InTurn
 from fednoise_core.engine.task import Bench, Job, Result, Task
 from fednoise_core.engine.world import World
+from fednoise_core.io import SpecError
 from fednoise_core.tree import Weights, clone
 
-__all__ = ["LanePool", "Lanes"]
+__all__ = ["LanePool", "Lanes", "lanes_shared"]
+
+STREAMS = 32  # that torch hands out in turn: a further lane would share one
+STATICS = 32  # kinds of steps that a run keeps ready on a lane
 
 _NUMBERS = itertools.count()  # a name for each run that uses a pool; id() would come again after its end
 
@@ -88,10 +92,23 @@ def lanes_for(world: World) -> int:
     return max(1, min(10, int(free * 0.5 // need)))
 
 
+def lanes_shared(device: torch.device | str, runs: int) -> int:
+    """Lanes for several runs, whose nets are not known yet: each run has buffers and graphs of its own on every lane,
+    1.5 GB for a ResNet-18.
+    """
+    if torch.device(device).type != "cuda":
+        return 2
+    return max(1, min(8, int(torch.cuda.mem_get_info()[0] * 0.5 // (runs * 1_500_000_000))))
+
+
 class LanePool:
-    """A fixed number of lanes of one device, handed out to whoever asks first."""
+    """A fixed number of lanes of one device, handed out to whoever asks first. Raises SpecError for more lanes than
+    torch has streams.
+    """
 
     def __init__(self, device: torch.device | str, count: int, graphs: Graphs | None = None):
+        if not 1 <= count <= STREAMS:
+            raise SpecError(f"executor: {count} lanes: there must be 1 to {STREAMS}")
         self.device = torch.device(device)
         self.graphs = graphs or graphs_for(self.device)
         self.count = count
@@ -158,9 +175,12 @@ class _Lane:
             desk = self._buffers[run]
             self.task = task = Task(world, job, desk.bench).open()
             key = _signature(task)
-            static = desk.statics.get(key)
+            static = desk.statics.pop(key, None)
             if static is None or not static.holds(task):  # with the smaller buffers go their graphs
-                static = desk.statics[key] = _Static(task)
+                static = _Static(task)
+            desk.statics[key] = static
+            if len(desk.statics) > STATICS:  # of an integer that is another in every round, say
+                del desk.statics[next(iter(desk.statics))]  # the one that was not used for longest
             static.load(task)
         return self._steps(desk, static, key, refused)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.evaluate import Evaluator, Row, Views, looked_up, resolved
+from fednoise_core.engine.evaluate import Evaluator, Row, Views, looked_up, models_of
 from fednoise_core.engine.federation import Executor, Federation
 from fednoise_core.engine.graphs import Graphs
 from fednoise_core.engine.keep import ROOM
@@ -23,6 +23,7 @@ from fednoise_core.engine.record import Progress, Record
 from fednoise_core.engine.state import State, kept_path, load_checkpoint, save_checkpoint
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
+from fednoise_core.tree import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
@@ -64,6 +65,11 @@ class Outcome:
     names_suspects: bool
     resumed: int  # the round it went on from, 0 if it started afresh
     spent: list[float]  # seconds, CPU seconds of the attempts before that round
+
+    def models(self, view: str | None = None) -> Iterator[tuple[int, list[Weights]]]:
+        """(client or SERVER, its models; several where their logits are summed) of a view, by default the headline."""
+        members = self.views[view] if view else next(iter(self.views.values()))
+        return models_of(members, self.state.clients)
 
 
 def loop(
@@ -149,8 +155,7 @@ def loop(
     if named:
         record.diagnostics += _score(truth, state, suspects)
     record.diagnostics += truth.target_noise(state.round, {c: t.cpu().numpy() for c, t in state.relabelled.items()})
-    views = resolved(method.views(fed, state), state.clients)
-    return Outcome(fed, state, record, views, suspects, named, resumed, spent)
+    return Outcome(fed, state, record, method.views(fed, state), suspects, named, resumed, spent)
 
 
 def _account(fed: Federation, record: Record, round: int, phase: str, report: dict[str, float]) -> None:

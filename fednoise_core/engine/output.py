@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.engine.evaluate import Kept, Made
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.io import atomic, write_json
-from fednoise_core.tree import Weights, nbytes
+from fednoise_core.tree import nbytes
 
 __all__ = ["summary", "write"]
 
@@ -124,8 +123,8 @@ def _suspects(path: Path, outcome: Outcome, rows: list[np.ndarray], given: np.nd
 
 def _models(path: Path, outcome: Outcome) -> None:
     """The headline view's final models, each tensor once: `name`, or `client<c>/name`, or `<k>/name` where several make
-    a view. Where every client has its own they would fill a disk: those beyond LIMIT bytes are left out and counted in
-    the file's facts.
+    a view. Where every client has its own they would fill a disk: those from LIMIT bytes on are left out and counted
+    in the file's facts.
     """
     import json
 
@@ -133,17 +132,15 @@ def _models(path: Path, outcome: Outcome) -> None:
 
     tensors: dict[str, Any] = {}
     nets: dict[str, Any] = {}
-    members = next(iter(outcome.views.values()))
+    count = len(next(iter(outcome.views.values())))
     size = left_out = 0
-    for k, (client, models) in enumerate(members):
-        assert not isinstance(models, Kept | Made)
-        several = [models] if isinstance(models, Weights) else list(models)
+    for k, (client, several) in enumerate(outcome.models()):
         size += sum(map(nbytes, several))
         if k and size > LIMIT:
-            left_out += 1
-            continue
+            left_out = count - k
+            break
         for j, w in enumerate(several):
-            parts = [f"client{client}"] if client != SERVER else [str(k)] if len(members) > 1 else []
+            parts = [f"client{client}"] if client != SERVER else [str(k)] if count > 1 else []
             prefix = "/".join([*parts, *([str(j)] if len(several) > 1 else [])])
             tensors |= {f"{prefix}/{n}" if prefix else n: t.cpu() for n, t in w.named().items()}
             nets[prefix] = outcome.fed.net(client).describe()

@@ -41,10 +41,10 @@ class Job:
 
 @dataclass
 class Result:
-    """up: what crosses. mine, targets: what stays (targets None: unchanged). steps: how many were taken."""
+    """up: what crosses. mine, targets: what stays (None: unchanged). steps: how many were taken."""
 
     up: dict[str, Any]
-    mine: dict[str, Any]
+    mine: dict[str, Any] | None
     targets: Tensor | None
     steps: int
 
@@ -191,8 +191,10 @@ class Task:
             up = dict(self.local.finish(self.net, self.carry, self.job.down, self.own, steps))
         kept = {**(self.me.mine if self.me is not None else {}), **up.pop("mine", {})}
         if self.me is None:
-            return Result(up, kept, None, steps)
+            if kept:
+                raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it up")
+            return Result(up, None, None, steps)
         self.me.mine = kept
         if self.job.on == "train":
             up = self.local.after(self.me, up, self.job.down)
-        return Result(up, self.me.mine, self.me.targets if self.me.changed else None, steps)
+        return Result(up, self.me.take(), self.me.targets if self.me.changed else None, steps)

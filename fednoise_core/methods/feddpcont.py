@@ -92,10 +92,9 @@ class FedDPCont(FedAvg):
         """[B]: CE against a drawn label, or its expectation, bounded per class."""
         limit = self.neg_log_floor or float("inf")
         if self.mode == "expect":
-            return (-losses.log_probs(logits)).clamp_max(limit) @ prior
-        up_to = (
-            prior @ torch.ones(len(prior), len(prior), device=prior.device).triu()
-        )  # cumsum is not deterministic on a GPU
+            return losses.product((-losses.log_probs(logits)).clamp_max(limit), prior)
+        # cumsum is not deterministic on a GPU
+        up_to = losses.product(prior, torch.ones(len(prior), len(prior), device=prior.device).triu())
         drawn = (u[:, :1] >= up_to).sum(-1).clamp_max(len(prior) - 1)  # inverse of the cumulative distribution
         return losses.ce(logits, drawn).clamp_max(limit)
 

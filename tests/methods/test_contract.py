@@ -19,7 +19,7 @@ from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.methods import METHODS, make
-from fednoise_core.tree import Weights, nbytes
+from fednoise_core.tree import nbytes
 
 GOLDEN = Path(__file__).parent / "golden"
 KEPT = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
@@ -65,11 +65,7 @@ def test_statistics_and_dropout_survive_a_resume(name, net, toy_nets, tmp_path):
     resumed = toy.play(name, net=net, saving=saving, lr=0.05)
     assert resumed.outcome.resumed == 2
     assert toy.same(resumed.outcome.state, whole.outcome.state)
-    flat = [
-        w.flat
-        for _, models in next(iter(whole.outcome.views.values()))
-        for w in ([models] if isinstance(models, Weights) else models)
-    ]
+    flat = [w.flat for _, several in whole.outcome.models() for w in several]
     assert all(torch.isfinite(f).all() for f in flat)
 
 
@@ -126,7 +122,7 @@ def test_nothing_depends_on_global_random_numbers_or_uses_them(name, played):
 
 @every_method
 def test_another_seed_is_another_run(name, played):
-    assert not toy.same(toy.play(name, seed=1).outcome.views, played(name).run.outcome.views)
+    assert not toy.same(list(toy.play(name, seed=1).outcome.models()), list(played(name).run.outcome.models()))
 
 
 @every_method
@@ -174,10 +170,11 @@ def test_cohorts_differ_between_rounds():
 def test_views_predict(name, played):
     outcome = played(name).run.outcome
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    for members in outcome.views.values():
+    for view in outcome.views:
+        members = list(outcome.models(view))
         assert members
-        for client, models in members:
-            for w in [models] if isinstance(models, Weights) else models:
+        for client, several in members:
+            for w in several:
                 logits = outcome.fed.net(client).predict(w, x)
                 assert logits.shape == (4, 5)
                 assert torch.isfinite(logits).all()
@@ -220,8 +217,7 @@ def test_clients_without_samples_hold_nothing(name, played):
 
 def numbers(made: Any) -> dict[str, Any]:
     """A few numbers of a run that move whenever its arithmetic does."""
-    members = next(iter(made.outcome.views.values()))
-    models = [w for _, one in members for w in ([one] if isinstance(one, Weights) else one)]
+    models = [w for _, several in made.outcome.models() for w in several]
     view = made.summary["headline_view"]
     return {
         "accuracy": [v for _, v in made.curve],
