@@ -1,4 +1,4 @@
-"""All benchmarks that fit into about ten minutes on two cores, in one table with the targets. Run: python -m benchmarks
+"""All benchmarks that fit into about five minutes on two cores, in a table with the targets. Run: python -m benchmarks
 
 Options are passed on to nobody: run a benchmark's own module for more. Results: benchmarks/results/*.json.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from typing import Any
 
@@ -201,3 +202,36 @@ def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_fe
     assert toy.same(expected, found)
     assert toy.same(expected, again)
     assert ran(1, None)[0] == ran(99, None)[0]  # where nothing was chosen, every size comes again
+
+
+class TrainsWhatItKeeps(Local):
+    """From the second time on also a model that it keeps, of which its steps name nothing."""
+
+    def __init__(self, train: Any):
+        self.train = train
+
+    def begin(self, net, down, mine):
+        return {"model": down["model"], **({"own": mine["own"]} if "own" in mine else {})}
+
+    def step(self, net, carry, batch, down, mine):
+        for trained in carry.values():
+            trained.backward(self.objective(net, trained.w, batch, down, mine))
+            trained.update(down["lr"])
+
+    def finish(self, net, carry, down, mine, steps):
+        last = carry.get("own", carry["model"]).values()
+        return {"model": carry["model"].values(), "own": last, "mine": {"own": last}}
+
+
+def test_a_step_that_trains_other_nets_is_another_step():
+    made = toy.world()
+    results = {}
+    for name, runner in (("sequential", Sequential(made)), ("lanes", Lanes(made, LanePool("cpu", 1, Strict())))):
+        kept: dict[int, Any] = {}
+        for k in (1, 2):
+            work = jobs(made, TrainsWhatItKeeps(made.train), round=k)
+            work = [dataclasses.replace(job, mine=kept.get(job.client) or {}) for job in work]
+            found = list(runner.run(work))
+            kept = {job.client: r.mine for job, r in zip(work, found, strict=True)}
+        results[name] = [r.up for r in found]
+    assert apart(results["sequential"], results["lanes"]) < 1e-4

@@ -10,11 +10,13 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.federation import SERVER
+from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.keep import PAGE, Keepings, WireError
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.record import Record
+from fednoise_core.engine.sequential import Sequential
 from fednoise_core.engine.state import State, clear, kept_path, load_checkpoint, save_checkpoint
+from fednoise_core.engine.workers import Workers
 from fednoise_core.io import ArtifactError
 from fednoise_core.methods import make
 
@@ -286,3 +288,24 @@ def test_the_server_keeps_nothing_as_a_client_does():
     fed = toy.federation()
     with pytest.raises(ValueError, match="nothing is kept for the server"):
         fed.fit(Keeps(fed.train), State(round=1), [SERVER], {"model": fed.fresh("model")}, on="public")
+
+
+@pytest.mark.parametrize("clear", ["replace", "empty"])
+@pytest.mark.parametrize("count", [0, 2])
+def test_what_a_client_keeps_can_be_cleared(clear, count):
+    """By new things that are nothing, without a look at the old; also in a process of another."""
+    made = toy.world()
+    fed = Federation(made, Workers(made, count) if count else Sequential(made))
+    state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
+    fed.on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
+    fed._executor.close()
+    assert {c: dict(state.clients[c]) for c in (0, 3)} == {0: {}, 3: {}}
+    assert state.clients[4]["v"].tolist() == [1.0] * 3
+
+
+def replaced(me: Any, down: Any) -> None:
+    me.mine = {}
+
+
+def emptied(me: Any, down: Any) -> None:
+    me.mine.clear()

@@ -1,4 +1,4 @@
-"""Helpers for steps and suspects."""
+"""Numbers for steps, and suspects."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +71,9 @@ def test_two_sets_of_workers_end_at_once():
     made = toy.world()
     first = Workers(made, 2)
     with Workers(made, 1):
-        began = time.monotonic()
-        pids = [p.pid for p in first._processes]
+        processes = list(first._processes)
         first.close()
-        assert time.monotonic() - began < 0.9
-    assert not any(alive(pid) for pid in pids)
+    assert [p.exitcode for p in processes] == [0, 0]  # by themselves; those that did not would have been killed
 
 
 def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():

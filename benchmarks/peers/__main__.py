@@ -1,6 +1,6 @@
 """A round of FedAvg in this library, in a plain script and in frameworks from the package index.
 
-Run: python -m benchmarks.peers --venv DIR [--venv DIR ...] [--turns 3] [--only NAME ...]
+Run: python -m benchmarks.peers --venv DIR [--venv DIR ...] [--turns 7] [--only NAME ...]
 
 Each DIR is a virtual environment named after its peer (benchmarks/README.md says how to make them); peers without one
 are left out. First every contender trains a case in which chance plays no part, and must end with the same weights

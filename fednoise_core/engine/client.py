@@ -25,7 +25,7 @@ class Client:
     def __init__(self, world: World, number: int, lent: Lent, targets: Tensor | None, round: int):
         self._world, self._targets, self.lent = world, targets, lent
         self._mine: dict[str, Any] | None = None
-        self._had: dict[str, Any] = {}
+        self._had: dict[str, Any] | None = None  # what `mine` was when it was fetched
         self.id, self.round = number, round
         self.n, self.classes, self.net = world.sizes[number], world.classes, world.net(number)
         self.changed = False  # whether `targets` was written
@@ -47,10 +47,10 @@ class Client:
         replaced, never changed in place.)
         """
         mine, had = self._mine, self._had
-        self._mine, self._had, self.lent = None, {}, {}
-        if mine is None or (mine.keys() == had.keys() and all(mine[name] is had[name] for name in mine)):
-            return None
-        return mine
+        self._mine, self._had, self.lent = None, None, {}
+        if mine is None or had is None:  # never fetched: what was put in its place is new, also if it is empty
+            return mine
+        return None if mine.keys() == had.keys() and all(mine[name] is had[name] for name in mine) else mine
 
     @property
     def labels(self) -> Tensor:

@@ -95,7 +95,10 @@ class Federation:
         if not allowed:
             raise ValueError("there is no client with samples to draw from")
         if self._world.generator is not None and size is None and among is None:
-            return [c for c in self._continued(round) if c in allowed]
+            who = [c for c in self._continued(round) if c in allowed]
+            if not who:
+                raise ValueError(f"round {round}: the clients that the labels' generator drew hold no samples")
+            return who
         order = torch.randperm(self.n, generator=self._world.stream("sample", round)).tolist()
         return list(islice((c for c in order if c in allowed), self.cohort if size is None else size))
 

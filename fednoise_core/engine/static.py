@@ -28,6 +28,7 @@ def signature(task: Task) -> Any:
         task.size,
         _shape(task.job.down),
         _shape(task.read),
+        tuple((name, trained.w.layout) for name, trained in task.carry.items()),
         _row_shape(task.x),
         _row_shape(task.y),
         tuple((n, _row_shape(v)) for n, v in sorted(task.aux.items())),
