@@ -225,11 +225,11 @@ class TrainsWhatItKeeps(Local):
 
 def test_a_step_that_trains_other_nets_is_another_step():
     made = toy.world()
-    results = {}
+    local, results = TrainsWhatItKeeps(made.train), {}
     for name, runner in (("sequential", Sequential(made)), ("lanes", Lanes(made, LanePool("cpu", 1, Strict())))):
         kept: dict[int, Any] = {}
         for k in (1, 2):
-            work = jobs(made, TrainsWhatItKeeps(made.train), round=k)
+            work = jobs(made, local, round=k)
             work = [dataclasses.replace(job, mine=kept.get(job.client) or {}) for job in work]
             found = list(runner.run(work))
             kept = {job.client: r.mine for job, r in zip(work, found, strict=True)}
