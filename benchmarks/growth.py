@@ -17,13 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.engine.keep import ROOM
 from fednoise_core.io import write_json
 
 __all__ = ["cases", "main", "measure"]
 
 IMAGES = 60_000
-BASE = {"method": {"name": "fedavg"}, "clients": 100, "cohort": 10, "samples": 60, "rounds": 12, "room": ROOM}
+BASE = {"method": {"name": "fedavg"}, "clients": 100, "cohort": 10, "samples": 60, "rounds": 12}
 MB_LIMIT, GROWTH_LIMIT = 2000.0, 1.2
 
 
@@ -53,6 +52,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine import loop as engine_loop
+    from fednoise_core.engine.keep import ROOM
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
     from fednoise_core.runner import run
@@ -82,7 +82,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     engine_loop.Progress = Clock  # type: ignore[misc]
     began = time.process_time()
-    made = run(arrays, labels, partition, spec["method"], train, 0, room=spec["room"])
+    made = run(arrays, labels, partition, spec["method"], train, 0, room=spec.get("room", ROOM))
     over = time.process_time()
     rounds = [b - a for a, b in itertools.pairwise(ends)]
     kept = made.outcome.state.clients

@@ -35,7 +35,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.spec import Train, parse
 
-__all__ = ["Run", "executor_for", "run"]
+__all__ = ["Run", "executor_for", "executor_named", "run"]
 
 
 @dataclass
@@ -65,16 +65,25 @@ def executor_for(world: World, name: str = "auto", pool: LanePool | None = None)
     "auto" is lanes on a GPU and sequential on a CPU, where a workflow fills the cores with runs. pool: lanes
     shared with other runs.
     """
-    kind, _, count = name.partition(":")
-    if count and not count.isdigit():
-        raise SpecError(f"executor: {name!r}: expected a number after the colon")
-    if kind == "lanes" or (kind == "auto" and world.device.type == "cuda"):
-        return Lanes(world, pool, int(count or 0))
-    if kind in ("auto", "sequential"):
-        return Sequential(world)
-    if kind == "workers":
-        return Workers(world, int(count or 0))
-    raise SpecError(f"executor: {name!r} is not one of auto, sequential, workers, workers:N, lanes, lanes:N")
+    kind, count = executor_named(name, world.device.type)
+    if kind == "lanes":
+        return Lanes(world, pool, count)
+    return Workers(world, count) if kind == "workers" else Sequential(world)
+
+
+def executor_named(name: str, device: str) -> tuple[str, int]:
+    """("sequential" | "workers" | "lanes", how many; 0: as fits) of an executor's name on a device "cpu" or "cuda".
+
+    Raises SpecError for other names.
+    """
+    kind, colon, count = name.partition(":")
+    if colon and not (count.isdigit() and int(count)):
+        raise SpecError(f"executor: {name!r}: expected a number above 0 after the colon")
+    if kind == "auto":
+        kind = "lanes" if device == "cuda" else "sequential"
+    if kind not in ("sequential", "workers", "lanes"):
+        raise SpecError(f"executor: {name!r} is not one of auto, sequential, workers, workers:N, lanes, lanes:N")
+    return kind, int(count or 0)
 
 
 def run(

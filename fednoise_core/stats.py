@@ -38,11 +38,12 @@ def two_groups(
     points = points[:, None] if points.ndim == 1 else points
     if len(points) < 2 or float(np.ptp(points, axis=0).max()) < 1e-12:
         return np.zeros(len(points))
-    from sklearn.mixture import GaussianMixture  # on first use: importing it costs more than torch
+    from sklearn.exceptions import ConvergenceWarning  # on first use: importing it costs more than torch
+    from sklearn.mixture import GaussianMixture
 
     mixture = GaussianMixture(2, covariance_type="full", max_iter=max_iter, tol=tol, reg_covar=reg, random_state=seed)
     with warnings.catch_warnings():  # a few iterations may be all that is asked for
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", ConvergenceWarning)
         posterior = mixture.fit(points).predict_proba(points)
     return posterior[:, int(mixture.means_.sum(1).argmax())]
 
@@ -140,6 +141,6 @@ def label_issues(p: Tensor, y: Tensor) -> Tensor:
     from cleanlab.filter import find_label_issues  # on first use
 
     with warnings.catch_warnings():  # it warns of classes with too few samples, which it then leaves alone
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", UserWarning)
         found = find_label_issues(y.cpu().numpy(), p.cpu().numpy(), filter_by="both", n_jobs=1)
     return torch.as_tensor(found, device=y.device)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import toy
+from toy_jobs import Late
 
 from fednoise_core.engine.evaluate import Evaluator, Kept
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.keep import Keepings
 from fednoise_core.engine.loop import Saving, Stopped, loop
 from fednoise_core.engine.pool import Pool
@@ -23,10 +23,8 @@ from fednoise_core.engine.world import World
 from fednoise_core.methods import make
 
 
-class Late(EagerGraphs):
-    """Streams that run on by themselves, as far as can be seen; writes down in which order things are asked for."""
-
-    beside = True
+class Told(Late):
+    """Writes down in which order things are asked for."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -57,7 +55,7 @@ def play(graphs: Any = None, console: Any = None, saving: Saving | None = None, 
 @pytest.mark.parametrize("every", [1, 2])
 def test_record_and_lines_are_those_of_an_evaluation_at_once(every):
     lines = [io.StringIO(), io.StringIO()]
-    graphs = Late()
+    graphs = Told()
     at_once, late = play(None, lines[0], eval_every=every), play(graphs, lines[1], eval_every=every)
     assert toy.same(late.record, at_once.record)
     assert len(late.record.diagnostics) > 5
@@ -69,7 +67,7 @@ def test_record_and_lines_are_those_of_an_evaluation_at_once(every):
 
 
 def test_the_next_round_begins_before_the_rows_are_asked_for(monkeypatch):
-    graphs = Late()
+    graphs = Told()
     fit = Sequential.run
 
     def watched(self, jobs):
@@ -86,16 +84,16 @@ def test_a_stop_has_the_last_rounds_rows_in_its_checkpoint(tmp_path):
     asked = iter([False, False, True])
     saving = Saving(tmp_path / "checkpoint.pt", "key", seconds=1e9, stop=lambda: next(asked))
     with pytest.raises(Stopped):
-        play(Late(), saving=saving)
+        play(Told(), saving=saving)
     _, log = load_checkpoint(saving.path, "key", torch.device("cpu"))
     assert {row[0] for row in log["metrics"] if row[3]} == {0, 1, 2, 3}
-    resumed = play(Late(), saving=Saving(saving.path, "key"))
+    resumed = play(Told(), saving=Saving(saving.path, "key"))
     assert resumed.resumed == 3
     assert toy.same(resumed.record, play().record)
 
 
 def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep_is_not(monkeypatch):
-    fed, graphs, seen = toy.federation(), Late(), []
+    fed, graphs, seen = toy.federation(), Told(), []
     evaluate = World.evaluate
 
     def watched(self, net, w, *rest):

@@ -1,4 +1,6 @@
-"""Client work for tests of the executors: a Local that uses all that a step may, and jobs for every client."""
+"""Client work for tests of the executors: a Local that uses all that a step may, and jobs for every client; and a
+stand-in for a GPU's streams.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.engine.task import Job
 from fednoise_core.methods import make
@@ -68,3 +71,9 @@ def jobs(made: Any, local: Local | None = None, who: Any = WHO, round: int = 1, 
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
     local = local or make({"name": "fedavg"}, made.train)
     return [Job(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **down}) for c in who]
+
+
+class Late(EagerGraphs):
+    """A GPU's order of events: an evaluation is asked for its numbers after the next round."""
+
+    beside = True

@@ -174,14 +174,11 @@ def _prepare(args: argparse.Namespace) -> str:
 
 def _pool(args: argparse.Namespace, device: str, together: int) -> Any:
     """Lanes that all runs of this process share."""
-    kind, _, count = args.executor.partition(":")
-    if kind == "lanes" or (kind == "auto" and device == "cuda"):
-        from fednoise_core.engine.lanes import LanePool, lanes_shared
+    from fednoise_core.engine.lanes import LanePool, lanes_shared
+    from fednoise_core.runner import executor_named
 
-        if count and not count.isdigit():
-            raise SpecError(f"executor: {args.executor!r}: expected a number after the colon")
-        return LanePool(device, int(count or lanes_shared(device, together)))
-    return None
+    kind, count = executor_named(args.executor, device)
+    return LanePool(device, count or lanes_shared(device, together)) if kind == "lanes" else None
 
 
 def _attempt(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any, stop: Callable[[], bool]) -> int:
@@ -227,13 +224,11 @@ def _inputs(job: dict[str, Any]) -> dict[str, str]:
     return {name: sha256_file(path) for name, path in files.items()}
 
 
-def _own_stream(device: str, pool: Any) -> contextlib.AbstractContextManager[Any]:
+def _own_stream(pool: Any) -> contextlib.AbstractContextManager[Any]:
     """A stream of its own for all that a run does outside the shared lanes: on one stream for all, a lane that waits
     for its run would wait for the others' work, too.
     """
-    if device != "cuda" or pool is None:
-        return contextlib.nullcontext()
-    return pool.graphs.on(pool.graphs.aside())
+    return contextlib.nullcontext() if pool is None else pool.graphs.on(pool.graphs.aside())
 
 
 @contextlib.contextmanager
@@ -279,7 +274,7 @@ def _train(job: dict[str, Any], args: argparse.Namespace, device: str, pool: Any
         "oracle_rate": bool(spec.get("oracle_rate", False)),
         "clean_known": labels.clean is not None,
     }
-    with _own_stream(device, pool):
+    with _own_stream(pool):
         run(
             Arrays.load(job["arrays"]),
             labels,

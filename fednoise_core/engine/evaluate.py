@@ -66,8 +66,12 @@ def models_of(
 ) -> Iterator[tuple[int, list[Weights]]]:
     """(client or SERVER, its models) of a view, looked up one by one: all that clients keep may not fit into memory."""
     for client, named in members:
-        several: Any = [named] if isinstance(named, Weights | Kept | Made) else named
-        yield client, [_model(client, w, clients) for w in several]
+        yield client, [_model(client, one, clients) for one in _several(named)]
+
+
+def _several(named: Any) -> Sequence[Any]:
+    """A member's models: one, or those whose logits are summed."""
+    return [named] if isinstance(named, Weights | Kept | Made) else named
 
 
 def _model(client: int, named: Weights | Kept | Made, clients: Mapping[int, Mapping[str, Any]]) -> Weights:
@@ -115,20 +119,19 @@ class Evaluator:
             copies = self._copies(views, clients)
         graphs.lead(stream)  # from here on the caller may change its models
         with graphs.on(stream):
-            done: dict[Any, Tensor] = {}  # views may share models
+            done: dict[int, Tensor] = {}  # by identity: views may share models
             for view, members in views.items():
                 for client, models in members:
                     found.setdefault(view, []).append((client, self._member(client, models, clients, copies, done)))
         return lambda: self._rows(found)
 
-    def _member(self, client: int, models: Any, clients: Keepings, copies: Any, done: dict[Any, Tensor]) -> Tensor:
+    def _member(self, client: int, models: Any, clients: Keepings, copies: Any, done: dict[int, Tensor]) -> Tensor:
         """Scores of a view's member."""
         own = (client, models.name) if isinstance(models, Kept) else None
         times, known = self._known.get(own, (0, None)) if own else (0, None)
         if known is not None and times == clients.times(client):
             return known
-        several = [models] if isinstance(models, Weights | Kept | Made) else models
-        parts = [self._logits(client, w, clients, copies, done) for w in several]
+        parts = [self._logits(client, one, clients, copies, done) for one in _several(models)]
         scored = _scores(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
         if own:
             self._known[own] = clients.times(client), scored
@@ -141,7 +144,7 @@ class Evaluator:
         copies = {}
         for members in views.values():
             for _, models in members:
-                for w in [models] if isinstance(models, Weights | Kept | Made) else models:
+                for w in _several(models):
                     if isinstance(w, Made):
                         copies[id(w)] = w.make(clients)
                     elif not isinstance(w, Kept):
@@ -154,18 +157,17 @@ class Evaluator:
         model: Weights | Kept | Made,
         clients: Keepings,
         copies: Mapping[int, Weights],
-        done: dict[Any, Tensor],
+        done: dict[int, Tensor],
     ) -> Tensor:
-        key = (client, model.name) if isinstance(model, Kept) else id(model)
-        if key in done:
-            return done[key]
-        w = clients[client][model.name] if isinstance(model, Kept) else copies[id(model)]
-        if isinstance(model, Kept) and self.deferred and clients.in_memory(client):
-            self._held.append(w)  # the client may put something else in its place before this has run
-        logits = self.fed._world.evaluate(self.fed.net(client), w, self.pool, self.rows)
-        if not isinstance(model, Kept):  # those of every client would be kept at once; what views share is scored once
-            done[key] = logits
-        return logits
+        net = self.fed.net(client)
+        if isinstance(model, Kept):  # its logits are not put aside: those of every client would be, at once
+            w = _model(client, model, clients)
+            if self.deferred and clients.in_memory(client):
+                self._held.append(w)  # the client may put something else in its place before this has run
+            return self.fed._world.evaluate(net, w, self.pool, self.rows)
+        if id(model) not in done:
+            done[id(model)] = self.fed._world.evaluate(net, copies[id(model)], self.pool, self.rows)
+        return done[id(model)]
 
     def _rows(self, found: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
         self.graphs.join(self.stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
@@ -104,15 +104,18 @@ class Federation:
 
     def _continued(self, round: int) -> list[int]:
         """Cohort of a round (from 1) as the labels' generator goes on: one draw a round, whatever the method does."""
-        if not self._drawn:
-            self._legacy = np.random.RandomState()
-            keys = self._world.generator
-            assert keys is not None  # asked by `sample`
-            self._legacy.set_state(("MT19937", keys[:624], int(keys[624]), 0, 0.0))
         while len(self._drawn) < round:
             p = np.full(self.n, 1 / self.n)
             self._drawn.append(self._legacy.choice(self.n, self.cohort, replace=False, p=p).tolist())
         return self._drawn[round - 1]
+
+    @cached_property
+    def _legacy(self) -> np.random.RandomState:
+        keys = self._world.generator
+        assert keys is not None  # asked by `sample`
+        generator = np.random.RandomState()
+        generator.set_state(("MT19937", keys[:624], int(keys[624]), 0, 0.0))
+        return generator
 
     def sweep(self, round: int, size: int) -> Iterator[list[int]]:
         """Every client once, in random groups of `size`."""
@@ -176,7 +179,7 @@ class Federation:
                 ids,
                 targets,
                 tag,
-                batch or self.train.batch,
+                batch or 0,
                 like,
             )
             for c, extra, turn, like in zip(who, extras, turns, who if nets is None else nets, strict=True)

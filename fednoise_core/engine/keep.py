@@ -108,7 +108,7 @@ class _File:
         """On the disk before a checkpoint names it."""
         os.fsync(self._handle)
 
-    def settle(self, named: Iterator[Place]) -> None:
+    def settle(self, named: Iterable[Place]) -> None:
         """The checkpoint that names these is in place: what only the one before it named may be overwritten."""
         for place in self._later:
             self._hole(place[0], _pages(place[1]))
@@ -255,8 +255,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
         if self._file is not None:
             self._file.sync()
         return {
-            "order": list(self._sizes),
-            "sizes": list(self._sizes.values()),
+            "sizes": {str(c): size for c, size in self._sizes.items()},
             "memory": {str(c): to_plain(v) for c, v in self._memory.items()},
             "places": {str(c): list(place) for c, place in self._places.items()},
         }
@@ -264,7 +263,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
     def settle(self) -> None:
         """The checkpoint made of `plain` is in place."""
         if self._file is not None:
-            self._file.settle(iter(self._places.values()))
+            self._file.settle(self._places.values())
 
     @classmethod
     def of(cls, plain: dict[str, Any], path: Path, device: torch.device, layouts: dict[str, Any]) -> Keepings:
@@ -273,7 +272,7 @@ class Keepings(MutableMapping[int, dict[str, Any]]):
         """
         kept = cls()
         kept._path, kept._device, kept._layouts = path, device, layouts
-        kept._sizes = dict(zip(plain["order"], plain["sizes"], strict=True))
+        kept._sizes = {int(c): size for c, size in plain["sizes"].items()}
         kept._memory = {int(c): from_plain(v, device, layouts) for c, v in plain["memory"].items()}
         kept._used = sum(kept._sizes[c] for c in kept._memory)
         kept._places = {int(c): tuple(place) for c, place in plain["places"].items()}

@@ -84,20 +84,21 @@ def lanes_for(world: World) -> int:
     """Lanes that fit: small steps leave most of a GPU idle, so up to ten, as memory allows (weights, gradient, memory,
     activations).
     """
-    if world.device.type != "cuda":
-        return 2
-    need = max(net.layout.size for net in world.nets) * 4 * 4 + world.train.batch * 40_000_000
-    free = torch.cuda.mem_get_info(world.device)[0]
-    return max(1, min(10, int(free * 0.5 // need)))
+    return _fitting(world.device, max(net.layout.size for net in world.nets) * 16 + world.train.batch * 40_000_000, 10)
 
 
 def lanes_shared(device: torch.device | str, runs: int) -> int:
     """Lanes for several runs, whose nets are not known yet: each run has buffers and graphs of its own on every lane,
     1.5 GB for a ResNet-18.
     """
-    if torch.device(device).type != "cuda":
+    return _fitting(torch.device(device), runs * 1_500_000_000, 8)
+
+
+def _fitting(device: torch.device, need: int, most: int) -> int:
+    """Lanes of `need` bytes each in half of the free memory, `most` at most."""
+    if device.type != "cuda":
         return 2
-    return max(1, min(8, int(torch.cuda.mem_get_info()[0] * 0.5 // (runs * 1_500_000_000))))
+    return max(1, min(most, int(torch.cuda.mem_get_info(device)[0] * 0.5 // need)))
 
 
 class LanePool:

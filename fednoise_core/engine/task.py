@@ -189,12 +189,12 @@ class Task:
         steps = len(self.plan.steps)
         with torch.no_grad():
             up = dict(self.local.finish(self.net, self.carry, self.job.down, self.own, steps))
-        kept = {**(self.me.mine if self.me is not None else {}), **up.pop("mine", {})}
+        mine = up.pop("mine", {})
         if self.me is None:
-            if kept:
+            if mine:
                 raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it up")
             return Result(up, None, None, steps)
-        self.me.mine = kept
+        self.me.mine = {**self.me.mine, **mine}
         if self.job.on == "train":
             up = self.local.after(self.me, up, self.job.down)
         return Result(up, self.me.take(), self.me.targets if self.me.changed else None, steps)

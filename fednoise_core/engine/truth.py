@@ -104,13 +104,13 @@ class Truth:
         if "transition" in estimates:
             found = estimates["transition"]
             per = found if isinstance(found, Mapping) else {-1: found}
-            found = []
+            fits = []
             for c, T in sorted(per.items()):
                 rows = self.rows[c] if c >= 0 else np.concatenate(self.rows)
-                found.append(self._transition_fit(np.asarray(T), rows))
+                fits.append(self._transition_fit(np.asarray(T), rows))
                 if c >= 0:
-                    out += [(round, c, name, value) for name, value in zip(T_FIT, found[-1], strict=True)]
-            means = np.mean(found, 0) if found else (NAN, NAN)
+                    out += [(round, c, name, value) for name, value in zip(T_FIT, fits[-1], strict=True)]
+            means = np.mean(fits, 0) if fits else (NAN, NAN)
             out += [(round, -1, name, float(value)) for name, value in zip(T_FIT, means, strict=True)]
         return out
 

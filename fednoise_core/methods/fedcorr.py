@@ -21,7 +21,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.spec import check
-from fednoise_core.stats import beta, lid, two_groups
+from fednoise_core.stats import beta, by_confidence, lid, two_groups
 from fednoise_core.tree import Weights, mean
 
 __all__ = ["FedCorr"]
@@ -175,7 +175,6 @@ class FedCorr(FedAvg):
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Relabelled samples are wrong; others by how little the model believes in their label, below 1/2."""
-        p = torch.softmax(me.predict(down["model"]).float(), -1)
-        given = p.gather(1, me.labels[:, None]).squeeze(1)
+        p, proposed = by_confidence(me.predict(down["model"]), me.labels)
         changed = me.targets != me.labels
-        return torch.where(changed, 1 - given / 2, (1 - given) / 2), torch.where(changed, me.targets, p.argmax(1))
+        return (p + changed) / 2, torch.where(changed, me.targets, proposed)

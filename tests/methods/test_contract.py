@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 import toy
+from toy_jobs import Late
 
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.graphs import EagerGraphs
 from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.sequential import Sequential
 from fednoise_core.methods import METHODS, make
@@ -83,12 +83,6 @@ def test_executors_agree(name, executor, played, tmp_path):
     assert toy.same(made.outcome.state, whole.run.outcome.state)
     for file in KEPT:
         assert (tmp_path / file).read_bytes() == (whole.out / file).read_bytes(), file
-
-
-class Late(EagerGraphs):
-    """A GPU's order of events: an evaluation is asked for its numbers after the next round."""
-
-    beside = True
 
 
 @every_method

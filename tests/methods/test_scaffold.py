@@ -103,14 +103,19 @@ def test_a_weighted_step_by_hand():
     torch.testing.assert_close(state.server["model"].trained, toy_mean, rtol=0, atol=1e-6)
 
 
+def make_identical(fed) -> None:
+    """All clients hold what client 0 holds."""
+    for c in range(8):
+        fed._world.index[c] = fed._world.index[0]
+        fed._world.sizes[c] = fed.sizes[c] = 17
+    fed.all = list(range(8))
+
+
 def test_clients_of_one_size_have_equal_weights():
     fed, method, state = started({"weighted": True})
     other, plain, unweighted = started()
     for world in (fed, other):
-        for c in range(8):
-            world._world.index[c] = world._world.index[0]
-            world._world.sizes[c] = world.sizes[c] = 17
-        world.all = list(range(8))
+        make_identical(world)
     for _ in range(3):
         toy.round_of(method, fed, state)
         toy.round_of(plain, other, unweighted)
@@ -119,10 +124,7 @@ def test_clients_of_one_size_have_equal_weights():
 
 def test_identical_clients_need_no_correction():
     fed, method, state = started(train={"batch": 100, "epochs": 1, "fraction": 1.0})
-    for c in range(8):
-        fed._world.index[c] = fed._world.index[0]
-        fed._world.sizes[c] = fed.sizes[c] = 17
-    fed.all = list(range(8))
+    make_identical(fed)
     for _ in range(2):
         toy.round_of(method, fed, state)
         for c in range(8):
