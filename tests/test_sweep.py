@@ -103,7 +103,8 @@ def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
 
     found = {run.method: run for run in study(edit).runs if run.seed == 0}
     run = found["prox@mu=0.1@train.lr=0.01"]
-    assert run.spec["train"]["lr"] == 0.01 and run.spec["train"]["epochs"] == 2 and run.spec["method"]["mu"] == 0.1
+    assert [run.spec["train"][key] for key in ("lr", "epochs")] == [0.01, 2]
+    assert run.spec["method"]["mu"] == 0.1
     assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
     assert run.label == "prox, mu 0.1, lr 0.01"
     with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value beside the sweep"):

@@ -20,7 +20,7 @@ __all__ = ["filled", "table"]
 
 PAGE = Path("README.md")
 STUDY = Path("docs/results/gallery-methods")
-BLOCK = re.compile(r"(<!-- methods: made by workflow_scripts\.readme_table -->\n).*?(<!-- end of methods -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- methods: made by workflow_scripts.readme_table -->\n).*?(<!-- end of methods -->)", re.S)
 HEAD = "| method | last ten, % | best, % | CPU s | MB sent | memory, MB | lines |\n|---|--:|--:|--:|--:|--:|--:|\n"
 
 

@@ -104,7 +104,7 @@ def test_methods_of_one_file_are_counted_apart() -> None:
     assert method_lines("no_such_method") is None
 
 
-def test_the_readme_has_accuracy_and_cost_of_the_published_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_shows_the_published_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / readme_table.PAGE).read_text(encoding="utf-8")
     assert readme_table.filled(text, ROOT / readme_table.STUDY) == text
     assert f"{len(readme_table.table(ROOT / readme_table.STUDY).splitlines()) - 2} runs" in (
