@@ -68,7 +68,7 @@ def test_the_run_changes_phase_in_the_round_after_the_stop(monkeypatch):
     assert (5, "watched_accuracy") not in rows
 
 
-@pytest.mark.parametrize("name", ["forward_prestop", "confident_prestop"])
+@pytest.mark.parametrize("name", ["forward_prestop", "confident_prestop", "fedefc"])
 @pytest.mark.parametrize("monitor", ["train", "pre_eval"])
 def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name, monitor):
     never = toy.play(name, method={"latest": 0, "patience": 99, "monitor": monitor})
