@@ -62,6 +62,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: list[float], **fields):
 def test_the_run_changes_phase_in_the_round_after_the_stop(monkeypatch):
     made = scripted(monkeypatch, [0.5, 0.6, 0.4, 0.5, 0.7, 0.8], start=1, patience=2)
     assert made.summary["notes"]["prestop"]["round"] == 4
+    first, second = {"name": "watch", "first": 1, "last": 4}, {"name": "corrected", "first": 5, "last": 6}
+    assert made.summary["phases"] == [first, second]
     rows = {(row[0], row[5]): row for row in made.outcome.record.metrics if row[3] == ""}
     assert [rows[t, "clients"][2] for t in range(1, 7)] == ["watch"] * 4 + ["corrected"] * 2
     assert [rows[t, "watched_accuracy"][6] for t in range(1, 5)] == [0.5, 0.6, 0.4, 0.5]
