@@ -82,7 +82,7 @@ def below(limit: float) -> Bound:
 
 
 Share = Annotated[float, at_least(0), at_most(1)]  # of a whole
-# a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1 is one round, and 1.0 is refused: it could be all
+# a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1.0 is refused: one round, or all?
 Rounds = Annotated[int, at_least(0)] | Annotated[float, above(0), below(1)]
 
 

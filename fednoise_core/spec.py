@@ -133,7 +133,7 @@ class Train(Checked):
 
 
 def stage(rounds: int, length: float, at_least: int = 1) -> int:
-    """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half up;
-    a source's absolute round numbers are such shares of its R (methods.md 5.0, phases).
+    """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half
+    up. A source's absolute round numbers are such shares of its R (methods.md 5.0, phases).
     """
     return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))

@@ -1,5 +1,5 @@
-"""FedEFC: invariants of methods.md 5.23, Theorem 1 of paper 002, what is told about Q, and whole rounds against a second
-implementation.
+"""FedEFC: invariants of methods.md 5.23, Theorem 1 of paper 002, what is told about Q, and whole rounds against a
+second implementation.
 """
 
 from __future__ import annotations
@@ -392,11 +392,11 @@ def second(seen, start, data, fields, how, rounds):
             accuracies.append(told)
             new.append(toy64.vector(module))
         if not stop:
-            A = sum(accuracies) / len(accuracies)  # equation 2
+            mean = sum(accuracies) / len(accuracies)  # equation 2
             if t > fields["start"]:
-                tau_p = 0 if A > (best if fields["compare"] == "best" else previous) else tau_p + 1
-                best = max(best, A)
-            previous = A
+                tau_p = 0 if mean > (best if fields["compare"] == "best" else previous) else tau_p + 1
+                best = max(best, mean)
+            previous = mean
             stop = t if tau_p == fields["patience"] else 0
         total = sum(toy.SIZES[c] for c in who)
         start = sum(toy.SIZES[c] / total * theta for c, theta in zip(who, new, strict=True))  # equation 1
@@ -407,8 +407,8 @@ def second(seen, start, data, fields, how, rounds):
 @pytest.mark.parametrize("compensation", COMPENSATIONS)
 @pytest.mark.parametrize(("monitor", "compare"), [("pre_eval", "previous"), ("train", "best")])
 def test_whole_rounds_against_a_second_implementation(how, compensation, monitor, compare, exact_losses):
-    """Rounds in float64, at least three of them around the change of phase, which both find for themselves; model,
-    losses of every step and counts agree."""
+    """Twelve rounds in float64, with a change of phase that both find for themselves, at least two rounds before it and
+    two after; model, losses of every step and counts agree."""
     fields = {"compensation": compensation, "monitor": monitor, "compare": compare, "patience": 1, "start": 1}
     rounds = 12
     with toy64.doubled():
