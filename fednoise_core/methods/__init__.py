@@ -33,6 +33,7 @@ METHODS: dict[str, str] = {
     "lc": "fednoise_core.methods.lc:LC",
     "t_revision": "fednoise_core.methods.t_revision:TRevision",
     "forward_prestop": "fednoise_core.methods.forward_prestop:ForwardPrestop",
+    "fedefc": "fednoise_core.methods.fedefc:FedEFC",
     "confident_prestop": "fednoise_core.methods.confident_prestop:ConfidentPrestop",
     "coteaching": "fednoise_core.methods.coteaching:Coteaching",
     "dividemix": "fednoise_core.methods.dividemix:DivideMix",
