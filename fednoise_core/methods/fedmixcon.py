@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -17,8 +18,6 @@ from fednoise_core.settings import above, at_least, below, or_word
 from fednoise_core.tree import Weights
 
 __all__ = ["FedMixCon", "contrast"]
-
-NEVER = -1e30  # in place of -inf, whose gradient in a row of nothing else is NaN
 
 
 def contrast(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "negatives") -> Tensor:
@@ -36,7 +35,7 @@ def contrast(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "
         counts = at[:, None] != at
     else:
         counts = y[:, None] != y
-    terms = torch.where(counts, others, NEVER)
+    terms = torch.where(counts, others, -math.inf)
     if denominator == "negatives+positive":
         terms = torch.cat([terms, positive[:, None]], 1)
     return torch.where(counts.any(1), torch.logsumexp(terms, 1) - positive, 0.0)
