@@ -37,6 +37,8 @@ METHODS: dict[str, str] = {
     "confident_prestop": "fednoise_core.methods.confident_prestop:ConfidentPrestop",
     "coteaching": "fednoise_core.methods.coteaching:Coteaching",
     "dividemix": "fednoise_core.methods.dividemix:DivideMix",
+    "fedlsr": "fednoise_core.methods.fedlsr:FedLSR",
+    "fedmixcon": "fednoise_core.methods.fedmixcon:FedMixCon",
     "fedelr": "fednoise_core.methods.fedelr:FedELR",
     "feddpcont": "fednoise_core.methods.feddpcont:FedDPCont",
     "fedcorr": "fednoise_core.methods.fedcorr:FedCorr",
