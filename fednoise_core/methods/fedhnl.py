@@ -19,4 +19,7 @@ class FedHNL(Mutual):
     """
 
     example: ClassVar = {"pretrain": 5}
-    without = ("rce_weight", "confidence_ce", "confidence_rce", "normalise", "epochs_by_size")  # RHFL's and RHFL+'s
+    # RHFL's and RHFL+'s
+    without = (  # type: ignore[assignment]
+        "rce_weight", "confidence_ce", "confidence_rce", "normalise", "epochs_by_size",
+    )

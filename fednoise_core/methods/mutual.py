@@ -39,7 +39,7 @@ def client_weights(
     denominator: str = "signed",
     normalise: str = "softmax",
 ) -> list[float]:
-    """How much each of M clients teaches (paper 003, equations 8 to 12; RHFL, equations 11 to 14). They sum to 1.
+    """How much each of M clients teaches (paper 003, equations 8 to 12, and RHFL). They sum to 1.
 
     now: mean losses [M]; before: those of the last time, None where there is none. With F = (before - now) / now,
     w = 1/(M-1) + eta F / sum F, and W is the softmax of w (normalise: "sum": w / sum w). denominator: "abs" divides by
@@ -152,7 +152,7 @@ class Mutual(LocalOnly):
     confidence_ce: Annotated[float | None, at_least(0), "ce_weight of the loss that confidence is made of."] = None
     confidence_rce: Annotated[float | None, at_least(0), "rce_weight of the loss that confidence is made of."] = None
     kl: Annotated[
-        Literal["forward", "reverse"], "KL(others || own) as RHFL's code, or KL(own || others) as paper 003's text."
+        Literal["forward", "reverse"], "KL(others, own) as in RHFL's code, or KL(own, others) as in paper 003's text."
     ] = "forward"
     denominator: Annotated[
         Literal["signed", "abs"], "Confidences are divided by their sum, as printed, or by the sum of their sizes."

@@ -19,4 +19,5 @@ class RHFL(Mutual):
     """
 
     example: ClassVar = {"pretrain": 5}
-    without = ("hma", "cl", "cws", "cws_target")  # switches of the ablation in paper 003
+    # switches of the ablation in paper 003
+    without = ("hma", "cl", "cws", "cws_target")  # type: ignore[assignment]

@@ -126,6 +126,20 @@ def test_equation_13_as_printed_multiplies_ones_own_loss():
     assert len({round(v, 4) for v in ratio.values()}) > 1
 
 
+SGD, ADAM = {"lr": 0.2}, {"optimiser": "adam", "lr": 0.01}
+
+
+@pytest.mark.parametrize(("how", "least", "most"), [(SGD, 0.1, 10), (ADAM, 1e-9, 0.02)])
+def test_under_adam_equation_13_as_printed_changes_next_to_nothing(how, least, most):
+    """A factor on the loss cancels in Adam's step, but for its 1e-8; under SGD the same weights matter."""
+    a, b = (
+        toy.play("fedhnl", method={"hma": False, "cws": cws, "cws_target": "cl"}, fraction=1.0, **how)
+        for cws in (True, False)
+    )
+    away = [float((flat - models(b)[c]).norm() / models(b)[c].norm()) for c, flat in models(a).items()]
+    assert least < max(away) < most
+
+
 # both sizes of federation
 
 
