@@ -200,8 +200,9 @@ class Study:
         files = self.artifacts(dataset, noise, partition, seed)
         donor = noises.needs_donor(self.noise(noise))
         images = None if donor is None else self.project.arrays(donor)
+        pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
         paths = files["arrays"], files["labels"], files["partition_file"], images
-        return PlannedRun(self.root, *ids, *paths, {**spec, "seed": seed}, label, oracle)
+        return PlannedRun(self.root, *ids, *paths, {**spec, "seed": seed}, label, oracle, pooled)
 
     def _shown(self, key: str) -> dict[str, Any]:
         """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
