@@ -43,6 +43,8 @@ METHODS: dict[str, str] = {
     "feddpcont": "fednoise_core.methods.feddpcont:FedDPCont",
     "fedcorr": "fednoise_core.methods.fedcorr:FedCorr",
     "fedmd": "fednoise_core.methods.fedmd:FedMD",
+    "rhfl": "fednoise_core.methods.rhfl:RHFL",
+    "fedhnl": "fednoise_core.methods.fedhnl:FedHNL",
     "centralised": "fednoise_core.methods.centralised:Centralised",
     "local": "fednoise_core.methods.local:LocalOnly",
 }
