@@ -42,14 +42,14 @@ RUN_OUTPUTS = (
 )
 WORK = "work/{run}"  # a run's checkpoint and progress; run: its folder
 TABLE_SUFFIXES = ("csv", "md", "tex")
-FIGURE_SUFFIXES = ("svg", "png", "csv")
+FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
 STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.csv", "plots/curves.csv")
 
 # What every table and figure of results follows; some kinds need more. They read spec.json, too, but it also holds the
 # code's hash: a rerun with the same numbers must not draw everything again, and the summary's spec digest changes with
 # the spec. So the rules ask that it is there, and let no change of it count.
 RUN_FILES = ("summary.json", "metrics.parquet")
-NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",)}
+NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "metric": ("diagnostics.parquet",)}
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
