@@ -1,4 +1,4 @@
-"""A figure of a study: run folders or artifacts in, SVG, PNG, PDF and the drawn CSV out. See config/schema/figure.yaml."""
+"""A figure of a study: run folders or artifacts in; SVG, PNG, PDF, CSV out. See config/schema/figure.yaml."""
 
 from __future__ import annotations
 

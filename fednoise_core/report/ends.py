@@ -14,12 +14,17 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from scipy.optimize import isotonic_regression
 
+from fednoise_core.report.floor import floor
 from fednoise_core.report.style import FAINT, SIZE
 
-__all__ = ["End", "cut_words", "floor", "focus", "name_ends"]
+__all__ = ["End", "cut_words", "focus", "name_ends"]
 
 BELOW = "▾"  # before the value of a line that ends under the axis
-LEADER, SAMPLE, TEXT = 10, 26, 30  # points right of the axes: where the leader ends, the piece of line ends, the name begins
+LEADER, SAMPLE, TEXT = (
+    10,
+    26,
+    30,
+)  # points right of the axes: where the leader ends, the piece of line ends, the name begins
 LINE = SIZE * 1.22  # points: the height of a line of text
 
 
@@ -37,25 +42,6 @@ class End:
         """The text beside the line."""
         text = f"{BELOW} {self.value} {self.name}" if below else f"{self.value} {self.name}".strip()
         return textwrap.fill(text, letters, break_long_words=False, break_on_hyphens=False)
-
-
-def floor(ends: Sequence[float], step: float = 5.0) -> float | None:
-    """Where the y axis (percent) shall start so that the ends of most lines are told apart; None: at the data.
-
-    A third of the lines at most, if far below the others, may end under it; the others keep three quarters of the
-    height.
-    """
-    found = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
-    if len(found) < 2:
-        return None
-    whole, last = found[0] - found[-1], len(found) - 1
-    for place in range(len(found) - len(found) // 3, len(found)):  # the first great gap among the lowest third
-        if found[place - 1] - found[place] > 0.25 * whole:
-            last = place - 1
-            break
-    core = max(found[0] - found[last], 10.0)
-    low = step * np.floor((found[0] - 1.3 * core) / step)
-    return float(low) if low > 0 else None
 
 
 def focus(

@@ -62,7 +62,7 @@ HEAT = "Blues"  # one hue, so that brightness alone carries the number
 INK, FAINT = "#222222", "#8a8a8a"
 CEILING: dict[str, Any] = {"color": "#6b6b6b", "linestyle": (0, (1.2, 1.6)), "linewidth": 1.4}
 
-# Okabe and Ito (2008), with black first and without yellow, sky blue and orange, which are too bright for lines on white.
+# Okabe and Ito (2008), black first, without yellow, sky blue and orange, which are too bright for lines on white.
 # Each has a contrast of 3:1 or more, and neighbours differ in brightness, too: a grey print tells them apart.
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#882255", "#009E73", "#332288", "#CC79A7", "#8A6D00")
 FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fednoise_core.io import SpecError
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import LAST, drawn, labels_of, of_setting, split_clean
+from fednoise_core.report.result_figures.common import drawn, labels_of, of_setting, split_clean
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.style import HEAT, Drawn, Look, canvas, inches, ink_on, outer, titles, wrap
 
@@ -34,7 +33,7 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         raise SpecError("none of the runs has an accuracy per class: choose others (`methods`, `view`)")
     each["class"] = each["metric"].str.removeprefix("accuracy_class_").astype(int)
     keys = [*frames.IDS, "method_label", "class"]
-    ends = each.groupby([*keys, "seed"], sort=False)["value"].apply(lambda c: c.iloc[-LAST:].mean(skipna=False))
+    ends = each.groupby([*keys, "seed"], sort=False)["value"].apply(lambda c: c.iloc[-frames.LAST :].mean(skipna=False))
     table = ends.groupby(keys, sort=False).agg(n="size", mean=lambda c: c.mean(skipna=False)).reset_index()
     table = table.sort_values("class", kind="stable")
     order = list(table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
@@ -49,7 +48,10 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     for spare in grid[len(shown) :]:
         spare.remove()
     numbers = (width - 1.3) / columns * 72 / k >= CELL
-    image, low = None, min(50.0, float(np.floor(np.nanmin(table["mean"]) / 10) * 10)) if table["mean"].notna().any() else 0.0
+    image, low = (
+        None,
+        min(50.0, float(np.floor(np.nanmin(table["mean"]) / 10) * 10)) if table["mean"].notna().any() else 0.0,
+    )
     for axis, setting in zip(grid, shown, strict=False):
         values = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
         values = values.reindex(index=order, columns=range(k)).to_numpy(float)
@@ -68,7 +70,9 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     outer(grid[: len(shown)], "class", "")
     if image is not None and not numbers:
         figure.colorbar(image, ax=grid[: len(shown)], shrink=0.8, label="test accuracy, %")
-    caption = f"Test accuracy per class in %, mean of the last ten evaluations: {count_words(table['n'])}; darker is higher."
+    caption = (
+        f"Test accuracy per class in %, mean of the last ten evaluations: {count_words(table['n'])}; darker is higher."
+    )
     end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
     said = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
     return drawn(figure, table, spec, "Accuracy per class", caption, end, here, names, {}, **said)

@@ -19,10 +19,8 @@ from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import Drawn, legend_below, outer, titles
 
 __all__ = [
-    "LAST",
     "METRIC",
     "bars",
-    "by_round",
     "drawn",
     "finish",
     "labels_of",
@@ -32,11 +30,9 @@ __all__ = [
     "scores",
     "split_clean",
     "stop_mark",
-    "trailing",
 ]
 
 METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
-LAST = 10  # evaluations in that mean
 
 
 def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
@@ -61,24 +57,6 @@ def n_words(table: pd.DataFrame) -> str:
     if table["n"].max() == 1:
         return "n = 1 seed."
     return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
-
-
-def trailing(column: pd.Series, window: int) -> pd.Series:
-    """At each evaluation (a series by round) the mean of the last `window`: at the end, with a window of LAST, the
-    table's mean. The evaluation before training, round 0, stands alone.
-    """
-    trained = column[column.index > 0].rolling(window, min_periods=1).mean()
-    return pd.concat([column[column.index <= 0], trained]).where(column.notna())
-
-
-def by_round(runs: Sequence[RecordedRun], spec: Mapping[str, Any], window: int) -> pd.DataFrame:
-    """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean."""
-    frame = frames.until_diverged(frames.tidy(runs, "accuracy", spec.get("view", "headline")))
-    frame = frame.sort_values("round", kind="stable")
-    mean = frame.set_index("round").groupby([*frames.IDS, "seed"], sort=False)["value"]
-    frame = frame.set_index([*frames.IDS, "seed", "round"])
-    found = pd.concat({ids: trailing(column, window) for ids, column in mean}, names=[*frames.IDS, "seed", "round"])
-    return frame.assign(trailing=found).reset_index()
 
 
 def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:

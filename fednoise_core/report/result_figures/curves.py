@@ -15,8 +15,6 @@ from fednoise_core.report.cells import count_words
 from fednoise_core.report.ends import End, cut_words, focus, name_ends
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import (
-    LAST,
-    by_round,
     drawn,
     finish,
     labels_of,
@@ -39,7 +37,7 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     `last10_mean`. Up to FEW methods have a band (`band`: std | range | none). A line stops at a cross before the first
     evaluation of which a seed has no finite number.
     """
-    x, window = spec.get("x", "work"), int(spec.get("smooth") or LAST)
+    x, window = spec.get("x", "work"), int(spec.get("smooth") or frames.LAST)
     table = _means(runs, spec, window)
     shown, ceiling = split_clean(runs)
     few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
@@ -71,7 +69,9 @@ def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any], window: int) ->
     """A row a method, setting and evaluated round: `x`, and over the `n` seeds, in %, mean and std of that evaluation;
     mean (`drawn`), spread, low and high of the last `window` up to it.
     """
-    grouped = by_round(runs, spec, window).groupby([*frames.IDS, "method_label", "round"], sort=False)
+    grouped = frames.by_round(runs, spec.get("view", "headline"), window).groupby(
+        [*frames.IDS, "method_label", "round"], sort=False
+    )
     table = grouped.agg(
         x=(spec.get("x", "work") if spec.get("x") != "round" else "work", "mean"),
         n=("value", "size"),
@@ -142,7 +142,11 @@ def _ceilings(axis: Axes, table: pd.DataFrame, ceiling: Mapping[Setting, None], 
 
 
 def _last(window: int) -> str:
-    return "accuracy of the last round" if window == 1 else f"mean of the last {'ten' if window == 10 else window} evaluations"
+    return (
+        "accuracy of the last round"
+        if window == 1
+        else f"mean of the last {'ten' if window == 10 else window} evaluations"
+    )
 
 
 def _caption(runs: Sequence[RecordedRun], table: pd.DataFrame, window: int, band: str, low: Sequence[float]) -> str:

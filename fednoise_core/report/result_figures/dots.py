@@ -31,19 +31,19 @@ def dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     seeds = frames.results(runs, spec.get("view", "headline"))
     metric, dotted = spec.get("metric", METRIC), None
     means = [list(of_setting(here, setting)["mean"].dropna()) for setting in shown]
-    low = rows.cut(means, here["low"].min())
+    low = rows.cut(means, (here["low"].min(), table["high"].max()))
     for axis, setting in zip(rows.axes, shown, strict=True):
         dotted = ceilings(axis, table, clean, setting) or dotted
         one = of_setting(here, setting).dropna(subset=["mean"])
         for _, row in one.iterrows():
+            if rows.beside(axis, row["method"], row["mean"], low):
+                continue
             y, colour = rows.place[row["method"]], WRONG if row["method"] in hollow else FILL
             each = of_setting(seeds, setting)
             values = each[each["method"] == row["method"]][metric]
             if len(values) > 1:
                 axis.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=1.0, zorder=2)
                 axis.plot(values, [y] * len(values), "|", color=colour, markersize=7, markeredgewidth=1.1, zorder=2.5)
-            if rows.beside(axis, row["method"], row["mean"], low):
-                continue
             inside = "white" if row["method"] in hollow else colour
             axis.plot([row["mean"]], [y], "o", color=colour, markerfacecolor=inside, markersize=4.5, zorder=3)
             if row["method"] == base:
@@ -67,7 +67,9 @@ def _legend(
         found.append(Line2D([], [], color=FILL, label="a seed", **tick))
     if hollow:
         marks = "".join(m for m in NO_MEMBERS if any(m in marks_of(run.summary) for run in runs))
-        found.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=f"not compared: {' '.join(marks)}", **dot))
+        found.append(
+            Line2D([], [], color=WRONG, markerfacecolor="white", label=f"not compared: {' '.join(marks)}", **dot)
+        )
     if base:
         label = next(run.label for run in runs if run.listed.method == base)
         found.append(Line2D([], [], label=label, **{k: v for k, v in BASELINE.items() if k != "zorder"}))

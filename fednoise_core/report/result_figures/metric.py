@@ -58,7 +58,11 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     outer(axes, "round", words)
     name_ends(figure, axes, ends, letters)
     said = "; ".join(dict.fromkeys(turns))
-    caption = f"{words} by round, mean over seeds: {count_words(table['n'])}." if table["n"].max() > 1 else f"{words} by round, n = 1 seed."
+    caption = (
+        f"{words} by round, mean over seeds: {count_words(table['n'])}."
+        if table["n"].max() > 1
+        else f"{words} by round, n = 1 seed."
+    )
     caption += f" Vertical lines and crosses, in the methods' colours: {said}." if said else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""

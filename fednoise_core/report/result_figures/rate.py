@@ -79,9 +79,7 @@ def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
         f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out." if came_out else ""
     )
     shape = "lines over the noise rate"
-    return drawn(
-        figure, table, spec, "Accuracy against noise rate", caption, table, runs, names, ceiling, shape=shape
-    )
+    return drawn(figure, table, spec, "Accuracy against noise rate", caption, table, runs, names, ceiling, shape=shape)
 
 
 def _rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.ends import floor
+from fednoise_core.report.floor import floor
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import labels_of, of_setting
 from fednoise_core.report.runs import RecordedRun, Setting
@@ -37,7 +36,9 @@ class Rows:
         sizes = 0.045 + lines * SIZE * 1.2 / 72  # inches
         columns = spec.get("columns") or (min(4, len(shown)) if width > 5 else min(2, len(shown)))
         heads = max(1, max(len(self.names.title(setting)) for setting in shown) // 14)
-        self.figure, self.axes = panels(len(shown), spec, sizes.sum() + 0.45 + 0.12 * heads, columns, sharex=True, sharey=True)
+        self.figure, self.axes = panels(
+            len(shown), spec, sizes.sum() + 0.45 + 0.12 * heads, columns, sharex=True, sharey=True
+        )
         places = np.cumsum(sizes) - sizes / 2
         self.order, self.place = list(order), dict(zip(order, places.tolist(), strict=True))
         titles(self.axes, [self.names.title(setting) for setting in shown])
@@ -50,17 +51,20 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def cut(self, values: Sequence[Sequence[float]], least: float) -> float | None:
-        """Start the x axis where most of `values` (a list a panel, %) stand apart; returns where if that is above
-        `least`, so that something is left out.
+    def cut(self, values: Sequence[Sequence[float]], span: tuple[float, float]) -> float | None:
+        """The x axis for `values` (a list a panel, %), all that is drawn lying within `span`: it starts where most of them
+        stand apart. Returns where, if that leaves something out.
         """
+        least, most = span
+        if not np.isfinite([least, most]).all():
+            return None
         floors = [floor(each) for each in values]
         low = None if None in floors or not floors else min(value for value in floors if value is not None)
-        if low is None or low <= least:
-            return None
+        cut = low is not None and low > least
+        start = low if cut and low is not None else least - 0.05 * (most - least) - 0.5
         for axis in self.axes:
-            axis.set_xlim(left=low)
-        return low
+            axis.set_xlim(start, most + 0.05 * (most - start) + 0.5)
+        return low if cut else None
 
     def beside(self, axis: Axes, method: str, value: float, low: float | None) -> bool:
         """Whether a value is left of the axes; then it stands there as a number."""

@@ -47,7 +47,13 @@ def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
         for line, points in here[here["value"] != ""].groupby("line", sort=False):
             points, style = points.sort_values("x", kind="stable"), looks[str(line)].line()
             axis.plot(points["x"], points["mean"], label=str(line), **style)
-            bars(axis, points["x"], points["mean"], style["color"], yerr=[points["mean"] - points["low"], points["high"] - points["mean"]])
+            bars(
+                axis,
+                points["x"],
+                points["mean"],
+                style["color"],
+                yerr=[points["mean"] - points["low"], points["high"] - points["mean"]],
+            )
         for _, row in here[here["value"] == ""].iterrows():
             colour = looks[row["line"]].colour
             axis.axhline(row["mean"], color=colour, linestyle="--", linewidth=1.1, label=labels[row["method"]])

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import LAST, by_round, drawn, of_setting, split_clean
+from fednoise_core.report.result_figures.common import drawn, of_setting, split_clean
 from fednoise_core.report.result_figures.rows import Rows, baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import FAINT, FILL, Drawn, Look
@@ -35,6 +35,7 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     last = table[table["budget"] == words[-1]]
     order = list(last.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
     rows = Rows(here, shown, order, spec)
+    rows.cut([], (table["mean"].min(), table["mean"].max()))
     colours = [mpl.colormaps["Blues"](0.15 + 0.7 * place / max(len(words) - 1, 1)) for place in range(len(words))]
     looks_of = [
         {"marker": "o", "markersize": 4.8, "markerfacecolor": colour, "color": FILL, "markeredgewidth": 0.9}
@@ -47,10 +48,16 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
             for name, style in zip(words, looks_of, strict=True):
                 at = found[found["budget"] == name]["mean"]
                 axis.plot(at, [y] * len(at), linestyle="none", zorder=3, **style)
-    handles = [Line2D([], [], linestyle="none", label=word, **style) for word, style in zip(words, looks_of, strict=True)]
+    handles = [
+        Line2D([], [], linestyle="none", label=word, **style) for word, style in zip(words, looks_of, strict=True)
+    ]
     rows.legend(handles, "test accuracy, % (mean of the last ten evaluations)")
-    caption = f"Test accuracy by the time a budget of traffic (all clients, both ways) is used up: {_said(table, words)}; "
-    caption += f"mean of {count_words(table['n'])}. A method that sends less stands at its end; one that sends more before its"
+    caption = (
+        f"Test accuracy by the time a budget of traffic (all clients, both ways) is used up: {_said(table, words)}; "
+    )
+    caption += (
+        f"mean of {count_words(table['n'])}. A method that sends less stands at its end; one that sends more before its"
+    )
     caption += " first evaluation has no dot."
     names = Names.of_runs(here)
     which = f"accuracy with {words[-1]}"
@@ -62,7 +69,9 @@ def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far."""
     step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
-    found = by_round(runs, spec, LAST).merge(total, on=[*frames.IDS, "seed", "round"], how="left")
+    found = frames.by_round(runs, spec.get("view", "headline")).merge(
+        total, on=[*frames.IDS, "seed", "round"], how="left"
+    )
     filled = found.groupby([*frames.IDS, "seed"], sort=False)["megabytes"].transform(lambda column: column.ffill())
     return found.assign(megabytes=filled.fillna(0.0))
 

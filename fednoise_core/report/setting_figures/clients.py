@@ -60,15 +60,15 @@ def clients(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn
             spread = 1.96 * np.sqrt(one.labels.rate * (1 - one.labels.rate) / np.maximum(sizes[order], 1))
             bottom = np.maximum(one.labels.rate - spread, 0)
             low.bar(x, one.labels.rate + spread - bottom, 0.75, bottom, color=CHANCE, zorder=0.5)
-            low.plot(
-                x, rate[order], linestyle="", marker="o", markersize=2 if many else 4, color=WRONG, clip_on=False
-            )
+            low.plot(x, rate[order], linestyle="", marker="o", markersize=2 if many else 4, color=WRONG, clip_on=False)
             low.set_ylim(0, max(0.05, 1.12 * float(np.nanmax(rate)), 1.05 * one.labels.rate))
         low.set(ylabel="noise rate", xlabel="client, sorted by samples" if many else "client")
         top.set_xlim(-0.7, len(sizes) - 0.3)
         low.xaxis.set_major_locator(MaxNLocator(12 if inches(spec) > 5 else 6, integer=True))
     known = any(one.client_rate is not None for one in found)
-    dotted = "; dotted: over all clients; grey: where 95 % of equally noisy clients of that size would lie" if known else ""
+    dotted = (
+        "; dotted: over all clients; grey: where 95 % of equally noisy clients of that size would lie" if known else ""
+    )
     total = " or ".join(str(n) for n in sorted({int(one.split.sizes.sum()) for one in found}))
     caption = f"Samples (n = {total}) and share of wrong labels of every client{dotted}. {whose(found)}"
     alt = " ".join(_said(one, " · ".join(varying(found, one))) for one in found)
@@ -79,4 +79,5 @@ def _said(one: SettingArtifacts, words: str) -> str:
     """A setting's clients in a sentence."""
     sizes, rate = one.split.sizes, one.client_rate
     noise = "are unknown" if rate is None else f"{np.nanmin(rate):.2f} to {np.nanmax(rate):.2f}"
-    return f"{words}{': ' if words else ''}{len(sizes)} clients of {sizes.min()} to {sizes.max()} samples, noise rates {noise}."
+    head = f"{words}: " if words else ""
+    return f"{head}{len(sizes)} clients of {sizes.min()} to {sizes.max()} samples, noise rates {noise}."

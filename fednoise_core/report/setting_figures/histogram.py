@@ -79,7 +79,9 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
     if dots:
         meaning = "the area of a dot is the count"
         meaning += ", that of the dot inside how many of them are mislabelled" if any(w.any() for w in flipped) else ""
-        marks = sorted({max(1, round(float(np.quantile(held, share)))) for share in (0.1, 0.5, 0.9)} | {int(held.max())})
+        marks = sorted(
+            {max(1, round(float(np.quantile(held, share)))) for share in (0.1, 0.5, 0.9)} | {int(held.max())}
+        )
         style: dict[str, Any] = {"marker": "o", "linestyle": "", "color": FAINT, "markeredgewidth": 0}
         handles = [Line2D([], [], markersize=max(scale * np.sqrt(mark), np.sqrt(DUST)), **style) for mark in marks]
         texts = [f"{mark} samples" if mark > 1 else "1 sample" for mark in marks]

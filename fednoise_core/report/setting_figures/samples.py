@@ -10,7 +10,7 @@ import pandas as pd
 
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.setting_figures.common import drawn, short, whose
-from fednoise_core.report.style import FAINT, WRONG, Drawn, canvas, inches
+from fednoise_core.report.style import WRONG, Drawn, canvas, inches
 from fednoise_core.rng import stream
 
 __all__ = ["samples"]
@@ -31,7 +31,9 @@ def samples(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn
     for axis, i in zip(figure.axes, index, strict=False):
         given, bad = int(one.labels.noisy[i]), wrong is not None and bool(wrong[i])
         axis.imshow(one.image(int(i)), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axis.text(0.5, 1.06, _said("given", short(one.names[given])), ha="center", va="bottom", transform=axis.transAxes)
+        axis.text(
+            0.5, 1.06, _said("given", short(one.names[given])), ha="center", va="bottom", transform=axis.transAxes
+        )
         clean = None if one.labels.clean is None else int(one.labels.clean[i])
         if bad:
             truth = "foreign" if int(i) in foreign else short(one.names[clean or 0])

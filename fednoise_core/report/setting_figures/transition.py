@@ -46,7 +46,8 @@ def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dr
         for axis, (one, kind, matrix) in zip(axes, row, strict=False):
             words = " · ".join(varying(found, one, ("dataset", "noise")))
             title = f"{words}: {kind}" if words else kind
-            axis.set_title(title if len(title) <= 12 * side else title.replace(": ", ":\n"))
+            long = words and max(len(words) + len(each) for _, each, _ in row) > 11 * side
+            axis.set_title(title.replace(": ", ":\n") if long else title)
             axis.grid(False)
             if matrix is None:
                 axis.set_axis_off()
@@ -68,7 +69,8 @@ def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dr
         for minus, image in images.items():
             label = MINUS if minus else "probability (square-root scale)"
             figure.colorbar(image, ax=list(grid[:, -1 if minus and beside else 0]), shrink=0.8, label=label)
-    caption = "Probability of the given label (column) for each clean class (row), and how far the labels drawn are off it."
+    caption = "Probability of the given label (column) for each clean class (row)"
+    caption += ", and how far the labels drawn are off it." if images.get(True) is not None else "."
     caption += " Empty cells are 0; a class without samples has an empty row." if numbers else ""
     if any(one.labels.T_nominal is None for one in found):
         caption += " Labels given by people have no nominal matrix."
@@ -77,7 +79,7 @@ def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dr
     if images.get(True) is not None:
         alt += f" The realised matrix differs from the nominal one by {most:.2f} at most."
     sizes = sorted({len(one.labels.noisy) for one in found})
-    caption += f" n = {' or '.join(f'{size:,}' for size in sizes)} samples. {whose(found)}".replace(",", "\u202f", 0)
+    caption += f" n = {' or '.join(map(str, sizes))} samples. {whose(found)}"
     return drawn(figure, frames, spec, "How labels were flipped", caption, alt)
 
 
