@@ -109,8 +109,9 @@ def _turns(axis: Any, runs: Sequence[RecordedRun], line: pd.DataFrame, colour: s
         at = float(np.mean(rounds))
         when = f"round {min(rounds):g}" if min(rounds) == max(rounds) else f"rounds {min(rounds):g} to {max(rounds):g}"
         if phase == "stop":
-            y = float(np.interp(at, line["round"], line["mean"]))
-            axis.plot([at], [y], marker="x", color=colour, markersize=6, markeredgewidth=1.4, zorder=4)
+            if line["round"].min() <= at <= line["round"].max():
+                y = float(np.interp(at, line["round"], line["mean"]))
+                axis.plot([at], [y], marker="x", color=colour, markersize=6, markeredgewidth=1.4, zorder=4)
             words.append(f"{label} stopped at {when}")
         else:
             axis.axvline(at, color=colour, linewidth=0.9, linestyle=(0, (1.2, 1.6)), zorder=1.5)

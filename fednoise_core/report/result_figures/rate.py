@@ -72,7 +72,8 @@ def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     finish(figure, axes, heads, "nominal noise rate", spec, legend=False)
     name_ends(figure, axes, ends, letters)
     table = pd.concat(parts, ignore_index=True)
-    caption = f"Test accuracy ({metric_words(spec)}) against the nominal noise rate, methods set a little apart; {n_words(table)}"
+    caption = f"Test accuracy ({metric_words(spec)}) against the nominal noise rate, methods a little apart; "
+    caption += n_words(table)
     caption += f" Beside each line its value at its highest rate.{cut_words(low)}"
     came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if stated_rate(run) is None}
     caption += (

@@ -52,8 +52,8 @@ class Rows:
             axis.spines["left"].set_visible(False)
 
     def cut(self, values: Sequence[Sequence[float]], span: tuple[float, float]) -> float | None:
-        """The x axis for `values` (a list a panel, %), all that is drawn lying within `span`: it starts where most of them
-        stand apart. Returns where, if that leaves something out.
+        """The x axis for `values` (a list a panel, %), all that is drawn lying within `span`: it starts where most of
+        them stand apart. Returns where, if that leaves something out.
         """
         least, most = span
         if not np.isfinite([least, most]).all():
