@@ -139,7 +139,7 @@ def test_names_stand_beside_the_axes_in_order_and_no_sign_at_a_false_value(
     for axis in made.figure.axes:
         lines = [line for line in axis.get_lines() if not line.get_label().startswith("_")]
         texts = axis.texts
-        assert len(texts) == len(METHODS) + 1  # and the ceiling
+        assert len(texts) == len(METHODS)
         right = axis.get_window_extent().x1
         assert all(text.get_window_extent().x0 > right for text in texts)
         ends = {line.get_label(): line.get_ydata()[-1] for line in lines}
@@ -173,7 +173,7 @@ def test_poor_methods_do_not_flatten_the_others_and_the_axis_says_so(root: Path)
 def test_the_axis_keeps_what_is_not_far_below() -> None:
     assert floor([95, 91, 90, 89, 87, 85, 84, 79, 57, 42]) == 70
     assert floor([90, 80, 70, 60, 50, 40]) == 25  # no gap
-    assert floor([90, 89, 30, 29]) is None  # half of the lines are no exception
+    assert floor([90, 89, 30, 29]) == 10  # half of the lines are no exception
     assert floor([90.0]) is None
     assert floor([]) is None
     assert floor([np.nan, 90, 80]) == 75
@@ -209,7 +209,7 @@ def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
     noises = ["clean", "random20", "random40"]
     write_study(tmp_path, grid=[{"noises": noises, "partitions": ["iid"], "methods": list(METHODS)}], rounds=3)
     made = drawn(tmp_path, kind="rate")
-    lines = [line for line in made.figure.axes[0].get_lines() if line.get_label()[0] != "_"]
+    lines = [line for line in made.figure.axes[0].get_lines() if line.get_label()[:1] not in ("", "_")]
     drawn_at = np.array([line.get_xdata() for line in lines])
     assert drawn_at.shape == (len(METHODS), 3)
     assert drawn_at.min() == 0
@@ -252,7 +252,7 @@ def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
     made = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"])
     frame = made.frame.set_index(["budget", "method"])
     tenth, whole = dict.fromkeys(made.frame["budget"])
-    assert set(frame.loc[whole]["budget_mb"]) == {pytest.approx(12 * 2 * 0.4)}  # what FedAvg sends
+    assert list(set(frame.loc[whole]["budget_mb"])) == pytest.approx([12 * 2 * 0.4])  # what FedAvg sends
     curve = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
     assert frame.loc[whole, "fedavg"]["mean"] == pytest.approx(curve[3:].mean())
     assert frame.loc[tenth, "fedavg"]["mean"] == pytest.approx(curve[1])  # .96 MB: one round
@@ -461,7 +461,7 @@ def test_the_command_writes_the_same_bytes_again(
     assert b"CreationDate" not in page
     capsys.readouterr()
     assert make_figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
-    assert "figure kind 'pie' is not one of curves" in capsys.readouterr().err
+    assert "figure kind 'pie' is not one of dots, curves" in capsys.readouterr().err
 
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:

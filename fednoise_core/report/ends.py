@@ -17,7 +17,7 @@ from scipy.optimize import isotonic_regression
 from fednoise_core.report.floor import floor
 from fednoise_core.report.style import FAINT, SIZE
 
-__all__ = ["End", "cut_words", "focus", "name_ends"]
+__all__ = ["End", "cut_words", "focus", "name_ends", "room"]
 
 BELOW = "▾"  # before the value of a line that ends under the axis
 LEADER, SAMPLE, TEXT = (
@@ -25,7 +25,7 @@ LEADER, SAMPLE, TEXT = (
     26,
     30,
 )  # points right of the axes: where the leader ends, the piece of line ends, the name begins
-LINE = SIZE * 1.22  # points: the height of a line of text
+LINE = SIZE * 1.3  # points: the height of a line of text
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class End:
 
     def words(self, below: bool, letters: int) -> str:
         """The text beside the line."""
-        text = f"{BELOW} {self.value} {self.name}" if below else f"{self.value} {self.name}".strip()
+        text = f"{BELOW} {self.value} {self.name}" if below and self.value else f"{self.value} {self.name}".strip()
         return textwrap.fill(text, letters, break_long_words=False, break_on_hyphens=False)
 
 
@@ -83,6 +83,12 @@ def _broken(axis: Axes) -> None:
     """The sign that an axis does not start where the lines do."""
     look: dict[str, Any] = {"color": FAINT, "markeredgewidth": 0.9, "clip_on": False, "linestyle": "none"}
     axis.plot([0, 0], [0.012, 0.035], transform=axis.transAxes, marker=[(-1, -0.5), (1, 0.5)], markersize=7, **look)
+
+
+def room(names: Sequence[Sequence[str]], letters: int) -> float:
+    """Inches of height that a panel needs for the fullest of these lists of names (`letters` as in `name_ends`)."""
+    lines = [sum(textwrap.fill(f"88.8 {name}", letters).count("\n") + 1 for name in each) for each in names]
+    return max(2.3, max(lines) * LINE / 72 + 0.8)
 
 
 def name_ends(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[End]], letters: int) -> None:

@@ -109,7 +109,7 @@ def _header(table: Grid, part: range, double: dict[int, bool]) -> list[str]:
         for (_, text), group in groupby(part, key=lambda column, owner=owner: owner[column]):
             inside = list(group)
             span = sum(2 if double[c] else 1 for c in inside)
-            wide = max(len(row.cells[inside[0]].text) for row in table.rows if row.cells) if last else 99
+            wide = max((len(row.cells[inside[0]].text) for row in table.rows if row.cells), default=0) if last else 99
             stacked = r" \\ ".join(tex(line) for line in _broken(text, wide).split("\n"))
             shown = rf"\shortstack{{{stacked}}}" if r"\\" in stacked else stacked
             cells.append(rf"\multicolumn{{{span}}}{{c}}{{{shown}}}" if span > 1 else shown)

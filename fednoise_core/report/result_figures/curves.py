@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
-from fednoise_core.report.ends import End, cut_words, focus, name_ends
+from fednoise_core.report.ends import End, cut_words, focus, name_ends, room
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import (
     drawn,
@@ -45,7 +45,7 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
     one = len({key[0] for key in shown}) == 1
     columns, letters = spec.get("columns") or (2 if inches(spec) > 5 else 1), 24
-    height = max(2.3, 0.137 * _names(table, ceiling, shown, labels, letters) + 0.6)
+    height = room(_names(table, ceiling, shown, labels), letters)
     figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=one)
     ends = []
     for axis, setting in zip(axes, shown, strict=True):
@@ -86,19 +86,11 @@ def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any], window: int) ->
 
 
 def _names(
-    table: pd.DataFrame,
-    ceiling: Mapping[Setting, None],
-    shown: Sequence[Setting],
-    labels: Mapping[str, str],
-    letters: int,
-) -> int:
-    """Lines of text beside the fullest panel."""
-    each = []
-    for setting in shown:
-        rows = sum(1 + (len(labels[m]) + 5) // letters for m in of_setting(table, setting)["method"].unique())
-        clean = [key for key in ceiling if (key.dataset, key.partition) == (setting.dataset, setting.partition)]
-        each.append(rows + 2 * len(clean))
-    return max(each)
+    table: pd.DataFrame, ceiling: Mapping[Setting, None], shown: Sequence[Setting], labels: Mapping[str, str]
+) -> list[list[str]]:
+    """The names beside each panel."""
+    clean = [f"{table['method_label'].iloc[0]}, no noise"] * len(ceiling)
+    return [[labels[m] for m in of_setting(table, key)["method"].unique()] + clean for key in shown]
 
 
 def _lines(

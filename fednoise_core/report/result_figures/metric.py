@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from fednoise_core.io import SpecError
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
-from fednoise_core.report.ends import End, name_ends
+from fednoise_core.report.ends import End, name_ends, room
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import labels_of, of_setting
 from fednoise_core.report.runs import RecordedRun
@@ -25,7 +25,7 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     """A metric of metrics.parquet or diagnostics.parquet over rounds, mean of the seeds, methods without it left out; a
     vertical line where a method's next phase begins, a cross where it stopped watching.
     """
-    name, labels = str(spec["metric"]), labels_of(runs)
+    name, labels = str(spec.get("metric") or "accuracy"), labels_of(runs)
     each = pd.concat([_values(run, name) for run in runs], ignore_index=True)
     if each.empty:
         raise SpecError(f"metric: none of the runs reports {name!r} by round; {_reported(runs)}")
@@ -35,8 +35,7 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     here = [run for run in runs if run.listed.setting in shown]
     names, letters = Names.of_runs(here), 24
     columns = spec.get("columns") or (2 if inches(spec) > 5 else 1)
-    fullest = max(of_setting(table, key)["method"].nunique() for key in shown)
-    height = max(2.3, 0.2 * fullest + 0.6)
+    height = room([[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown], letters)
     figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
     ends, turns = [], []
     for axis, setting in zip(axes, shown, strict=True):

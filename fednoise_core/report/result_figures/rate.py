@@ -10,7 +10,7 @@ import pandas as pd
 
 from fednoise_core.io import SpecError
 from fednoise_core.report import frames
-from fednoise_core.report.ends import End, cut_words, focus, name_ends
+from fednoise_core.report.ends import End, cut_words, focus, name_ends, room
 from fednoise_core.report.names import Names, apart_from_rate
 from fednoise_core.report.rates import noise_rate, stated_rate
 from fednoise_core.report.result_figures.common import (
@@ -41,8 +41,7 @@ def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
     names, labels = Names.of_runs(runs), labels_of(runs)
     columns = spec.get("columns") or (2 if inches(spec) > 5 else 1)
-    lines_of_text = sum(1 + (len(label) + 5) // letters for label in labels.values())
-    height = max(2.3, 0.137 * lines_of_text + 0.6)
+    height = room([list(labels.values())], letters)
     figure, axes = panels(len(groups), spec, height, columns, sharex=True, sharey=len({g[0] for g in groups}) == 1)
     parts, heads, ends = [], [], []
     step = 0.008 * (frame["rate"].max() - frame["rate"].min())  # side by side, or equal points would hide one another

@@ -33,7 +33,7 @@ class Rows:
         self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
         words = [textwrap.fill(labels[m], 26 if width > 5 else 17, break_on_hyphens=False) for m in order]
         lines = np.array([word.count("\n") + 1 for word in words])
-        sizes = 0.045 + lines * SIZE * 1.2 / 72  # inches
+        sizes = 0.05 + lines * SIZE * 1.3 / 72  # inches
         columns = spec.get("columns") or (min(4, len(shown)) if width > 5 else min(2, len(shown)))
         heads = max(1, max(len(self.names.title(setting)) for setting in shown) // 14)
         self.figure, self.axes = panels(
