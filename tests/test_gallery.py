@@ -87,7 +87,7 @@ def test_a_page_for_one_setting_needs_its_artifacts_only(
     assert page.count("data:image/png;base64,") == 4
     assert "http://" not in page.replace("http://www.w3.org", "")
     made = sorted(path.name for path in tmp_path.glob("picture-*"))
-    assert made == sorted(f"picture-{kind}.{end}" for kind in SETTING_FIGURES for end in ("csv", "png", "svg"))
+    assert made == sorted(f"picture-{kind}.{end}" for kind in SETTING_FIGURES for end in ("csv", "pdf", "png", "svg"))
 
 
 @pytest.mark.parametrize(
