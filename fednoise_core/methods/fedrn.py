@@ -29,7 +29,7 @@ HEAD = ("head.weight", "head.bias")
 
 
 def right(me: Client, w: Weights, word: str) -> Tensor:
-    """Client-side: P(label is right) [n], float64: the low-loss group of the losses of model `w`. word: names the seed."""
+    """Client-side: P(label is right) [n] float64, of the low-loss group by model `w`. word: names the seed."""
     return low_loss(losses.ce(me.predict(w), me.labels), seed=me.seed("right", word))
 
 
@@ -139,12 +139,11 @@ class FedRN(FedAvg):
                 each.append({**own, **models, "scores": torch.tensor(scores, dtype=torch.float64)})
         heads = Heads(self.train, self.threshold)
         tuned = set(fed.fit(heads, state, asked, {}, each=each, epochs=self.tune, tag="heads").who)
-        found = {"neighbours": float(len(tuned))}
-        asks = [{"asked": c in tuned} for c in who]  # those without neighbours, or whose tuning diverged, trust themselves
-        who, ups = fed.fit(self, state, who, self.down(fed, state), each=asks)
+        each = [{"asked": c in tuned} for c in who]  # others had no neighbours, or their tuning diverged
+        who, ups = fed.fit(self, state, who, self.down(fed, state), each=each)
         if who:
             self.merge(fed, state, who, ups)
-        return {"clients": len(who), **found}
+        return {"clients": len(who), "neighbours": len(tuned)}
 
     def choose(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
         """The neighbours of client c, best first (ties: the lower number), and scores in 0..1: its own, then theirs.
@@ -152,12 +151,12 @@ class FedRN(FedAvg):
         score = w·accuracy + (1 - w)·cosine of the answers on the probe, both min-max scaled over the clients that have
         trained; its own cosine is 1. A client that has not trained yet answers with the global model, at half skill.
         """
-        known, net = state.server["known"], fed.net()
-        answer = state.server["answers"][c] if c in known else _answer(net, state.server["model"], state.server["probe"])
+        server, known = state.server, state.server["known"]
         if not known:
             return [], [1.0]
-        able = scaled(state.server["skill"][known])
-        alike = cosine(answer.double(), state.server["answers"][known])
+        answer = server["answers"][c] if c in known else _answer(fed.net(), server["model"], server["probe"])
+        able = scaled(server["skill"][known])
+        alike = cosine(answer.double(), server["answers"][known])
         alike = scaled(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
         scores = self.weight * able + (1 - self.weight) * alike
         own = self.weight * (float(able[known.index(c)]) if c in known else 0.5) + 1 - self.weight

@@ -10,8 +10,8 @@ FIELDS: dict[str, Any] = {"warmup": 1, "neighbours": 2}
 
 
 def traffic(run: Any) -> list[tuple[int, int]]:
-    """A round: the model down; up the model, which is handed on, too, an accuracy and 5 logits. With neighbours also two
-    models down, three scores and whether they were asked; those that have not trained before get the model twice.
+    """A round: the model down; up the model, which is handed on, too, an accuracy and 5 logits. With neighbours also
+    two models down, three scores and whether they were asked; those that have not trained before get the model twice.
     """
     fed, up = run.outcome.fed, 4 * (MODEL + 8 + 20)
     known, rows = set(fed.sample(1)), []

@@ -1,4 +1,4 @@
-"""RoFL on the toy world: labels are replaced and features pulled from the second round on."""
+"""RoFL on the toy world: features pulled from the second round on, labels replaced in the third."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from cases import MODEL
 
-FIELDS: dict[str, Any] = {"forget_rate": 0.4, "ramp": 2, "label_rounds": 1}
+FIELDS: dict[str, Any] = {"forget_rate": 0.4, "ramp": 2, "label_rounds": 2, "centroid": 0.1, "entropy": 0.1}
 
 
 def traffic(run: Any) -> list[tuple[int, int]]:

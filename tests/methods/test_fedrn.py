@@ -41,7 +41,7 @@ def seed_of(fed, c: int, round: int, word: str) -> int:
 
 
 def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
-    """Of the component with the lower mean; losses min-max scaled (methods.md 5.15, step 1). All 1 if they are equal."""
+    """Of the component with the lower mean; losses min-max scaled (methods.md 5.15, step 1). 1 if they are equal."""
     x = loss.detach().double().numpy()
     if len(x) < 2 or np.ptp(x) < 1e-12:
         return np.ones(len(x))
@@ -83,7 +83,8 @@ def test_without_neighbours_a_client_trusts_its_own_last_model():
     assert fed.bytes_down == 7 * (256 + MODEL + MODEL + 8)  # nobody's model comes down
     for c in fed.all:
         x, y = toy.images_of(fed._world, c)
-        own = posterior(F.cross_entropy(fed.net().predict(before[c], x), y, reduction="none"), seed_of(fed, c, 2, "own"))
+        loss = F.cross_entropy(fed.net().predict(before[c], x), y, reduction="none")
+        own = posterior(loss, seed_of(fed, c, 2, "own"))
         np.testing.assert_allclose(state.clients[c]["clean"], own, rtol=0, atol=1e-4)
 
 
@@ -136,7 +137,7 @@ def test_neighbours_and_scores(w, k):
 
 
 def test_equal_accuracies_and_answers_count_nothing():
-    """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: equal weights."""
+    """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: all count 1."""
     fed, method, state = started({"weight": 0.6})
     state.server["known"] = [0, 3, 5]
     state.server["skill"][[0, 3, 5]] = 0.5
@@ -241,6 +242,14 @@ def tune_head(module: nn.Sequential, x: torch.Tensor, y: torch.Tensor, batches: 
                 p -= lr * g
 
 
+def noting(choose, asked):
+    def noted(*args):
+        asked.append(choose(*args))
+        return asked[-1]
+
+    return noted
+
+
 def test_a_neighbours_own_model_is_not_changed_by_tuning_its_copy():
     """Messages of clients beside the round's cohort are bit for bit what they were; yet tuning changes posteriors."""
     clean = []
@@ -252,7 +261,7 @@ def test_a_neighbours_own_model_is_not_changed_by_tuning_its_copy():
         choose = type(method).choose
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fed, "sample", lambda round, among=None: [0, 3])
-            patch.setattr(type(method), "choose", lambda *a, asked=asked: asked.append(choose(*a)) or asked[-1])
+            patch.setattr(type(method), "choose", noting(choose, asked))
             method.round_with_neighbours(fed, state)
         after = {c: m["model"].flat for c, m in state._relay.messages().items()}
         others = {j for near, _ in asked for j in near} - {0, 3}
@@ -281,7 +290,7 @@ def test_the_order_of_the_cohort_does_not_matter():
 
 def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     """Heads are tuned on features [n, d] of the neighbour's model as it predicts."""
-    fed, method, state = played({}, 1, train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
+    fed, _, state = played({}, 1, train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
     near = state._relay.messages()[5]["model"]
     local = fedrn.Heads(fed.train, 0.5)
     me = Client(fed._world, 0, dict(state.clients[0]), None, 2)

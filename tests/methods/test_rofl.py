@@ -163,13 +163,14 @@ def test_pull_and_labels_over_the_rounds():
     fed, method, state = started({"centroid": 3.0}, train={"rounds": 40})
     found = []
     for state.round in range(1, 8):
-        work = fed.on_clients(state, [3], lambda me, down: list(_told(method.prepare(me, down))), method.down(fed, state))
-        found.append(tuple(work[0]))
+        down = method.down(fed, state)
+        (told,) = fed.on_clients(state, [3], lambda me, down: _told(method.prepare(me, down)), down)
+        found.append(tuple(told))
     assert found == [(0, 0), (0.75, 0), (1.5, 0), (2.25, 0), (3, 1), (3, 1), (3, 1)]
 
 
 def _told(work):
-    return float(work.facts["pull"]), int("guess" in work.aux)
+    return [float(work.facts["pull"]), int("guess" in work.aux)]
 
 
 # the step, against a second implementation
@@ -273,7 +274,7 @@ def test_whole_rounds_against_a_second_implementation(fields):
 
 def test_suspects_are_the_forgotten_share():
     fed, method, state = started({"forget_rate": 0.25})
-    (p, proposed), = fed.on_clients(state, [3], method.suspects, method.down(fed, state))  # 12 samples
+    ((p, proposed),) = fed.on_clients(state, [3], method.suspects, method.down(fed, state))  # 12 samples
     assert int((p > 0.5).sum()) == 3
     x, y = toy.images_of(fed._world, 3)
     z = fed.net().predict(state.server["model"], x)
