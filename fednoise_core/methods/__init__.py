@@ -36,6 +36,7 @@ METHODS: dict[str, str] = {
     "confident_prestop": "fednoise_core.methods.confident_prestop:ConfidentPrestop",
     "coteaching": "fednoise_core.methods.coteaching:Coteaching",
     "rofl": "fednoise_core.methods.rofl:RoFL",
+    "fedfixer": "fednoise_core.methods.fedfixer:FedFixer",
     "dividemix": "fednoise_core.methods.dividemix:DivideMix",
     "fedelr": "fednoise_core.methods.fedelr:FedELR",
     "feddpcont": "fednoise_core.methods.feddpcont:FedDPCont",
