@@ -21,7 +21,8 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
+from fednoise_core.settings import Rounds, at_least
+from fednoise_core.spec import stage
 from fednoise_core.stats import by_confidence
 
 __all__ = ["FedFixer"]
@@ -39,11 +40,12 @@ class FedFixer(Ditto):
 
     strength: Annotated[float, at_least(0), "lambda, pull of personal models towards the broadcast one."] = 0.1
     confidence: Annotated[float, at_least(0), "beta, weight of the confidence regulariser."] = 0.5
-    warmup: Annotated[int, at_least(0), "Rounds on all samples; 0 = a tenth of all, rounded up."] = 0
+    warmup: Annotated[Rounds, "Rounds on all samples, or their share; 0 = a tenth of all, rounded up."] = 0
 
     @property
     def warm_rounds(self) -> int:
-        return self.warmup or math.ceil(self.train.rounds / 10)
+        rounds = self.train.rounds
+        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         prior = torch.bincount(me.labels, minlength=me.classes).float() / max(me.n, 1)

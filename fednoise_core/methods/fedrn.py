@@ -18,8 +18,8 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Share, at_least
-from fednoise_core.spec import Train
+from fednoise_core.settings import Rounds, Share, at_least
+from fednoise_core.spec import Train, stage
 from fednoise_core.stats import cosine, low_loss, scaled
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -95,13 +95,13 @@ class FedRN(FedAvg):
 
     neighbours: Annotated[int, at_least(0), "k, models of other clients that a client asks."] = 2
     weight: Annotated[Share, "w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness."] = 0.6
-    warmup: Annotated[int, at_least(0), "Rounds on all labels; 0 = a fifth of all."] = 0
+    warmup: Annotated[Rounds, "Rounds on all labels, or their share; 0 = a fifth of all."] = 0
     threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5
     tune: Annotated[int, at_least(0), "Epochs that the heads of neighbours' models are tuned."] = 1
 
     @property
     def warm_rounds(self) -> int:
-        return self.warmup or max(1, round(self.train.rounds / 5))
+        return stage(self.train.rounds, self.warmup or 0.2)
 
     # the server's side
 

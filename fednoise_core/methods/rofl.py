@@ -20,7 +20,8 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least, below, or_word
+from fednoise_core.settings import Rounds, at_least, below, or_word
+from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank, cosine
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -44,12 +45,12 @@ class RoFL(FedAvg):
         or_word("oracle_nominal"),
         "tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in tables.",
     ]
-    ramp: Annotated[int, at_least(0), "T_k, rounds until the full rate; 0 = a tenth of all, rounded up."] = 0
+    ramp: Annotated[Rounds, "T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up."] = 0
     schedule: Annotated[
         Literal["paper", "code"], "Of tau_t, t from 0. paper: tau·min(t/T_k, 1); code: tau·min(t/(T_k - 1), 1)."
     ] = "paper"
     label_rounds: Annotated[
-        int, at_least(0), "T_pl, rounds on given labels, over which the pull rises; 0 = a tenth of all, rounded up."
+        Rounds, "T_pl, rounds on given labels, over which the pull rises, or their share; 0 = a tenth, rounded up."
     ] = 0
     centroid: Annotated[float, at_least(0), "lambda_cen, pull of features to the centroid of their label."] = 1.0
     entropy: Annotated[float, at_least(0), "lambda_e, weight of the mean entropy of predictions."] = 0.8
@@ -61,11 +62,13 @@ class RoFL(FedAvg):
     @property
     def label_warmup(self) -> int:
         """T_pl."""
-        return self.label_rounds or math.ceil(self.train.rounds / 10)
+        rounds = self.train.rounds
+        return stage(rounds, self.label_rounds) if self.label_rounds else math.ceil(rounds / 10)
 
     def forgotten(self, round: int) -> float:
         """tau_t of the 0-based round t."""
-        ramp = self.ramp or math.ceil(self.train.rounds / 10)
+        rounds = self.train.rounds
+        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
         if self.schedule == "code":  # linspace(0, tau, T_k)
             ramp = max(ramp - 1, 1)
         return losses.forgotten(round, self.forget_rate, ramp)
