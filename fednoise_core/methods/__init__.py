@@ -39,7 +39,10 @@ METHODS: dict[str, str] = {
     "fedelr": "fednoise_core.methods.fedelr:FedELR",
     "feddpcont": "fednoise_core.methods.feddpcont:FedDPCont",
     "fedcorr": "fednoise_core.methods.fedcorr:FedCorr",
+    "fednoro": "fednoise_core.methods.fednoro:FedNoRo",
+    "fedelc": "fednoise_core.methods.fedelc:FedELC",
     "fedmd": "fednoise_core.methods.fedmd:FedMD",
+    "feddf": "fednoise_core.methods.feddf:FedDF",
     "centralised": "fednoise_core.methods.centralised:Centralised",
     "local": "fednoise_core.methods.local:LocalOnly",
 }
