@@ -37,6 +37,7 @@ class DivideMix(TwoNets):
     """
 
     example: ClassVar = {"unlabelled": 25.0}
+    wire: ClassVar = {"down": ("one", "two", "divide", "unlabelled"), "up": ("one", "two")}
 
     warmup: Annotated[int, at_least(0), "Rounds on all labels; 0 = a tenth of all, rounded up."] = 0
     threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5

@@ -5,7 +5,7 @@ received models into them on public images.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -55,7 +55,7 @@ class Distil(Local):
 
 @dataclass(frozen=True, kw_only=True)
 class FedDF(FedAvg):
-    """FedDF (Lin et al., NeurIPS 2020): one average per architecture, each distilled from the ensemble on public images.
+    """FedDF (Lin et al., NeurIPS 2020): one average per architecture, taught by the ensemble on public images.
 
     In a round the server averages the received models of each architecture, and trains each average towards the mean
     logits of all received models, of whatever architecture (methods.md 5.21).

@@ -77,6 +77,7 @@ class FedNoRo(FedAvg):
     """
 
     example: ClassVar = {"teacher": 0.8}
+    wire: ClassVar = {"down": ("model", "noisy"), "up": ("model", "losses")}
 
     warmup: Annotated[int, at_least(0), "s_1, rounds before noisy clients are looked for; 0 = a tenth of all."] = 0
     ramp_from: Annotated[int, at_least(0), "t_b, rounds after which the teacher's weight rises; 0 = warmup."] = 0

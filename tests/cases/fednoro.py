@@ -1,4 +1,4 @@
-"""FedNoRo on the toy world: one round of warm-up, the search, and two rounds with a teacher."""
+"""FedNoRo on the toy world: one round of warm-up, the search, and two rounds with a teacher of rising weight."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from cases import MODEL
 
-FIELDS: dict[str, Any] = {}
+FIELDS: dict[str, Any] = {"ramp_to": 3}
 
 
 def traffic(run: Any) -> list[tuple[int, int]]:
