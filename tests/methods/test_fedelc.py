@@ -71,7 +71,7 @@ def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dic
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_rounds_by_hand(rounds):
-    """Two steps of model and label logits at once; then label logits are 10 times the mean of labels and predictions."""
+    """Two steps of model and label logits at once; then the logits are 10 times the mean of labels and predictions."""
     fed, _, state, up = fitted(0, rounds, label_lr=20.0)
     x, y = toy.images_of(fed._world, 0)
     U = 10 * one_hot(y)

@@ -180,7 +180,8 @@ def test_losses_per_class_by_hand():
     fed = toy.federation()
     method = method_of(fed)
     state = method.init(fed)
-    for client, said in zip(fed.all, fed.on_clients(state, fed.all, method._class_losses, method.down(fed, state))):
+    answers = fed.on_clients(state, fed.all, method._class_losses, method.down(fed, state))
+    for client, said in zip(fed.all, answers, strict=True):
         x, y = toy.images_of(fed._world, client)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         assert said["losses"].dtype == torch.float32
