@@ -20,10 +20,10 @@ __all__ = [
     "by_confidence",
     "by_rank",
     "confident_counts",
-    "high_group",
     "label_issues",
     "lid",
     "low_loss",
+    "majority_group",
     "need_cleanlab",
     "scaled",
     "two_groups",
@@ -58,7 +58,7 @@ def two_groups(
     return posterior[:, int(mixture.means_.sum(1).argmax())]
 
 
-def high_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
+def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
     """Mask [n] of the high group of `values` [n, d]: the set of points that `two_groups` finds from most of the seeds,
     of several the one found first (FedNoRo; methods.md 5.17). Nobody if a group is empty.
     """

@@ -23,7 +23,7 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.settings import Share, above, at_least
 from fednoise_core.spec import stage
-from fednoise_core.stats import high_group
+from fednoise_core.stats import majority_group
 from fednoise_core.tree import Weights
 
 __all__ = ["FedNoRo", "adjusted_kl", "comparable", "distances"]
@@ -104,7 +104,7 @@ class FedNoRo(FedAvg):
         said = fed.on_clients(state, fed.all, self._class_losses, self.down(fed, state))
         points = comparable(np.stack([one["losses"].cpu().numpy() for one in said]))
         seeds = [fed.seed("noisy clients", k, state.round) for k in range(SPLITS)]
-        state.notes["noisy"] = [c for c, high in zip(fed.all, high_group(points, seeds), strict=True) if high]
+        state.notes["noisy"] = [c for c, high in zip(fed.all, majority_group(points, seeds), strict=True) if high]
 
     def round(
         self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any

@@ -105,7 +105,7 @@ def test_a_clean_client_learns_no_labels():
 
 
 def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
-    monkeypatch.setattr("fednoise_core.methods.fednoro.high_group", lambda points, seeds: points[:, 0] > 2)
+    monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: points[:, 0] > 2)
     a, b = (toy.play(name).outcome.state for name in ("fedelc", "fednoro"))
     assert toy.same(a, b)
 

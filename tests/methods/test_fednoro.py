@@ -21,7 +21,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 from fednoise_core.spec import Train
-from fednoise_core.stats import high_group
+from fednoise_core.stats import majority_group
 
 
 def method_of(fed=None, **fields) -> FedNoRo:
@@ -107,7 +107,7 @@ def test_with_balanced_clients_the_adjustment_changes_nothing():
 
 
 def test_without_noisy_clients_and_teacher_the_second_stage_is_the_first(monkeypatch):
-    monkeypatch.setattr("fednoise_core.methods.fednoro.high_group", lambda points, seeds: np.zeros(len(points), bool))
+    monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: np.zeros(len(points), bool))
     second = toy.play("fednoro", method={"warmup": 1, "teacher": 0.0})
     first = toy.play("fednoro", method={"warmup": 3})
     assert second.summary["notes"] == {"noisy": []}
@@ -221,7 +221,7 @@ def test_losses_are_made_comparable_by_class():
 )
 def test_the_set_that_most_seeds_find(found, high, monkeypatch):
     monkeypatch.setattr(stats, "two_groups", lambda values, seed: np.array(found[seed], float))
-    assert high_group(np.zeros((3, 2)), range(len(found))).tolist() == [bool(h) for h in high]
+    assert majority_group(np.zeros((3, 2)), range(len(found))).tolist() == [bool(h) for h in high]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -232,7 +232,7 @@ def test_the_mixture_on_separable_clients(seed):
     rows = draw.normal(0.5, 0.05, (20, 10)) + 1.5 * noisy[:, None]
     for row in rows:
         row[draw.choice(10, 3, replace=False)] = math.nan
-    assert high_group(comparable(rows), range(9)).tolist() == noisy.tolist()
+    assert majority_group(comparable(rows), range(9)).tolist() == noisy.tolist()
 
 
 def test_noisy_clients_are_found_after_a_warm_up():
