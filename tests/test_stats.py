@@ -22,7 +22,7 @@ def test_two_clear_groups():
     np.testing.assert_allclose(two_groups(values[order], seed=0), posterior[order], atol=1e-9)
 
 
-def test_the_majority_group_is_the_one_with_the_larger_mean_also_in_several_dimensions():
+def test_the_high_group_is_the_one_with_the_larger_mean_also_in_several_dimensions():
     draw = stream(0, "groups in the plane")
     points = np.concatenate([draw.normal(3, 0.1, (25, 2)), draw.normal(0, 0.1, (12, 2))])
     posterior = two_groups(points, seed=0)

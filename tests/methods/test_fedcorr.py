@@ -125,7 +125,7 @@ def test_averaging_within_a_group_is_by_samples():
 # finding noisy clients
 
 
-def test_lid_is_accumulated_and_the_majority_group_is_noisy():
+def test_lid_is_accumulated_and_the_high_group_is_noisy():
     fed, method, state = found(1)
     first = state.server["lid"].clone()
     assert first[2] == 0  # nobody there

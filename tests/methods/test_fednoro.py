@@ -107,7 +107,8 @@ def test_with_balanced_clients_the_adjustment_changes_nothing():
 
 
 def test_without_noisy_clients_and_teacher_the_second_stage_is_the_first(monkeypatch):
-    monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: np.zeros(len(points), bool))
+    nobody = np.zeros(7, bool)
+    monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: nobody)
     second = toy.play("fednoro", method={"warmup": 1, "teacher": 0.0})
     first = toy.play("fednoro", method={"warmup": 3})
     assert second.summary["notes"] == {"noisy": []}
