@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ __all__ = [
     "label_issues",
     "lid",
     "low_loss",
+    "majority_group",
     "need_cleanlab",
     "scaled",
     "two_groups",
@@ -56,6 +58,15 @@ def two_groups(
         warnings.simplefilter("ignore", ConvergenceWarning)
         posterior = mixture.fit(points).predict_proba(points)
     return posterior[:, int(mixture.means_.sum(1).argmax())]
+
+
+def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
+    """Mask [n] of the high group of `values` [n, d]: the set of points that `two_groups` finds from most of the seeds,
+    of several the one found first (FedNoRo; methods.md 5.17). Nobody if a group is empty.
+    """
+    found = [tuple(two_groups(values, seed=seed) > 0.5) for seed in seeds]
+    high = np.array(max(found, key=found.count), dtype=bool)
+    return high & ~high.all()
 
 
 def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
