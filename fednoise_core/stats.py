@@ -20,6 +20,7 @@ __all__ = [
     "by_confidence",
     "by_rank",
     "confident_counts",
+    "cosine",
     "filled",
     "label_issues",
     "lid",
@@ -91,6 +92,11 @@ def scaled(x: Tensor) -> Tensor:
     """Min-max to 0..1 over all entries; 0 where all are equal (methods.md 5.0)."""
     low, high = x.amin(), x.amax()
     return (x - low) / torch.where(high > low, high - low, 1.0)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """a·b / max(|a||b|, 1e-8) over the last axis, the others broadcast; 0 for a vector of zeros (methods.md 5.0)."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-8)
 
 
 def low_loss(loss: Tensor, *, seed: int, max_iter: int = 100) -> Tensor:
