@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,8 @@ class MixedPrediction(FedAvg):
     """Base of methods that train on the sharpened mixture of the predictions for an image and for a second view of it
     (methods.md 5.19 and 5.25).
     """
+
+    wire: ClassVar = {"down": ("model", "ramp"), "up": ("model",)}
 
     view: Annotated[
         Literal["rotation", "flip", "crop_flip", "colour"],
