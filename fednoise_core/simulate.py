@@ -5,6 +5,7 @@ call this.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import resource
 import sys
@@ -19,7 +20,7 @@ import torch
 
 from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.engine import output
+from fednoise_core.engine import models, output
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.loop import Outcome, loop
 from fednoise_core.engine.pool import Pool
@@ -40,14 +41,24 @@ __all__ = ["FinishedRun", "run"]
 
 @dataclass(repr=False)
 class FinishedRun:
-    """A finished run. summary: the dict of summary.json; cost: that of cost.json. outcome: state, curves and models for
-    a closer look. world: its data as tensors.
+    """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
+    state, curves and models for a closer look. world: its data as tensors. given: the labels it was trained on,
+    int64 [n]. names: the class names, or ().
     """
 
     summary: dict[str, Any]
     cost: dict[str, Any]
     outcome: Outcome
     world: World
+    spec: dict[str, Any]
+    given: np.ndarray
+    names: tuple[str, ...]
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write the result files (docs/results_files.md), each whole or not at all."""
+        rows = [held.cpu().numpy() for held in self.world.index]
+        files = Path(folder), self.outcome, self.summary, self.spec, self.cost, rows, self.given
+        output.write(*files, looks=models.looks(self.world, self.names))
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -88,7 +99,8 @@ def run(
     torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
     often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
     for the result files. spec: what spec.json records instead of the settings. label: what the run is called in
-    messages. console: a stream for one line per round. progress: a file for the same as JSON lines.
+    messages. console: a stream for one line per round. progress: a file for the same as JSON lines. on_round: a
+    function that gets each round's metrics (`Record.of_round`). made: the method itself, of a class that has no name.
 
     Raises SpecError for wrong settings and for data that do not belong together, TypeError for arguments of another
     type, both before any training; loop.Stopped if `saving` asked to stop.
@@ -97,7 +109,7 @@ def run(
     how = options_of(options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
-    chosen = make(method, settings)
+    chosen = how.made or make(method, settings)
     arrays = with_foreign(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
     check_augmentation(settings, world.pools["train"].shape)
@@ -112,10 +124,11 @@ def run(
         record = {key: value for key, value in how.spec.items() if key != "facts"}
     facts["spec_digest"] = digest(record["spec"])
     cost = _cost(outcome, world, executor, began)
-    if how.out is None:
-        return FinishedRun(output.summary(outcome, facts), cost, outcome, world)
-    summary = output.write(Path(how.out), outcome, facts, record, cost, rows, labels.noisy)
-    return FinishedRun(summary, cost, outcome, world)
+    summary = output.summary(outcome, facts)
+    made = FinishedRun(summary, cost, outcome, world, record, labels.noisy, tuple(arrays.names))
+    if how.out is not None:
+        made.write(how.out)
+    return made
 
 
 def _trained(
@@ -140,6 +153,7 @@ def _trained(
             label=label,
             console=how.console,
             progress=how.progress,
+            on_round=how.on_round,
         )
     return outcome, executor.name
 
