@@ -170,7 +170,8 @@ def run(
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
     shown = progress if isinstance(progress, bool) else progress is None and _watched(options)
-    with _listeners(shown, on_round, options.get("label") or None) as listener:
+    label = options.get("label")
+    with _listeners(shown, on_round, label if isinstance(label, str) and label else None) as listener:
         done = simulate.run(
             arrays, labels, partition, method, train, seed, donor=donor, on_round=listener, made=made, **options
         )

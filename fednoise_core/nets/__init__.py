@@ -32,6 +32,7 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
     shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small
     images.
     """
+    import functools
     from importlib import import_module
 
     from fednoise_core.io import SpecError
@@ -55,10 +56,11 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
     for key, one in known.items():
         if one.default is REQUIRED and key not in checked:
             raise SpecError(f"train.net.{key}: missing; net {name!r} needs it")
-    body, own_net = make(**{key: value for key, value in checked.items() if key in own}), make.facts.get("own_net")
+    body = make(**{key: value for key, value in checked.items() if key in own})
     common = {key: value for key, value in checked.items() if key in shared}
     try:  # most kinds give a body; a module of one's own gives the Net itself
-        net = body(name, shape, classes, **common) if own_net else Net(name, body, shape, classes, **common)
+        made = getattr(body, "as_net", functools.partial(Net, body=body))
+        net = made(name=name, shape=shape, classes=classes, **common)
     except SpecError:
         raise
     except ValueError as error:

@@ -12,6 +12,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -31,13 +32,24 @@ DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]
 
 
+@dataclass(frozen=True)
+class _Own:
+    """What `module` gives `nets.build`, in place of a body."""
+
+    factory: Factory
+    arguments: Mapping[str, Any]
+
+    def as_net(self, **how: Any) -> Net:
+        """The Net, for images of a shape."""
+        return ModuleNet(factory=self.factory, arguments=self.arguments, **how)
+
+
 @described(
     example={"factory": "mynets:make"},
     input=(1, 28, 28),
     classes=10,
     smallest=1,
     parameters=50890,
-    own_net=True,
 )
 def module(
     *,
@@ -45,12 +57,12 @@ def module(
         str, "`file:function`, such as mynets:make for mynets.py in the project's folder: make(shape, classes)."
     ],
     options: Annotated[dict[str, Any] | None, "Further keyword arguments of the function."] = None,
-) -> Callable[..., Net]:
+) -> _Own:
     """An ordinary torch.nn.Module of your own.
 
     See docs/nets.md for what it must be like.
     """
-    return functools.partial(ModuleNet, factory=factory_of(factory), arguments=options or {})
+    return _Own(factory_of(factory), options or {})
 
 
 def factory_of(name: str) -> Factory:
