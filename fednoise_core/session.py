@@ -55,7 +55,7 @@ class Run(_Uses, simulate.FinishedRun):
     """A finished run: `summary`, `cost`, `curve`, `suspects`; `predict(images)`, `module()`, `save(folder)`."""
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return models.collected(self.outcome, models.looks(self.world, self.names))
+        return models.collected(self.outcome, models.looks(self.arrays))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result files (docs/results_files.md) into `folder`; `fn.load(folder)` reads them."""

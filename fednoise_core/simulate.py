@@ -42,8 +42,7 @@ __all__ = ["FinishedRun", "run"]
 @dataclass(repr=False)
 class FinishedRun:
     """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
-    state, curves and models for a closer look. world: its data as tensors. given: the labels it was trained on,
-    int64 [n]. names: the class names, or ().
+    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was given.
     """
 
     summary: dict[str, Any]
@@ -51,14 +50,15 @@ class FinishedRun:
     outcome: Outcome
     world: World
     spec: dict[str, Any]
-    given: np.ndarray
-    names: tuple[str, ...]
+    arrays: Arrays
+    labels: Labels
+    partition: Partition
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the result files (docs/results_files.md), each whole or not at all."""
         rows = [held.cpu().numpy() for held in self.world.index]
-        files = Path(folder), self.outcome, self.summary, self.spec, self.cost, rows, self.given
-        output.write(*files, looks=models.looks(self.world, self.names))
+        files = Path(folder), self.outcome, self.summary, self.spec, self.cost, rows, self.labels.noisy
+        output.write(*files, looks=models.looks(self.arrays))
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -125,7 +125,7 @@ def run(
     facts["spec_digest"] = digest(record["spec"])
     cost = _cost(outcome, world, executor, began)
     summary = output.summary(outcome, facts)
-    made = FinishedRun(summary, cost, outcome, world, record, labels.noisy, tuple(arrays.names))
+    made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
         made.write(how.out)
     return made

@@ -14,21 +14,19 @@ from fednoise_core.io import atomic
 from fednoise_core.tree import nbytes
 
 if TYPE_CHECKING:
+    from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine.loop import Outcome
-    from fednoise_core.engine.world import World
 
 __all__ = ["LIMIT", "collected", "looks", "write"]
 
 LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
 
 
-def looks(world: World, names: tuple[str, ...]) -> dict[str, Any]:
+def looks(arrays: Arrays) -> dict[str, Any]:
     """What a user of the models must know about images and classes: mean and std per channel, of pixels in 0..1, and
     the class names in order ([] if they have none).
     """
-    pool = world.pools["train"]
-    mean, std = ([round(float(value), 6) for value in numbers] for numbers in (pool.mean, pool.std))
-    return {"mean": mean, "std": std, "class_names": list(names)}
+    return {"mean": list(arrays.mean), "std": list(arrays.std), "class_names": list(arrays.names)}
 
 
 def collected(
