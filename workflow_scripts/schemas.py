@@ -84,6 +84,14 @@ class Schemas:
         check_plain(value, place)
         _compare(value, _VALIDATOR(properties[key]), place)
 
+    def check_train_field(self, key: str, value: Any, place: Place) -> None:
+        """Compare one training setting with its schema."""
+        properties = self.load("train")["properties"]
+        if key not in properties:
+            raise place.error(f"there is no training setting {key!r}{hint(key, properties)}")
+        check_plain(value, place)
+        _compare(value, _VALIDATOR(properties[key]), place)
+
     def normal(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:
         those at their default left out, 1 written as 1.0 where any number may stand.
