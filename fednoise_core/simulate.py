@@ -42,7 +42,8 @@ __all__ = ["FinishedRun", "run"]
 @dataclass(repr=False)
 class FinishedRun:
     """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
-    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was given.
+    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was
+    given.
     """
 
     summary: dict[str, Any]

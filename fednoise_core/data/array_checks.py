@@ -34,8 +34,9 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
     _need(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
     _need(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
     _need(x.size, f"{name} has shape {x.shape}: it holds no pixel")
-    inside = x.dtype == np.uint8 or (x.min() >= 0 and x.max() <= 255)
-    _need(inside, inside or f"{name} holds {x.min()}..{x.max()}; images are integers 0..255")
+    if x.dtype != np.uint8:  # every uint8 is a grey level
+        low, high = x.min(), x.max()
+        _need(low >= 0 and high <= 255, f"{name} holds {low}..{high}; images are integers 0..255")
     return np.ascontiguousarray(x, np.uint8)
 
 
@@ -43,8 +44,9 @@ def as_labels(name: str, y: np.ndarray) -> np.ndarray:
     """Labels (or owners) as int64 [n], from integers >= 0 of any width. Raises ArraysError."""
     _need(y.dtype.kind in "ui", f"{name} is {y.dtype}; integers are needed")
     _need(y.ndim == 1, f"{name} has shape {y.shape}; a vector is needed")
-    inside = not y.size or (y.min() >= 0 and y.max() < 1 << 62)
-    _need(inside, inside or f"{name} holds {y.min()}..{y.max()}; they count from 0")
+    if y.size:
+        low, high = y.min(), y.max()
+        _need(low >= 0 and high < 1 << 62, f"{name} holds {low}..{high}; they count from 0")
     return y.astype(np.int64)
 
 

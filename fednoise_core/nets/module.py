@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -83,7 +83,8 @@ class _Draws:
     """What the dropout layers of a module share: where the next one's random numbers are."""
 
     def __init__(self) -> None:
-        self.count, self.u, self.at, self.counting = 0, None, 0, False
+        self.count, self.at, self.counting = 0, 0, False
+        self.u: Tensor | None = None
 
 
 class _Dropout(nn.Module):
@@ -127,7 +128,7 @@ class ModuleNet(Net):
         arguments: Mapping[str, Any],
         dropout_at_eval: bool = False,
         weights: str | None = None,
-        init: str = "default",
+        init: Literal["default", "xavier"] = "default",
     ) -> None:
         self.name, self.shape, self.classes = name, shape, classes
         self.init, self.dropout_at_eval, self.weights = init, dropout_at_eval, weights
@@ -156,7 +157,7 @@ class ModuleNet(Net):
 
     def _made(self, seed: int) -> nn.Module:
         """A new module, its numbers drawn from torch's generator with this seed; the generator is put back."""
-        generator = torch.random.default_generator
+        generator = torch.default_generator
         before = generator.get_state()
         generator.manual_seed(seed)
         try:
