@@ -55,10 +55,12 @@ class FinishedRun:
         return self.outcome.record.curve(self.summary["headline_view"])
 
     @property
-    def suspects(self) -> list[tuple[int, int, float, int]]:
-        """(sample, client, P(given label is wrong), proposed label) for every sample that the method judged."""
-        rows = self.world.index
-        return [(int(rows[c][k]), c, p, proposed) for c, k, p, proposed in self.outcome.suspects]
+    def suspects(self) -> list[tuple[int, int, float, int, float]]:
+        """(sample, client, P(given label is wrong), proposed label, P(it is right)) of every sample that was judged."""
+        found = self.outcome.suspects
+        columns = ("samples", "p_wrong", "proposed", "p_proposed")
+        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in found)
+        return [(i, site, p, label, q) for site, *lists in rows for i, p, label, q in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
         ran, found = self.summary["run"], self.summary["accuracy"]
@@ -114,7 +116,7 @@ def run(
     cost = _cost(outcome, world, executor, began)
     if how.out is None:
         return FinishedRun(output.summary(outcome, facts), cost, outcome, world)
-    summary = output.write(Path(how.out), outcome, facts, record, cost, rows, labels.noisy)
+    summary = output.write(Path(how.out), outcome, facts, record, cost, arrays, labels.noisy, partition.sites)
     return FinishedRun(summary, cost, outcome, world)
 
 

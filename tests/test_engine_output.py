@@ -33,6 +33,7 @@ FILES = {
     "metrics.parquet",
     "diagnostics.parquet",
     "suspects.csv",
+    "sites.csv",
     "model.safetensors",
     "spec.json",
     "cost.json",

@@ -102,7 +102,7 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
 
     notes: dict[str, Any] = {}
     clients = _clients(spec, source, n, natural="client_ids" in wanted)
-    inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client}
+    inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client, "client_names": source.sites}
     rng = stream(seed, "partition")
     parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in wanted}, **settings)
 
