@@ -103,7 +103,7 @@ def safe_cell(text: str) -> str:
 
 def plain_cell(text: str) -> str:
     """The text that `safe_cell` made this cell of."""
-    return text.removeprefix("'")
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:

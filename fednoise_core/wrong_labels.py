@@ -2,9 +2,9 @@
 
 The predictions q are sharpened by an exponent that all sites share, q_i^s / sum_j q_j^s, and each site gets a
 transition matrix T of its own: both by maximum likelihood of the given labels, P(given j | x) = sum_i q_i(x) T_ij, T by
-EM with a weak prior for right labels. P(wrong) is then Bayes' rule. So a site with few wrong labels is told from one with many by
-how often its labels contradict the model beyond the model's own doubt, and the sum of P(wrong) over a site estimates
-how many are wrong there. docs/wrong_labels.md has the measurements that the rule was chosen by.
+EM with a weak prior for right labels. P(wrong) is then Bayes' rule. So a site with few wrong labels is told from one
+with many by how often its labels contradict the model beyond the model's own doubt, and the sum of P(wrong) over a site
+estimates how many are wrong there. docs/wrong_labels.md has the measurements that the rule was chosen by.
 """
 
 from __future__ import annotations

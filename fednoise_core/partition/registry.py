@@ -102,10 +102,12 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
 
     notes: dict[str, Any] = {}
     clients = _clients(spec, source, n, natural="client_ids" in wanted)
-    inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client, "client_names": source.sites}
+    inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client}
     rng = stream(seed, "partition")
     parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in wanted}, **settings)
 
+    if "client_ids" in wanted:  # clients are the owners in order of their ids, and keep what these are called
+        notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
     index = np.concatenate(parts)
     notes |= {
         "samples": n,

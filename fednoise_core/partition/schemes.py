@@ -7,7 +7,6 @@ there. Wrong settings raise SpecError."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -186,20 +185,11 @@ def random_draws(
 
 
 @described(example={})
-def natural(
-    labels: np.ndarray,
-    C: int,
-    rng: np.random.Generator,
-    *,
-    client_ids: np.ndarray | None,
-    client_names: Sequence[str],
-    notes: dict[str, Any],
-) -> list[np.ndarray]:
+def natural(labels: np.ndarray, C: int, rng: np.random.Generator, *, client_ids: np.ndarray | None) -> list[np.ndarray]:
     """The clients that the data set itself names.
 
-    In the order of their ids; `C` is not used. The notes keep what they are called."""
+    In the order of their ids; `C` is not used."""
     if client_ids is None:
         raise SpecError("partition natural: this data set has no client ids")
     ids, owner = np.unique(client_ids, return_inverse=True)
-    notes["sites"] = [client_names[i] if len(client_names) else str(i) for i in ids.tolist()]
     return by_owner(owner, len(ids))
