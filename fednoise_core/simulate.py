@@ -64,7 +64,8 @@ class FinishedRun:
 
     def __repr__(self) -> str:
         ran, found = self.summary["run"], self.summary["accuracy"]
-        accuracy = f"accuracy {found['last']:.4f}, best {found['best']:.4f}"
+        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
+        accuracy = f"{what} {found['last']:.4f}, best {found['best']:.4f}"
         seconds = f"{self.cost['seconds']:.1f} s"
         return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
 
@@ -108,6 +109,7 @@ def run(
     with _torch_set_up(how.threads):
         outcome, executor = _trained(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
+    facts["test_known"] = arrays.test_known
     record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
@@ -129,6 +131,8 @@ def _trained(
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
         print(f"{label}  {executor.name} x {executor.count}, {_device(world.device)}", file=how.console)
+        if not arrays.test_known:
+            print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
         outcome = loop(
             world,
