@@ -101,7 +101,8 @@ class LoadedRun(_Uses):
 
     def __repr__(self) -> str:
         found = self.summary["accuracy"]["last"]
-        accuracy = "diverged" if found is None else f"accuracy {found:.4f}"
+        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
+        accuracy = "diverged" if found is None else f"{what} {found:.4f}"
         return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
 
 

@@ -20,7 +20,7 @@ import torch
 
 from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.engine import models, output
+from fednoise_core.engine import output
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.loop import Outcome, loop
 from fednoise_core.engine.pool import Pool
@@ -57,9 +57,8 @@ class FinishedRun:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the result files (docs/results_files.md), each whole or not at all."""
-        rows = [held.cpu().numpy() for held in self.world.index]
-        files = Path(folder), self.outcome, self.summary, self.spec, self.cost, rows, self.labels.noisy
-        output.write(*files, looks=models.looks(self.arrays))
+        told = self.outcome, self.summary, self.spec, self.cost
+        output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -67,14 +66,17 @@ class FinishedRun:
         return self.outcome.record.curve(self.summary["headline_view"])
 
     @property
-    def suspects(self) -> list[tuple[int, int, float, int]]:
-        """(sample, client, P(given label is wrong), proposed label) for every sample that the method judged."""
-        rows = self.world.index
-        return [(int(rows[c][k]), c, p, proposed) for c, k, p, proposed in self.outcome.suspects]
+    def suspects(self) -> list[tuple[int, int, float, int, float]]:
+        """(sample, client, P(given label is wrong), proposed label, P(it is right)) of every sample that was judged."""
+        found = self.outcome.suspects
+        columns = ("samples", "p_wrong", "proposed", "p_proposed")
+        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in found)
+        return [(i, site, p, label, q) for site, *lists in rows for i, p, label, q in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
         ran, found = self.summary["run"], self.summary["accuracy"]
-        accuracy = f"accuracy {found['last']:.4f}, best {found['best']:.4f}"
+        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
+        accuracy = f"{what} {found['last']:.4f}, best {found['best']:.4f}"
         seconds = f"{self.cost['seconds']:.1f} s"
         return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
 
@@ -119,6 +121,7 @@ def run(
     with _torch_set_up(how.threads):
         outcome, executor = _trained(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
+    facts["test_known"] = arrays.test_known
     record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
@@ -141,6 +144,8 @@ def _trained(
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
         print(f"{label}  {executor.name} x {executor.count}, {_device(world.device)}", file=how.console)
+        if not arrays.test_known:
+            print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
         outcome = loop(
             world,

@@ -38,6 +38,7 @@ def test_names_of_classes_and_owners_are_numbered():
     assert made.names == ("cat", "dog", "emu")  # sorted
     np.testing.assert_array_equal(made.y_train, np.array([0, 2, 1])[Y])
     np.testing.assert_array_equal(made.client, [1, 0] * 6)
+    assert made.sites == ("site a", "site b")
     told = fn.arrays(X, names[Y], test=TEST, classes=["cat", "emu", "dog"], owner=np.arange(12) - 50)
     np.testing.assert_array_equal(told.y_train, Y)
     np.testing.assert_array_equal(told.y_test, TEST[1])
@@ -93,6 +94,19 @@ def test_unknown_truth_stays_unknown():
     run = fn.run(made, Y, fn.partition_of(made, "natural"), "fedavg", {"net": "mlp", "rounds": 1})
     assert run.summary["clean_known"] is False
     assert run.summary["diagnostics"]["noise_rate"] is None
+
+
+def test_a_held_out_share_stands_in_for_a_test_set():
+    many = np.repeat(X, 5, axis=0), np.repeat(Y, 5)
+    made = fn.arrays(*many, test={"holdout": 0.2}, owner=np.repeat(["b", "a"], 30))
+    assert (made.n, len(made.y_test), made.test_known) == (48, 12, False)
+    np.testing.assert_array_equal(made.x_train, many[0][made.origin])  # each image is still found in the user's array
+    np.testing.assert_array_equal(made.client, (made.origin < 30).astype(int))
+    assert "agreement with given labels" in repr(
+        fn.run(made, made.y_train, fn.partition_of(made, "natural"), "fedavg", {"net": "mlp", "rounds": 1})
+    )
+    with pytest.raises(SpecError, match="test"):
+        fn.arrays(*many, test={"holdout": 2})
 
 
 def test_arrays_itself_refuses_floats():

@@ -80,6 +80,7 @@ def _card(found: LoadedRun, facts: Mapping[str, Any], example: str, out: Path) -
     summary, spec = found.summary, found.spec["spec"]
     net = next(iter(facts["nets"].values()))
     truth = "known" if summary["clean_known"] else "unknown: training labels may be wrong"
+    accuracy = "accuracy on the test set" if summary.get("test_known", True) else "agreement with held-out given labels"
     names = ", ".join(map(markdown_text, facts["class_names"])) or f"numbers 0..{summary['classes'] - 1}"
     rows = {
         "method": _told(spec["method"]),
@@ -89,7 +90,7 @@ def _card(found: LoadedRun, facts: Mapping[str, Any], example: str, out: Path) -
         "training": _told(spec["train"]),
         "seed": str(spec["seed"]),
         "clean labels": truth,
-        "accuracy on the test set": _share(summary["accuracy"]["last"]) + f" after {summary['rounds']} rounds",
+        accuracy: _share(summary["accuracy"]["last"]) + f" after {summary['rounds']} rounds",
         "models": f"{len(facts['nets'])} of view {facts['view']}, {net['parameters']:,} parameters each",
         "images": f"uint8 {_shape(net['shape'], 'n')}, pixels 0..255",
         "mean, std of pixels in 0..1": f"{facts['mean']}, {facts['std']}",

@@ -90,6 +90,12 @@ def _check_labels(arrays: Any) -> None:
     if arrays.client is not None:
         _check_vector("client", arrays.client, n)
         _need(arrays.client.min() >= 0, "client holds a negative id")
+        named = len(arrays.sites) or arrays.client.max() + 1
+        _need(arrays.client.max() < named, f"client holds {arrays.client.max()}, but sites names {named}")
+    if arrays.origin is not None:
+        kind = getattr(getattr(arrays.origin, "dtype", None), "kind", "")
+        _need(kind == "U" or kind == "i", "origin is no numpy array of int64 or texts")
+        _need(arrays.origin.shape == (n,), f"origin has shape {arrays.origin.shape}; {(n,)} is needed")
     if arrays.coarse is not None:
         _check_vector("coarse", arrays.coarse, k)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from fednoise_core.arguments import expect, yes_no
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.mean_std import mean_and_std
-from fednoise_core.data.splits import all_classes_occur
+from fednoise_core.data.owners import owners_named
+from fednoise_core.data.setting_checks import holdout
+from fednoise_core.data.splits import all_classes_occur, hold_out
 from fednoise_core.io import ArtifactError
 from fednoise_core.params import nearest
 
@@ -22,7 +24,7 @@ def arrays(
     x: Any,
     y: Any,
     *,
-    test: tuple[Any, Any],
+    test: tuple[Any, Any] | Mapping[str, float],
     owner: Any = None,
     classes: int | Sequence[str] | None = None,
     public: Any = None,
@@ -31,8 +33,9 @@ def arrays(
     """Your own images as a data set for `inject`, `partition_of` and `run`.
 
     x: images, integers 0..255, [n, H, W] or [n, H, W, C]. y: their labels [n], class numbers from 0 or class names.
-    test: (images, labels) to measure accuracy on, which should be right. owner: who holds each image [n], numbers or
-    texts; then `fn.partition_of(data, "natural")` makes each owner a client, numbered in sorted order of owners.
+    test: (images, labels) to measure accuracy on, which should be right; `{"holdout": share}` sets a share of the given
+    data aside instead, and what is measured on it is called agreement with given labels. owner: who holds each image
+    [n], numbers or texts; then `fn.partition_of(data, "natural")` makes each owner a client, in sorted order of owners.
     classes: their number, or their names in order of the class numbers; default: the names in sorted order, or as many
     as the greatest label says. public: images [p, …] that nobody owns. clean_known: whether `y` is known to be right;
     if not, they are trained on as they are (`fn.run(data, y, …)`), and nothing is reported that needs the truth.
@@ -40,11 +43,17 @@ def arrays(
     Raises ArraysError (a SpecError), naming the argument, for whatever does not fit: floats, channels first, labels out
     of range, a class without an image, vectors of another length. Raises TypeError for what is no array.
     """
-    if not isinstance(test, tuple | list) or len(test) != 2:
-        raise TypeError("test: pass a pair (images, labels) to measure accuracy on")
+    spec: dict[str, Any] = {"source": "arrays"}
+    if isinstance(test, Mapping):
+        holdout(test, "test")
+        spec["test"] = dict(test)
+    elif not isinstance(test, tuple | list) or len(test) != 2:
+        raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
     clean_known = yes_no(clean_known, "clean_known")
-    x_train, x_test = as_images("x", _array(x, "x")), as_images("test[0]", _array(test[0], "test[0]"))
-    given = {"y": _array(y, "y"), "test[1]": _array(test[1], "test[1]")}
+    x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
+    seen = (x_train[:1], y[:1]) if isinstance(test, Mapping) else test  # `hold_out` puts the test set in place
+    x_test = as_images("test[0]", _array(seen[0], "test[0]"))
+    given = {"y": y, "test[1]": _array(seen[1], "test[1]")}
     names, count = _classes(given, classes)
     found = {name: _numbered(name, values, names) for name, values in given.items()}
     for name, length in (("y", len(x_train)), ("test[1]", len(x_test))):
@@ -57,7 +66,8 @@ def arrays(
     except ArtifactError as error:
         raise ArraysError(str(error)) from error
     mean, std = mean_and_std(x_train)
-    return Arrays(
+    client, sites = (None, ()) if owner is None else _owners(_array(owner, "owner"), len(x_train))
+    made = Arrays(
         x_train=x_train,
         y_train=found["y"],
         x_test=x_test,
@@ -66,12 +76,15 @@ def arrays(
         classes=count,
         mean=mean,
         std=std,
-        client=None if owner is None else _owners(_array(owner, "owner"), len(x_train)),
+        client=client,
+        sites=sites,
         names=names,
         clean_known=clean_known,
-        spec={"source": "arrays"},
+        origin=np.arange(len(x_train)),
+        spec=spec,
         source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
     )
+    return hold_out(made, spec)
 
 
 def _array(value: Any, name: str) -> np.ndarray:
@@ -119,8 +132,8 @@ def _numbered(name: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarr
     return as_labels(name, np.array([[numbers[str(text)]] for text in values.ravel()], np.int64).reshape(values.shape))
 
 
-def _owners(values: np.ndarray, n: int) -> np.ndarray:
-    """Owners as client numbers int64 [n]: texts and any integers are numbered in sorted order."""
+def _owners(values: np.ndarray, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(owner numbers int64 [n], what owners 0, 1 … are called); see `owners_named`."""
     if values.dtype.kind not in "uiU" or values.shape != (n,):
         raise ArraysError(f"owner: got {values.dtype} {list(values.shape)}; numbers or texts [{n}] are needed")
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return owners_named([str(value) for value in values.tolist()])

@@ -4,15 +4,16 @@ machine.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
+from fednoise_core.engine.label_files import write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.io import atomic, write_json
 
@@ -96,20 +97,21 @@ def write(
     made: Mapping[str, Any],
     spec: Mapping[str, Any],
     cost: Mapping[str, Any],
-    rows: list[np.ndarray],
+    arrays: Arrays,
     given: np.ndarray,
-    looks: Mapping[str, Any],
+    sites: Sequence[str],
 ) -> None:
     """Write all files of a run into `out`, each whole or not at all.
 
-    made: the summary. rows: the sample numbers of each client; given: [n] labels; both for suspects.csv. looks: what
-    images look like to the net (`models.looks`).
+    made: the summary. arrays: the data set; given: [n] labels; sites: the name of each client; all for suspects.csv and
+    sites.csv.
     """
     record = outcome.record
     _parquet(out / "metrics.parquet", ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics)
     _parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
-    _suspects(out / "suspects.csv", outcome, rows, given)
-    models.write(out / "model.safetensors", outcome, looks)
+    write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
+    write_sites(out / "sites.csv", outcome.suspects, sites)
+    models.write(out / "model.safetensors", outcome, models.looks(arrays))
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)
     write_json(out / "summary.json", made)  # last: with it the run counts as finished
@@ -124,13 +126,3 @@ def _parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:
     data = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
     with atomic(path, "wb") as file:
         pq.write_table(pa.table([pa.array(d, t) for d, t in zip(data, schema.types, strict=True)], schema=schema), file)
-
-
-def _suspects(path: Path, outcome: Outcome, rows: list[np.ndarray], given: np.ndarray) -> None:
-    """Every sample that the method judged, most suspect first; only the header if it names none."""
-    listed = [(int(rows[c][k]), c, p, proposed) for c, k, p, proposed in outcome.suspects]
-    with atomic(path) as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["sample", "client", "given", "p_wrong", "proposed"])
-        for sample, client, p, proposed in sorted(listed, key=lambda row: (-row[2], row[0], row[1])):
-            table.writerow([sample, client, int(given[sample]), f"{p:.6f}", proposed])

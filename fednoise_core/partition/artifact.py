@@ -51,6 +51,12 @@ class Partition:
         return len(self.offsets) - 1
 
     @property
+    def sites(self) -> tuple[str, ...]:
+        """What each client is called: the user's own id for those that the data set names, else its number."""
+        named = self.spec.get("notes", {}).get("sites")
+        return tuple(named) if named else tuple(map(str, range(self.clients)))
+
+    @property
     def sizes(self) -> np.ndarray:
         """Samples per client, int64 [C], validation split included."""
         return np.diff(self.offsets)
@@ -132,5 +138,8 @@ class Partition:
         starts[offsets] = True  # where a client begins the order may restart
         if (np.diff(index) <= 0)[~starts[1:-1]].any():
             raise ValueError("the samples of a client must be sorted, without duplicates")
+        named = self.spec["notes"].get("sites", ["text"] * self.clients)
+        if len(named) != self.clients or not all(isinstance(name, str) for name in named):
+            raise ValueError(f"sites must be {self.clients} texts")
         if not self.spec["notes"]["overlap"] and self.overlap:
             raise ValueError("a sample belongs to two clients")
