@@ -209,7 +209,8 @@ class _Bar:
     """tqdm's bar, made when the first round is done: only then the number of rounds is known."""
 
     def __init__(self, label: str | None) -> None:
-        self.label, self.bar = label, None
+        self.label = label
+        self.bar: Any = None
 
     def round(self, row: Mapping[str, Any]) -> None:
         """Show a finished round."""

@@ -59,9 +59,9 @@ def _write(found: LoadedRun, facts: Mapping[str, Any], out: Path) -> None:
     for net in facts["nets"].values():
         if net["name"] == "module":  # the user's own code goes along
             files = closure(ROOT, own_file(ROOT, net["options"]["factory"]))
-            for file in (file for file in files if file.split("/")[0] not in PACKAGES):
-                (out / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / file, out / file)
+            for own in (file for file in files if file.split("/")[0] not in PACKAGES):
+                (out / own).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / own, out / own)
     prefix, net = next(iter(facts["nets"].items()))
     client = prefix.split("/")[0].removeprefix("client") if prefix.startswith("client") else ""
     example = EXAMPLE.format(shape=_shape(net["shape"]), client=f", client={client}" if client else "")
