@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import types
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,17 @@ def test_a_module_that_cannot_be_run_is_refused(factory: Any, message: str):
     named = f"{__name__}:{factory.__name__}" if callable(factory) else "mynets"
     with pytest.raises(SpecError, match=f"train.net.*{message}"):
         build({"name": "module", "factory": named}, (1, 8, 8), 5)
+
+
+def test_the_module_of_the_page_runs(monkeypatch: pytest.MonkeyPatch):
+    text = (ROOT / "docs/nets.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```text\n(# mynets\.py.*?)```", text, re.DOTALL)
+    page = types.ModuleType("page_nets")
+    exec(compile(code, "docs/nets.md", "exec"), page.__dict__)
+    monkeypatch.setitem(sys.modules, "page_nets", page)
+    net = build({"name": "module", "factory": "page_nets:make", "options": {"width": 16}}, (1, 8, 8), 5)
+    assert net.features_size == 16
+    assert net.parameters == (9 * 16 + 16) + 2 * 16 + (16 * 5 + 5)
 
 
 def test_a_factory_that_cannot_be_named_or_found_is_refused():

@@ -1,4 +1,4 @@
-"""What is installed: the lock holds what pyproject.toml asks for; the wheel runs beside the library's packages alone."""
+"""What is installed: the lock holds what pyproject.toml asks for; the wheel runs beside the library's alone."""
 
 from __future__ import annotations
 
