@@ -19,6 +19,7 @@ __all__ = [
     "by_confidence",
     "by_rank",
     "confident_counts",
+    "filled",
     "label_issues",
     "lid",
     "low_loss",
@@ -127,11 +128,13 @@ def by_rank(loss: Tensor, share: float) -> Tensor:
     return (0.5 + above / (2 * max(share, 1.0 - share))).clamp(0, 1)
 
 
-def confident_counts(p: Tensor, y: Tensor) -> Tensor:
-    """Counts [K, K], rows given labels, columns confident guesses, diagonal at least 1 (methods.md 5.11).
+def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
+    """Counts [K, K], rows given labels, columns confident guesses (methods.md 5.11): cleanlab's confident joint before
+    calibration.
 
     p: probabilities [n, K]; y: given labels [n]. A class's threshold is its mean p_j over the samples labelled j. One
-    class above its threshold is the guess; several: the largest p of all; none: not counted.
+    class above its threshold is the guess; several: the largest p of all; none: not counted. fill: the diagonal is at
+    least 1, as cleanlab's.
     """
     K = p.shape[1]
     own = torch.nn.functional.one_hot(y, K).to(p.dtype)
@@ -141,6 +144,11 @@ def confident_counts(p: Tensor, y: Tensor) -> Tensor:
     guess = torch.where(above.sum(1) > 1, p.argmax(1), above.to(torch.int8).argmax(1))
     found = torch.nn.functional.one_hot(guess, K).to(p.dtype) * above.any(1, keepdim=True)
     counts = own.T @ found
+    return filled(counts) if fill else counts
+
+
+def filled(counts: Tensor) -> Tensor:
+    """Counts [K, K] with a diagonal of at least 1, so that no class is without one."""
     return counts + torch.diag((1 - counts.diagonal()).clamp_min(0))
 
 

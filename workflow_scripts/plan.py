@@ -126,9 +126,10 @@ def planned_runs(project: Project, targets: Iterable[str]) -> dict[str, list[Pla
         if owner is None:
             raise SpecError(f"{target!r} is no target; studies: {', '.join(project.names)}, and papers")
         study, part = Study(project, owner), target.removeprefix(f"{owner}_")
-        if part not in study.tables and part not in PARTS:
-            raise SpecError(f"{target!r} is no target; {owner} has {', '.join([*PARTS, *study.tables])}")
-        chosen = [] if part == "settings" else study.runs if part == "runs" else study.select(study.tables[part])
+        shown = {**study.tables, **study.figures}
+        if part not in shown and part not in PARTS:
+            raise SpecError(f"{target!r} is no target; {owner} has {', '.join([*PARTS, *shown])}")
+        chosen = [] if part == "settings" else study.runs if part == "runs" else study.select(shown[part])
         found[owner] = list({run.folder: run for run in [*found.get(owner, []), *chosen]}.values())
     return found
 

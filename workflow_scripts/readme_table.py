@@ -13,8 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, atomic
-from fednoise_core.methods import METHODS, method_class
-from fednoise_core.report.names import DAGGER
+from fednoise_core.report.marks import marked
 
 __all__ = ["filled", "table"]
 
@@ -40,16 +39,11 @@ def table(study: Path) -> str:
 
 
 def _row(row: pd.Series) -> str:
-    mark = f" {DAGGER}" if row["oracle_rate"] == 1 else " (no federation)" if _pooled(row["method"]) else ""
     sent = row["up_mb_mean"] + row["down_mb_mean"]
     return (
-        f"| {row['method_label']}{mark} | {row['last10_mean_mean']:.1f} | {row['best_mean']:.1f} "
+        f"| {marked(row['method_label'], row.get('marks'))} | {row['last10_mean_mean']:.1f} | {row['best_mean']:.1f} "
         f"| {row['cpu_seconds_mean']:.1f} | {sent:,.1f} | {row['peak_memory_mb_mean']:,.0f} | {row['lines']} |\n"
     )
-
-
-def _pooled(name: str) -> bool:
-    return name in METHODS and method_class(name).pooled
 
 
 def filled(text: str, study: Path = STUDY) -> str:

@@ -98,14 +98,14 @@ def _part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]
 
 
 def _knows(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
-    """Whether the predictions agree with the given labels beyond chance, by two standard deviations."""
+    """Whether the predictions agree with the given labels beyond chance: by two standard deviations, or all of them."""
     logs = torch.cat([predicted for _, _, predicted in parts])
     if not bool(torch.isfinite(logs).all()):
         return False
     labels = torch.cat([given[rows] for _, rows, _ in parts])
     n, chance = len(labels), 1 / classes
     hits = float((logs.argmax(1) == labels).sum())
-    return hits > n * chance + 2 * (n * chance * (1 - chance)) ** 0.5
+    return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
 
 
 def _opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
