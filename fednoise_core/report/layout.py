@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report import tuned
+from fednoise_core.report import agreement, tuned
 from fednoise_core.report.cells import (
     METRIC_WORDS,
     MISSING,
@@ -54,6 +54,8 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
         made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
+    if spec["kind"] in OF_TEST and "test_known" in frame and (lost := frame["test_known"] == 0).any():
+        made = agreement.in_grid(made, sorted(set(frame.loc[lost, "dataset"])), bool(lost.all()))
     return made
 
 
@@ -272,6 +274,7 @@ LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {
     "cost": _cost,
     "diagnostics": _diagnostics,
 }
+OF_TEST = ("accuracy", "per_class", "per_client")  # kinds whose numbers come of the test set
 
 
 def _levels(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple[list[list[tuple[str, int]]], str]:
