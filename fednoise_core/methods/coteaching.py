@@ -33,6 +33,7 @@ class Coteaching(TwoNets):
     """
 
     example: ClassVar = {"forget_rate": 0.2}
+    wire: ClassVar = {"down": ("one", "two", "keep"), "up": ("one", "two")}
 
     forget_rate: Annotated[
         float,

@@ -38,6 +38,7 @@ class DivideMix(TwoNets):
     """
 
     example: ClassVar = {"unlabelled": 25.0}
+    wire: ClassVar = {"down": ("one", "two", "divide", "unlabelled"), "up": ("one", "two")}
 
     warmup: Annotated[Rounds, "Rounds on all labels, or their share; 0 = a tenth of all, rounded up."] = 0
     threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5
