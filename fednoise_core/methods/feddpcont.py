@@ -147,7 +147,7 @@ class FedDPCont(FedAvg):
         if self.beta_schedule == "none":
             return 1.0 if self.beta is None else self.beta
         last, (start, rise) = 2.0 if self.beta is None else self.beta, self._stages()
-        return last * min(max(round - start - 1, 0) / max(rise - 1, 1), 1.0) if round > start else 0.0
+        return 0.0 if round <= start else last * min((round - start - 1) / max(rise - 1, 1), 1.0)
 
     def _stages(self) -> tuple[int, int]:
         """Rounds of weight 0, and rounds of the rise."""
