@@ -100,7 +100,7 @@ def run(
     chosen = make(method, settings)
     arrays = with_foreign(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
-    check_augmentation(settings, world.pools["train"].shape)
+    check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):
