@@ -366,7 +366,9 @@ def test_the_losses_tell_of_noisy_clients():
     losses = made.summary["notes"]["losses"]
     assert [loss is None for loss in losses] == [c == 2 for c in range(8)]
     found = {r[2]: r[3] for r in made.outcome.record.diagnostics if r[0] == 7}
-    assert 0 <= found["noisy_client_auroc"] <= 1
+    pairs = [(losses[c], losses[d]) for c in toy.NOISY for d in (0, 1, 4, 7)]
+    above = [float(noisy > clean) for noisy, clean in pairs]
+    assert found["noisy_client_auroc"] == pytest.approx(sum(above) / len(above))
 
 
 def test_without_public_images_it_says_so():
