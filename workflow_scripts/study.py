@@ -170,7 +170,7 @@ class Study:
             place = self.place / "grid" / number
             definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
             if block.get("train"):
-                definitions.check_train(self.project.schemas, self._train(number), place / "train")  # as the scale has it
+                definitions.check_train(self.project.schemas, self._train(number), place / "train")
             methods = [one for name in block["methods"] for one in self._variants(name, place)]
             for dataset in block["datasets"]:
                 self.project.dataset(dataset, place / "datasets")

@@ -82,9 +82,7 @@ class FedNoRo(FedAvg):
     warmup: Annotated[
         Rounds, "s_1, rounds before noisy clients are looked for, or their share; 0 = a tenth of all."
     ] = 0
-    ramp_from: Annotated[
-        Rounds, "t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup."
-    ] = 0
+    ramp_from: Annotated[Rounds, "t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup."] = 0
     ramp_to: Annotated[
         Rounds, "t_e, rounds after which it is full, or their share; at once if not after ramp_from; 0 = half of all."
     ] = 0

@@ -64,9 +64,7 @@ class MixedPrediction(FedAvg):
         "double_softmax: cross entropy that takes the sharpened probabilities for logits, as FedLSR's code does; log: "
         "-log of the probability of the given label, at most -log 1e-7.",
     ] = "double_softmax"
-    ramp: Annotated[
-        Rounds, "t_w, rounds until the regulariser has its weight, or their share; 0 = a fifth of all."
-    ] = 0
+    ramp: Annotated[Rounds, "t_w, rounds until the regulariser has its weight, or their share; 0 = a fifth of all."] = 0
 
     draws = 1  # u[0, 0] gives the share
     passes = 2  # one for each view
