@@ -80,6 +80,8 @@ class FedDPCont(FedAvg):
             raise SpecError("method.projection: 'none' leaves negative entries, from which mode 'sample' cannot draw")
         if self.draw != "global" and self.epsilon is not None:
             raise SpecError(f"method.epsilon: draw {self.draw!r} releases no label, so it has no budget: leave it out")
+        if self.dp == "none" and self.epsilon is not None:
+            raise SpecError("method.epsilon: dp 'none' sends exact counts, which no budget bounds: leave one out")
 
     # the one exchange of labels
 
