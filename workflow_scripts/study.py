@@ -116,9 +116,19 @@ class Study:
             "partitions": {name: self.define("partitions", name)[1] for name in used["partition"]},
             "methods": {name: self.define("methods", name)[1] for name in used["method"]},
             "train": self.data["train"],
+            **({"blocks": own} if (own := self._own_training()) else {}),
             "tables": self.tables,
             "figures": self.figures,
         }
+
+    def _own_training(self) -> list[dict[str, Any]]:
+        """The grid's blocks that have training settings of their own, with these as their runs have them."""
+        found = []
+        for number, block in enumerate(self.data["grid"]):
+            if block.get("train"):
+                made = self._train(number)
+                found.append({**block, "train": {key: made[key] for key in block["train"]}})
+        return found
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it.
@@ -145,8 +155,13 @@ class Study:
         """
         place = self.place / "grid" / block
         found = definitions.method(self.project.schemas, *self.define("methods", name, place))
-        train = {**self.data["train"], **self.data["grid"][block].get("train", {}), **self._scaled, **found.train}
+        train = {**self._train(block), **found.train}
         return MethodDefinition(found.fields, found.label, train, found.place)
+
+    def _train(self, block: int) -> dict[str, Any]:
+        """The training settings of a block of the grid, before those of a method."""
+        own = self.data["grid"][block].get("train")
+        return deep_merge({**self.full["train"], **own}, self._scaled) if own else self.data["train"]
 
     def _expand(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
@@ -154,6 +169,8 @@ class Study:
         for number, block in enumerate(self.data["grid"]):
             place = self.place / "grid" / number
             definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
+            if block.get("train"):
+                definitions.check_train(self.project.schemas, self._train(number), place / "train")
             methods = [one for name in block["methods"] for one in self._variants(name, place)]
             for dataset in block["datasets"]:
                 self.project.dataset(dataset, place / "datasets")

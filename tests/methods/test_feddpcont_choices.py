@@ -92,6 +92,7 @@ CORES = [*np.zeros(10), *np.linspace(0, 2, 30), *np.full(60, 2)]
         ({}, 100, CORES),
         ({"beta": 0.5}, 100, np.array(CORES) / 4),
         ({"beta_start": 2, "beta_rise": 3}, 7, [0, 0, 0, 1, 2, 2, 2]),
+        ({"beta_start": 0.2, "beta_rise": 0.3}, 10, [0, 0, 0, 1, 2, 2, 2, 2, 2, 2]),
         ({"beta_start": 2, "beta_rise": 1}, 4, [0, 0, 0, 2]),
         ({}, 3, [0, 0, 2]),  # a tenth and three tenths of three rounds: one each
         ({"beta_start": 9}, 4, [0, 0, 0, 0]),
