@@ -23,6 +23,8 @@ FIELDS: dict[str, dict[str, Any]] = {  # fields without a default; every registe
     "coteaching": {"forget_rate": 0.2},
     "fedcorr": {"iterations": 1, "tune_rounds": 2, "full_rounds": 2},
     "fedmd": {"pretrain": 1, "public": 200},
+    "rhfl": {"pretrain": 1, "public": 200},
+    "fedhnl": {"pretrain": 1, "public": 200},
     "local": {"pretrain": 1},
 }
 

@@ -26,6 +26,7 @@ __all__ = [
     "sce",
     "sharpen",
     "smallest",
+    "wide",
 ]
 
 RCE_SCALE = -math.log(1e-4)  # -log of the clamped zero of a one-hot target: 9.2103
@@ -33,9 +34,14 @@ GCE_FLOOR = -math.log(1e-7)  # 16.12, of p_y >= 1e-7
 CONTRAST_FLOOR = -math.log(1e-8)  # 18.42, bounds the negative term of contrastive losses (CORES)
 
 
+def wide(x: Tensor) -> Tensor:
+    """x in float32; float64 stays, so that tests can compare in it."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def log_probs(logits: Tensor) -> Tensor:
-    """log softmax in float32."""
-    return torch.log_softmax(logits.float(), -1)
+    """log softmax in float32, or float64 of float64."""
+    return torch.log_softmax(wide(logits), -1)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -53,7 +59,7 @@ def ce(logits: Tensor, y: Tensor) -> Tensor:
 
 def mean_ce(logits: Tensor, y: Tensor) -> Tensor:
     """The mean of `ce`, a scalar, in one kernel."""
-    return F.cross_entropy(logits.float(), y)
+    return F.cross_entropy(wide(logits), y)
 
 
 def rce(logits: Tensor, y: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -125,11 +125,20 @@ def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
     return fields, settings, seed_of(seed)
 
 
-def check_augmentation(settings: Train, shape: tuple[int, int, int]) -> None:
-    """Raise SpecError if the augmentation cannot be, or not of images (C, H, W) of this `shape`."""
+def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
+    """Raise SpecError if the augmentation cannot be, or not of images (C, H, W) of this `shape`; the same for the
+    views of a method.
+    """
     how = augmentation(settings.augment)
     if how is not None:
         how.check_shape(shape)
+    for spec in views:
+        try:
+            if (how := augmentation(spec)) is not None:
+                how.check_shape(shape)
+        except SpecError as error:
+            told = str(error).removeprefix("train.augment").lstrip(".: ")
+            raise SpecError(f"method: a view of its own: {told}") from error
 
 
 def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:

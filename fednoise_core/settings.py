@@ -27,6 +27,7 @@ from fednoise_core.io import SpecError
 __all__ = [
     "REQUIRED",
     "DeclaredSetting",
+    "Rounds",
     "Share",
     "above",
     "at_least",
@@ -81,6 +82,8 @@ def below(limit: float) -> Bound:
 
 
 Share = Annotated[float, at_least(0), at_most(1)]  # of a whole
+# a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1.0 is refused: one round, or all?
+Rounds = Annotated[int, at_least(0)] | Annotated[float, above(0), below(1)]
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,9 @@ def _taken(hint: Any, value: Any, where: str) -> Any:
         return _float(value) if isinstance(value, Real) and not isinstance(value, bool) else _NO
     if origin is typing.Literal:
         return _one_of(parts, value, where)
+    if origin is Annotated:  # one of several types, with bounds of its own
+        fits = _taken(parts[0], value, where) is not _NO
+        return DeclaredSetting.of("", hint).check(value, where) if fits else _NO
     if origin in (typing.Union, types.UnionType):
         for part in sorted(parts, key=lambda part: typing.get_origin(part) is typing.Literal):  # its message is final
             if (taken := _taken(part, value, where)) is not _NO:
@@ -205,6 +211,8 @@ def _words(hint: Any) -> str:
         return " or ".join(map(_words, parts))
     if origin is typing.Literal:
         return " or ".join(map(repr, parts))
+    if origin is Annotated:
+        return _words(parts[0]) + _in_range(DeclaredSetting.of("", hint))
     return _WORDS.get(origin or hint, "a mapping")
 
 
@@ -292,8 +300,12 @@ def with_settings(text: str | None, owner: Any) -> str:
 
 
 def _told(one: DeclaredSetting) -> str:
-    ranged = f" in {one.range}" if one.bounds else ""
+    ranged = _in_range(one)
     return f"{ranged}, required" if one.default is REQUIRED else f"{ranged}, default {one.default!r}"
+
+
+def _in_range(one: DeclaredSetting) -> str:
+    return f" in {one.range}" if one.bounds else ""
 
 
 def summary(owner: Any) -> str:

@@ -55,12 +55,13 @@ class FinishedRun:
         return self.outcome.record.curve(self.summary["headline_view"])
 
     @property
-    def suspects(self) -> list[tuple[int, int, float, int, float]]:
-        """(sample, client, P(given label is wrong), proposed label, P(it is right)) of every sample that was judged."""
-        found = self.outcome.suspects
-        columns = ("samples", "p_wrong", "proposed", "p_proposed")
-        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in found)
-        return [(i, site, p, label, q) for site, *lists in rows for i, p, label, q in zip(*lists, strict=True)]
+    def suspects(self) -> list[tuple[int, int, float, int]]:
+        """(sample, client, P(given label is wrong), proposed label) of every sample that was judged; `outcome.suspects`
+        has more, site by site.
+        """
+        columns = ("samples", "p_wrong", "proposed")
+        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in self.outcome.suspects)
+        return [(i, site, p, label) for site, *lists in rows for i, p, label in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
         ran, found = self.summary["run"], self.summary["accuracy"]
@@ -103,7 +104,7 @@ def run(
     chosen = make(method, settings)
     arrays = with_foreign(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
-    check_augmentation(settings, world.pools["train"].shape)
+    check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):

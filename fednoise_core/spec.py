@@ -132,8 +132,8 @@ class Train(Checked):
     eval_batch: Annotated[int, at_least(1), "Images per evaluation batch."] = 1000
 
 
-def stage(rounds: int, share: float, at_least: int = 1) -> int:
-    """A source's absolute round number, given as a share of its R, in a run of `rounds` rounds (methods.md 5.0,
-    phases).
+def stage(rounds: int, length: float, at_least: int = 1) -> int:
+    """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half
+    up. A source's absolute round numbers are such shares of its R (methods.md 5.0, phases).
     """
-    return max(at_least, int(rounds * share + 0.5))
+    return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))

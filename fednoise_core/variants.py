@@ -39,8 +39,8 @@ def position(names: Sequence[Any], value: Any) -> int | None:
 
 
 def told(values: Mapping[str, str]) -> str:
-    """Values in words, for labels: "mu 0.1, form norms"."""
-    return ", ".join(f"{field.replace('_', ' ')} {value}" for field, value in values.items())
+    """Values in words, for labels: "mu 0.1, form norms", "lr 0.1" for `train.lr`."""
+    return ", ".join(f"{field.removeprefix('train.').replace('_', ' ')} {value}" for field, value in values.items())
 
 
 def without(label: str, method: str) -> str:

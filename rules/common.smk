@@ -133,21 +133,27 @@ def study_targets(name):
     ]
 
 
-def table_targets():
-    """(study, table) of every study. They are names for a user to type, which a job's own Snakemake does not need."""
+def shown_targets():
+    """(target, study, its files) of every table and figure. They are names for a user to type, which a job's own
+    Snakemake does not need.
+    """
     files = PROJECT.names.items() if workflow.is_main_process else ()
-    found = {f"{name}_{table}": (name, table) for name, file in files for table in tables_of(file)}
+    found = {f"{name}_{made}": (name, *made_of) for name, file in files for made, *made_of in shown_of(file)}
     taken = {f"{name}{ending}" for name in PROJECT.names for ending in ("", "_runs", "_settings")}
     return [(target, *found[target]) for target in found if target not in taken]
 
 
-def tables_of(file):
-    """Names of the tables in a study's file, which is not checked, and may be broken, as long as nobody asks for it."""
+def shown_of(file):
+    """(name, folder, endings) of the figures and tables in a study's file, which is not checked, and may be broken, as
+    long as nobody asks for it.
+    """
     try:
-        tables = read_yaml(Path(workflow.basedir, file)).get("tables")
+        data = read_yaml(Path(workflow.basedir, file))
     except SpecError:
         return []
-    return [table for table in tables if isinstance(table, str)] if isinstance(tables, dict) else []
+    kinds = ("figures", paths.FIGURE_SUFFIXES), ("tables", TABLE_SUFFIXES)
+    found = [(data.get(kind), kind, endings) for kind, endings in kinds]
+    return [(name, *rest) for made, *rest in found if isinstance(made, dict) for name in made if isinstance(name, str)]
 
 
 def run_of(wildcards):

@@ -88,6 +88,19 @@ def test_a_phase_without_rounds_is_passed_over():
     assert method.calls == ["enter a after 0", "a1", "a2", "enter c after 2", "c3"]
 
 
+@pytest.mark.parametrize("every", [1, 4])
+def test_phases_are_recorded_for_figures_to_mark(every):
+    """Also of rounds that are not evaluated; not of a phase that had none, nor of the start."""
+    plan = (("a", 9, lambda state: state.round >= 2), ("b", 2, None), ("c", 3, None), ("d", 6, None))
+    record = play(phased(*plan), {"eval_every": every}).record
+    assert record.phases() == [
+        {"name": "a", "first": 1, "last": 2},
+        {"name": "c", "first": 3, "last": 3},
+        {"name": "d", "first": 4, "last": 6},
+    ]
+    assert Record().phases() == []
+
+
 def test_every_round_reports_work_and_traffic_of_all_since_the_last():
     outcome = play(phased(("a", 2, None), ("b", 3, None)))
     by = {(row[0], row[5]): row for row in outcome.record.metrics if row[3] == ""}

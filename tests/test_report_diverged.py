@@ -65,7 +65,7 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     frame, grid = table(root, name)
     rows = {row.stub: row.cells for row in grid.rows}
     assert rows["FedCorr"][0].text == "diverged (2 of 3)"
-    assert rows["Local only"][0].text == "diverged (3 of 3)"
+    assert rows["Local only §"][0].text == "diverged (3 of 3)"
     assert not rows["FedCorr"][0].bold
     assert [rows["SCE"][0].bold, rows["FedCorr"][1].bold] == [True, True]  # the best of those that did not diverge
     assert "±" in rows["FedCorr"][1].text
@@ -81,8 +81,8 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
 def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path, name: str) -> None:
     frame, grid = table(root, name)
     rows = [row for row in grid.rows if "diverged" in row.stub]
-    stubs = {"classes": {"FedCorr, diverged (2 of 3)", "Local only, diverged (3 of 3)"}}
-    stubs |= {"clients": {"Local only, diverged (3 of 3)"}, "diagnostics": stubs["classes"]}
+    stubs = {"classes": {"FedCorr, diverged (2 of 3)", "Local only §, diverged (3 of 3)"}}
+    stubs |= {"clients": {"Local only §, diverged (3 of 3)"}, "diagnostics": stubs["classes"]}
     assert {row.stub for row in rows} == stubs[name]
     assert {cell.text for row in rows for cell in row.cells} == {"–"}
     assert not any(cell.bold for row in rows for cell in row.cells)
@@ -113,7 +113,7 @@ def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: s
     with style.styled():
         assert problems(made.figure) == []
     legend = {text.get_text() for text in made.figure.legends[0].get_texts()}
-    assert {"FedCorr, diverged (2 of 6)", "Local only, diverged (3 of 6)", "SCE"} <= legend
+    assert {"FedCorr, diverged (2 of 6)", "Local only §, diverged (3 of 6)", "SCE"} <= legend
     assert "A run diverged" in made.caption
     assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in made.alt
     highest = made.alt.split("Highest at the end: ")[1]

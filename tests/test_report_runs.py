@@ -147,4 +147,4 @@ def test_a_label_and_the_dagger_come_from_the_list(root: Path) -> None:
     frame = results(load(listed_runs(root, root / "runs.json")))
     frame = frame.drop_duplicates("method").set_index("method")
     assert frame["method_label"].to_dict() == {"fedavg": "FedAvg", "coteaching-oracle": "Ours", "local": "Ours"}
-    assert frame["oracle_rate"].to_dict() == {"fedavg": False, "coteaching-oracle": False, "local": True}
+    assert frame["marks"].to_dict() == {"fedavg": "", "coteaching-oracle": "", "local": "†§"}

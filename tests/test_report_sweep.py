@@ -76,7 +76,7 @@ def test_the_table_says_which(root: Path, tmp_path: Path) -> None:
     assert re.search(r"FedProx: mu 0\.1 on .*symmetric 0\.4.*, mu 0\.01 on .*random 0\.4", note)
     assert "FedProx: mu 0.1" in render.markdown(made)
     one = table(root, noises=["sym40"], methods=["prox"])
-    assert layout.grid(one, {"kind": "accuracy"}).notes[1].endswith("FedProx: mu 0.1.")
+    assert layout.grid(one, {"kind": "accuracy"}).notes[0].endswith("FedProx: mu 0.1.")  # alone, so nothing is bold
 
 
 def test_a_variant_of_which_a_run_diverged_is_not_picked(root: Path) -> None:

@@ -62,11 +62,16 @@ def test_mean_and_sample_deviation_over_seeds(root: Path) -> None:
 def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
     frame = frame_of(root)
     frame.loc[frame["noise"] == "clean", "best_mean"] = 99.9
+    frame.loc[frame["method"] == "coteaching-oracle", "best_mean"] = 98.0
     made = layout.grid(frame, {"kind": "accuracy"})
     rows = {row.stub: row for row in made.rows}
-    assert list(rows) == ["FedAvg", "Co-teaching †", "Local only", "FedAvg, no noise"]
-    assert [cell.bold for cell in rows["Co-teaching †"].cells] == [True, True, False, False]
-    assert [cell.bold for cell in rows["FedAvg"].cells] == [False, False, True, False]  # Co-teaching did not run there
+    assert list(rows) == ["FedAvg", "Co-teaching †", "Local only §", "FedAvg, no noise"]
+    assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but told the rate
+    bold = [[cell.bold for cell in rows[name].cells] for name in ("FedAvg", "Local only §")]
+    assert bold == [[True, True, True, False], [False] * 4]  # local models are far below
+    assert "Without a part in it: the row without noise, †." in made.notes[0]
+    assert any(note.startswith("† was told the true noise rate") for note in made.notes)
+    assert any(note.startswith("§ the mean over personal models") for note in made.notes)
     assert rows["Co-teaching †"].cells[2].text == "–"
     assert rows["FedAvg, no noise"].style == "ceiling"
     assert not any(cell.bold for cell in rows["FedAvg, no noise"].cells)
@@ -82,6 +87,15 @@ def test_equal_numbers_are_all_bold(root: Path) -> None:
     assert [row.cells[0].bold for row in made.rows] == [True, True]
 
 
+@pytest.mark.parametrize(("second", "bold"), [(79.1, [True, True]), (78.9, [True, False])])
+def test_within_one_standard_deviation_is_a_tie(root: Path, second: float, bold: list[bool]) -> None:
+    frame = frame_of(root, noises=["random40"])
+    frame["best_mean"], frame["best_std"] = [80.0, second], [1.0, 9.0]  # the best one's counts, not the other's
+    made = layout.grid(frame, {"kind": "accuracy"})
+    assert [row.cells[0].bold for row in made.rows] == bold
+    assert "a tie" in made.notes[0]
+
+
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
     made = layout.grid(frame_of(root), {"kind": "accuracy"})
     assert made.levels == [
@@ -95,7 +109,8 @@ def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
 def test_a_study_on_clean_labels_only_is_no_ceiling(root: Path) -> None:
     made = layout.grid(frame_of(root, noises=["clean"]), {"kind": "accuracy"})
     assert [row.style for row in made.rows] == [""]
-    assert made.rows[0].cells[0].bold
+    assert not made.rows[0].cells[0].bold  # alone, it is the best of nothing
+    assert not any(note.startswith("Bold") for note in made.notes)
 
 
 def test_one_seed_has_no_spread(root: Path) -> None:
@@ -199,7 +214,7 @@ def test_markdown_is_one_table_of_equal_rows(root: Path) -> None:
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in lines} == {6}
     assert lines[0].startswith("| method | symmetric 0.4, openset uniform | symmetric 0.4, iid |")
-    assert "**" in lines[3]
+    assert "**" in lines[2]
 
 
 def test_latex_is_well_formed(root: Path) -> None:

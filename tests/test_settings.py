@@ -123,6 +123,30 @@ def test_runs_of_overlapping_blocks_are_one(folder: Path) -> None:
     assert len(Study(project(folder), "toy").runs) == 6
 
 
+def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
+    """Over the study's, below the scale's and a method's own; two blocks may not disagree about a run."""
+
+    def edit(data: dict[str, Any]) -> None:
+        data["methods"]["own"] = {"name": "fedavg", "train": {"lr": 0.3}}
+        block = data["grid"][0] | {"methods": ["fedavg", "own"], "train": {"lr": 0.2, "rounds": 7, "batch": 9}}
+        data["grid"], data["tables"], data["figures"] = [block], {}, {}
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    runs = {run.method: run.spec["train"] for run in Study(project(folder), "toy").runs}
+    assert [runs["fedavg"][key] for key in ("lr", "rounds", "batch")] == [0.2, 7, 9]
+    assert runs["own"]["lr"] == 0.3
+    small = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 2}}), "toy").runs[0].spec["train"]
+    assert [small[key] for key in ("lr", "rounds", "batch")] == [0.2, 2, 9]
+
+    def twice(data: dict[str, Any]) -> None:
+        edit(data)
+        data["grid"].append({**data["grid"][0], "train": {"lr": 0.4}})
+
+    write(folder, "config/studies/toy.yaml", edited(twice))
+    with pytest.raises(SpecError, match=r"toy.yaml: grid\[1\].train: another block has digits/.*/fedavg/0 with other"):
+        Study(project(folder), "toy")
+
+
 def test_overlay_and_the_studys_own_scale(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"lr": 0.9}}})))
     study = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}), "toy")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import toy
 from cases import needed
 
+from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
 from fednoise_core.settings import REQUIRED, DeclaredSetting, parse, settings_of
@@ -187,10 +190,77 @@ def test_numbers_keep_their_type():
 
 @pytest.mark.parametrize(
     ("rounds", "share", "expected"),
-    [(300, 0.5, 150), (100, 0.2, 20), (3, 0.1, 1), (5, 0.5, 3), (30, 0.05, 2), (10, 0.0, 1)],
+    [
+        (300, 0.5, 150),
+        (100, 0.2, 20),
+        (3, 0.1, 1),
+        (5, 0.5, 3),
+        (30, 0.05, 2),
+        (10, 0.0, 1),
+        (100, 1, 1),
+        (100, 250, 250),
+    ],
 )
 def test_stages_scale_with_the_rounds_and_round_half_up(rounds, share, expected):
     assert stage(rounds, share) == expected
+
+
+@pytest.mark.parametrize("value", [0, 1, 40, 0.25, 1e-3])
+def test_a_stretch_of_rounds_is_a_number_or_a_share(value):
+    made = make({"name": "lc", "switch": value}, Train())
+    assert (made.switch, type(made.switch)) == (value, type(value))
+    assert schema_takes("lc", "switch", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1.0, r"1.0 is outside \(0, 1\)"),  # one round, or all?
+        (2.5, r"2.5 is outside \(0, 1\)"),
+        (0.0, r"0.0 is outside \(0, 1\)"),
+        (-1, "-1 is below 0"),
+        (float("nan"), "nan is no finite number"),
+        (True, r"True is not a whole number in \[0, inf\) or a number in \(0, 1\)"),
+        ("half", "'half' is not a whole number"),
+    ],
+)
+def test_other_stretches_are_refused(value, message):
+    with pytest.raises(SpecError, match=rf"^method 'lc'.switch: {message}"):
+        make({"name": "lc", "switch": value}, Train())
+    if value == value:  # YAML has no NaN for it
+        told = rf"^method: switch: {json.dumps(value)} is not integer >= 0, or number > 0 and < 1$"
+        with pytest.raises(SpecError, match=told):
+            SCHEMAS.check_kind("method", {"name": "lc", "switch": value}, Place("method"))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("lc", {"switch": 0.25}, [10, 40]),
+        ("t_revision", {"switch": 0.25, "revise": 0.5}, [10, 20, 40]),
+        ("dividemix", {"warmup": 0.25}, [10, 40]),
+        ("fedcorr", {"iterations": 1, "tune_rounds": 0.25, "full_rounds": 0.1}, [1, 11, 15]),
+    ],
+)
+def test_shares_are_of_all_rounds(name, fields, expected):
+    """They give the same phases as the rounds that they stand for."""
+    fed = toy.federation(train={"rounds": 40})
+    rounds = {key: value if key == "iterations" else int(value * 40) for key, value in fields.items()}
+    for settings in (fields, rounds):
+        assert [phase.end for phase in make({"name": name, **settings}, fed.train).phases(fed)] == expected
+
+
+def test_shares_of_the_prestop_and_of_the_ramp():
+    train = Train(rounds=40)
+    teaching = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 0.25}, train)
+    assert [teaching.forgotten(t) for t in (5, 10)] == [0.1, 0.2]
+    for latest, start, stops in ((0.5, 0.25, [0, 0, 20]), (0, 0.25, [0, 12, 20]), (0, 0.5, [0, 0, 0])):
+        method = make({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
+        found = []
+        for round in (10, 12, 20):
+            state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)
+            found.append(method._watched(state, 0.5 if latest == 0 else 0.6)["round"])
+        assert found == stops, latest
 
 
 def test_a_stage_may_be_absent():

@@ -95,6 +95,22 @@ def test_every_combination_of_two_fields(study: Callable[..., Study]) -> None:
     assert len(methods) == 5
 
 
+def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        entry = {"name": "fedprox", "train": {"epochs": 2}, "sweep": {"mu": [0.1], "train.lr": [0.1, 0.01]}}
+        data["methods"]["prox"] = entry
+        data["figures"] = {"rate": {"kind": "sweep", "field": "train.lr"}}
+
+    found = {run.method: run for run in study(edit).runs if run.seed == 0}
+    run = found["prox@mu=0.1@train.lr=0.01"]
+    assert [run.spec["train"][key] for key in ("lr", "epochs")] == [0.01, 2]
+    assert run.spec["method"]["mu"] == 0.1
+    assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
+    assert run.label == "prox, mu 0.1, lr 0.01"
+    with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value beside the sweep"):
+        study(lambda data: (edit(data), data["methods"]["prox"]["sweep"].update({"train.epochs": [1]})))
+
+
 def test_a_rate_that_only_an_oracle_knows(study: Callable[..., Study]) -> None:
     def oracle(data: dict[str, Any]) -> None:
         data["grid"][0]["methods"].append("cot")
@@ -129,6 +145,8 @@ def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
         ({"mu": [[1]]}, r"toy.yaml: methods.prox.sweep.mu\[0\]: \[1\] is of the wrong type"),
         ({"form": ["norms"]}, r"toy.yaml: methods.prox.sweep.form: form has a value beside the sweep"),
         ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value beside the sweep"),
+        ({"train.lr": [-1]}, r"toy.yaml: methods.prox.sweep.train.lr\[0\]: -1 is less than the minimum of 0"),
+        ({"train.rate": [1]}, r"toy.yaml: methods.prox.sweep.train.rate\[0\]: there is no training setting 'rate'"),
         ({"train": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.train\[0\]: fedprox has no setting 'train'"),
     ],
 )

@@ -30,13 +30,14 @@ class Shown(Protocol):
     donor: str | None
     label: str
     oracle_rate: bool
+    pooled: bool
 
 
 def packed(runs: Iterable[Shown]) -> dict[str, Any]:
     """The runs as blocks, in their order: {"blocks": [[data sets, noises, partitions, methods, seeds], …], …}.
 
     The other keys say how methods are shown and where files are: each method's label and whether it was told the
-    noise's rate, arrays by data set, donors by noise, and the id (None: the run's own) that
+    noise's rate or trained in one place, arrays by data set, donors by noise, and the id (None: the run's own) that
     stands for the partition in the path of labels, and for the noise in that of partitions.
     """
     found = list(runs)
@@ -50,6 +51,7 @@ def packed(runs: Iterable[Shown]) -> dict[str, Any]:
         "blocks": blocks,
         "labels": {run.method: run.label for run in found},
         "oracles": sorted({run.method for run in found if run.oracle_rate}),
+        "pooled": sorted({run.method for run in found if run.pooled}),
         "arrays": {run.dataset: run.arrays for run in found},
         "donors": {run.noise: run.donor for run in found if run.donor},
         "holder": {noise: None if part == own else part for noise, (part, own) in labels.items()},
@@ -76,6 +78,7 @@ def rows(runs: Mapping[str, Any], root: str | Path) -> list[dict[str, Any]]:
                 "seed": seed,
                 "label": runs["labels"][method],
                 "oracle_rate": method in runs["oracles"],
+                "pooled": method in runs["pooled"],
                 "dir": f"{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}",
                 "labels": f"{root}/labels/{dataset}/{noise}/{holder}/seed{seed}.npz",
                 "partition_file": f"{root}/partitions/{dataset}/{given}/{partition}/seed{seed}.npz",

@@ -24,6 +24,7 @@ class PlannedRun:
     root: the study's results folder. donor: the arrays that open-set noise takes images from, if another data set's.
     spec: what decides the run's numbers, see SPEC_KEYS; ids, labels and the study's name are no part of it. label: the
     method's name as shown. oracle_rate: whether a field of the method was told the noise's nominal rate.
+    pooled: whether the method trains on all samples in one place.
     """
 
     root: str
@@ -39,6 +40,7 @@ class PlannedRun:
     spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
     label: str = ""
     oracle_rate: bool = False
+    pooled: bool = False
 
     @property
     def folder(self) -> str:
@@ -72,6 +74,7 @@ class PlannedRun:
             "seed": self.seed,
             "label": self.label,
             "oracle_rate": self.oracle_rate,
+            "pooled": self.pooled,
             "dir": self.folder,
             "labels": self.labels,
             "partition_file": self.partition_file,

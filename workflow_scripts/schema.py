@@ -64,7 +64,7 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "Partitions: kind → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
 }
-FACTS = {"method": ("needs_public", "several_nets", "above_chance", "needs_train")}
+FACTS = {"method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled")}
 
 
 def schema(setting: DeclaredSetting) -> dict[str, Any]:

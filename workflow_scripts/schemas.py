@@ -84,6 +84,14 @@ class Schemas:
         check_plain(value, place)
         _compare(value, _VALIDATOR(properties[key]), place)
 
+    def check_train_field(self, key: str, value: Any, place: Place) -> None:
+        """Compare one training setting with its schema."""
+        properties = self.load("train")["properties"]
+        if key not in properties:
+            raise place.error(f"there is no training setting {key!r}{hint(key, properties)}")
+        check_plain(value, place)
+        _compare(value, _VALIDATOR(properties[key]), place)
+
     def normal(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:
         those at their default left out, 1 written as 1.0 where any number may stand.
@@ -161,6 +169,10 @@ def _compare(value: Any, validator: Any, place: Place) -> None:
 def _told(error: ValidationError, place: Place) -> SpecError:
     """A validation error in words that name key and problem."""
     value, expected = error.instance, error.validator_value
+    whole = error if error.validator == "anyOf" else error.parent
+    if whole is not None and whole.validator == "anyOf" and all(map(_in_words, whole.validator_value)):
+        # not the option that came nearest: 1.5 is no share below 1, but 2 would be a number of rounds
+        return place.error(f"{_shown(value)} is not {', or '.join(map(_in_words, whole.validator_value))}")
     if error.validator == "additionalProperties":
         known = error.schema.get("properties", {})
         key = next(key for key in value if key not in known)
@@ -180,6 +192,17 @@ def _told(error: ValidationError, place: Place) -> SpecError:
         words = f"longer than {expected} letters" if error.validator == "maxLength" else "empty"
         return place.error(f"{_shown(value)} is {words}")
     return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
+
+
+def _in_words(schema: Schema) -> str:
+    """A single value's schema in words, such as "number > 0 and < 1"; "" for any other."""
+    if "const" in schema:
+        return _shown(schema["const"])
+    if schema.get("type") not in ("integer", "number"):
+        return ""
+    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    ends = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    return f"{schema['type']} {' and '.join(ends)}".strip()
 
 
 def _shown(value: Any) -> str:

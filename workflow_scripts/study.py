@@ -30,7 +30,6 @@ class Study:
         self.root = project.root(name)
         self.place = Place(project.file(name))
         self.full, self.data = self._read()
-        self._methods: dict[str, MethodDefinition] = {}
         definitions.check_definitions(project.schemas, self.data, self.place)
         definitions.check_train(project.schemas, self.data["train"], self.place / "train")
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
@@ -130,6 +129,7 @@ class Study:
         data = read_yaml(self.project.folder / self.place.file)
         check("study", data, self.place)
         own = data.get("scales", {}).get(scale, {})
+        self._scaled = deep_merge(self.project.overlay.get("train", {}), own.get("train", {}))
         if not own and not self.project.overlay:
             return data, data
         layers = (*self.project.overlay_layers, Layer(Place(self.place.file, ("scales", scale)), own))
@@ -138,19 +138,22 @@ class Study:
         check("study", merged, self.place)
         return data, merged
 
-    def _method(self, name: str, place: Place) -> MethodDefinition:
-        """A method's definition, its training settings laid over the study's."""
-        if name not in self._methods:
-            found = definitions.method(self.project.schemas, *self.define("methods", name, place))
-            train = {**self.data["train"], **found.train}
-            self._methods[name] = MethodDefinition(found.fields, found.label, train, found.place)
-        return self._methods[name]
+    @functools.cache  # noqa: B019 - a study lives as long as the process
+    def _method(self, name: str, block: int) -> MethodDefinition:
+        """A method's definition, its training settings laid over those of the scale, of a block of the grid, and of the
+        study.
+        """
+        place = self.place / "grid" / block
+        found = definitions.method(self.project.schemas, *self.define("methods", name, place))
+        train = {**self.data["train"], **self.data["grid"][block].get("train", {}), **self._scaled, **found.train}
+        return MethodDefinition(found.fields, found.label, train, found.place)
 
     def _expand(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
         runs: dict[Ids, PlannedRun] = {}
         for number, block in enumerate(self.data["grid"]):
             place = self.place / "grid" / number
+            definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
             methods = [one for name in block["methods"] for one in self._variants(name, place)]
             for dataset in block["datasets"]:
                 self.project.dataset(dataset, place / "datasets")
@@ -159,11 +162,15 @@ class Study:
                         self._check_setting(dataset, noise, partition, place)
                         self._settings.add((dataset, noise, partition))
                         for method in methods:
-                            plan = self._plan(dataset, noise, partition, method, place)
+                            plan = self._plan(dataset, noise, partition, method, number)
                             for seed in block.get("seeds", self.data["seeds"]):
                                 ids = (dataset, noise, partition, method, seed)
-                                if ids not in runs:
-                                    runs[ids] = self._run(ids, *plan)
+                                run = self._run(ids, *plan)
+                                if runs.setdefault(ids, run).spec != run.spec:
+                                    raise (place / "train").error(
+                                        f"another block has {'/'.join(map(str, ids))} with other training settings: "
+                                        "give the method another id"
+                                    )
         return runs
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
@@ -173,18 +180,20 @@ class Study:
         compatible.check_setting(self.project, dataset, *found, place)
 
     def _plan(
-        self, dataset: str, noise: str, partition: str, name: str, place: Place
+        self, dataset: str, noise: str, partition: str, name: str, block: int
     ) -> tuple[dict[str, Any], str, bool]:
         """Spec (without the seed), label, and whether a field was told the nominal rate, of a cell of the grid."""
-        found, project, defined = self._method(name, place), self.project, self.define("noises", noise)
+        found, project, defined = self._method(name, block), self.project, self.define("noises", noise)
         fields = found.fields
         told = [key for key, value in fields.items() if value == ORACLE]
         if told:
-            fields = fields | dict.fromkeys(told, compatible.oracle_rate(project, dataset, defined, place))
+            rate = compatible.oracle_rate(project, dataset, defined, self.place / "grid" / block)
+            fields = fields | dict.fromkeys(told, rate)
             project.schemas.check_kind("method", fields, found.place)
         compatible.check_method(project, fields, found.train, dataset, found.place)
-        own_net = "net" in self.define("methods", name)[1].get("train", {})
-        compatible.check_nets(project, found.train, dataset, (found.place if own_net else self.place) / "train" / "net")
+        here = self.place / "grid" / block if "net" in self.data["grid"][block].get("train", {}) else self.place
+        here = found.place if "net" in self.define("methods", name)[1].get("train", {}) else here
+        compatible.check_nets(project, found.train, dataset, here / "train" / "net")
         compatible.check_sampling(found.train, defined, found.place / "train")
         spec = {
             "dataset": project.normal_dataset(dataset),
@@ -200,8 +209,9 @@ class Study:
         files = self.artifacts(dataset, noise, partition, seed)
         donor = noises.needs_donor(self.noise(noise))
         images = None if donor is None else self.project.arrays(donor)
+        pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
         paths = files["arrays"], files["labels"], files["partition_file"], images
-        return PlannedRun(self.root, *ids, *paths, {**spec, "seed": seed}, label, oracle)
+        return PlannedRun(self.root, *ids, *paths, {**spec, "seed": seed}, label, oracle, pooled)
 
     def _shown(self, key: str) -> dict[str, Any]:
         """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
@@ -215,8 +225,9 @@ class Study:
         found = {}
         for name, spec in self.data.get(key, {}).items():
             place = self.place / key / name
-            if key == "tables" and (name in PARTS or f"{self.name}_{name}" in self.project.names):
-                raise place.error(f"{self.name}_{name} is a target already; give the table another id")
+            taken = name in PARTS or f"{self.name}_{name}" in self.project.names
+            if taken or (key == "figures" and name in self.data.get("tables", {})):
+                raise place.error(f"{self.name}_{name} is a target already; give it another id")
             self.project.schemas.check_kind(key.removesuffix("s"), spec, place)
             for field in SELECTORS:
                 for number, wanted in enumerate(spec.get(f"{field}s") or []):

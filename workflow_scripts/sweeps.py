@@ -14,6 +14,7 @@ from workflow_scripts.schemas import Schemas
 
 __all__ = ["check_shown", "variants"]
 
+TRAIN = "train."  # begins the name of a swept training setting
 LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
 
 
@@ -27,12 +28,18 @@ def variants(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place)
     rest, sweep = {key: value for key, value in spec.items() if key != "sweep"}, spec["sweep"]
     if not isinstance(rest.get("name"), str) or rest["name"] not in schemas.load("method"):
         schemas.check_kind("method", rest, place)  # raises the error for it
+    train = rest.get("train", {})
+    schemas.check("train", train, place / "train", partial=True)
     for field, values in sweep.items():
-        if field in rest:
+        key = field.removeprefix(TRAIN)
+        if key in (rest if key == field else train):
             raise (place / "sweep" / field).error(f"{field} has a value beside the sweep: leave it out, or add it here")
         for number, value in enumerate(values):
             here = place / "sweep" / field / number
-            schemas.check_field("method", rest["name"], field, value, here)
+            if key != field:
+                schemas.check_train_field(key, value, here)
+            else:
+                schemas.check_field("method", rest["name"], field, value, here)
             try:
                 variant_id(name, {field: value})
             except SpecError as error:
@@ -46,8 +53,15 @@ def variants(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place)
             problem = "is listed twice" if made in found else f"is longer than {LONGEST_ID} letters"
             raise (place / "sweep").error(f"{made} {problem}")
         shown = f"{label}, {told(settings(made))}" if isinstance(label, str) else label
-        found[made] = {**rest, **chosen, "label": shown}
+        found[made] = {**_with(rest, chosen), "label": shown}
     return found
+
+
+def _with(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's definition with the swept values in place: `train.lr` goes under its `train`."""
+    train = {field.removeprefix(TRAIN): value for field, value in chosen.items() if field.startswith(TRAIN)}
+    own = {field: value for field, value in chosen.items() if not field.startswith(TRAIN)}
+    return {**spec, **own, **({"train": {**spec.get("train", {}), **train}} if train else {})}
 
 
 def check_shown(

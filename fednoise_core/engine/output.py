@@ -24,8 +24,8 @@ LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s woul
 
 
 def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The run in one dict: headline numbers by view, traffic, privacy, last diagnostics. facts: run ids and the like,
-    merged in.
+    """The run in one dict: headline numbers by view, phases, traffic, privacy, last diagnostics. facts: run ids and the
+    like, merged in.
     """
     record, fed, state = outcome.record, outcome.fed, outcome.state
     views = {view: _headline(record.curve(view)) for view in outcome.views}
@@ -38,6 +38,7 @@ def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **facts,
         "rounds": state.round,
+        "phases": record.phases(),
         "work": record.work,
         "headline_view": headline,
         "views": views,

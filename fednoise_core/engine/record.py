@@ -54,6 +54,18 @@ class Record:
         """(round, value) of a view's mean over its members, in order."""
         return [(r, v) for r, _, _, w, c, m, v in self.metrics if w == view and c == -1 and m == metric]
 
+    def phases(self) -> list[dict[str, Any]]:
+        """{"name", "first", "last"} of each stretch of rounds that had a round, in order. Every round reports its bytes
+        under its phase, whether it was evaluated or not.
+        """
+        found: list[dict[str, Any]] = []
+        for round, name in ((r, phase) for r, _, phase, _, _, metric, _ in self.metrics if r and metric == "bytes_up"):
+            if found and found[-1]["name"] == name:
+                found[-1]["last"] = round
+            else:
+                found.append({"name": name, "first": round, "last": round})
+        return found
+
 
 class Progress:
     """One line a round: on the console, and as JSON appended to `path` (read by `workflow_scripts.progress`)."""

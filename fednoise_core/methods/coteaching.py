@@ -18,7 +18,8 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import above, at_least, below, or_word
+from fednoise_core.settings import Rounds, above, at_least, below, or_word
+from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank
 
 __all__ = ["Coteaching"]
@@ -32,6 +33,7 @@ class Coteaching(TwoNets):
     """
 
     example: ClassVar = {"forget_rate": 0.2}
+    wire: ClassVar = {"down": ("one", "two", "keep"), "up": ("one", "two")}
 
     forget_rate: Annotated[
         float,
@@ -40,7 +42,7 @@ class Coteaching(TwoNets):
         or_word("oracle_nominal"),
         "tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in tables.",
     ]
-    ramp: Annotated[int, at_least(0), "T_k, rounds until the full rate; 0 = a tenth of all, rounded up."] = 0
+    ramp: Annotated[Rounds, "T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up."] = 0
     exponent: Annotated[float, above(0), "c of t^c."] = 1.0
     schedule: Annotated[
         Literal["paper", "code"],
@@ -49,7 +51,8 @@ class Coteaching(TwoNets):
 
     def forgotten(self, round: int) -> float:
         """tau_t of the 0-based round t."""
-        ramp = self.ramp or math.ceil(self.train.rounds / 10)
+        rounds = self.train.rounds
+        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
         return losses.forgotten(round, self.forget_rate, ramp, self.exponent, self.schedule)
 
     def down(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -67,8 +70,8 @@ class Coteaching(TwoNets):
             trained.update(down["lr"])
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """The forgotten share of the client's samples: largest mean loss of the two nets, as P(wrong) by rank, 1/2 at
-        the border.
+        """By the mean loss of the two nets. The rate that it was told decides how many it forgets, not how many of the
+        labels are said to be wrong.
         """
         logits = [me.predict(down[name]) for name in NAMES]
         loss = sum(losses.ce(z, me.labels) for z in logits)

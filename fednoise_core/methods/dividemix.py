@@ -22,7 +22,8 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Share, above, at_least
+from fednoise_core.settings import Rounds, Share, above, at_least
+from fednoise_core.spec import stage
 from fednoise_core.stats import beta, low_loss
 from fednoise_core.tree import Weights
 
@@ -37,8 +38,9 @@ class DivideMix(TwoNets):
     """
 
     example: ClassVar = {"unlabelled": 25.0}
+    wire: ClassVar = {"down": ("one", "two", "divide", "unlabelled"), "up": ("one", "two")}
 
-    warmup: Annotated[int, at_least(0), "Rounds on all labels; 0 = a tenth of all, rounded up."] = 0
+    warmup: Annotated[Rounds, "Rounds on all labels, or their share; 0 = a tenth of all, rounded up."] = 0
     threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5
     temperature: Annotated[float, above(0), "T of sharpening."] = 0.5
     mixup: Annotated[float, at_least(0), "alpha of the mixing weight's Beta(alpha, alpha); 0 = off."] = 4.0
@@ -51,7 +53,8 @@ class DivideMix(TwoNets):
 
     @property
     def warm_rounds(self) -> int:
-        return self.warmup or math.ceil(self.train.rounds / 10)
+        rounds = self.train.rounds
+        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
 
     def augments(self) -> list[Any]:
         return [self.train.augment] * 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.mixup import mixed
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import at_least, at_most
+from fednoise_core.settings import Rounds, at_least, at_most
+from fednoise_core.spec import stage
 from fednoise_core.stats import by_confidence, lid, two_groups
 from fednoise_core.tree import Weights
 
@@ -36,6 +37,8 @@ class FedCorr(FedAvg):
     `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
     """
 
+    wire: ClassVar = {"down": ("model", "level"), "up": ("model", "lid", "level", "changed")}
+
     beta: Annotated[float, at_least(0), "Weight of the adaptive proximal term of stage 1."] = 5.0
     k: Annotated[int, at_least(1), "Neighbours of the local intrinsic dimension."] = 20
     kappa: Annotated[
@@ -45,8 +48,8 @@ class FedCorr(FedAvg):
     confidence: Annotated[float, at_least(0), at_most(1), "theta, confidence needed to relabel."] = 0.5
     mixup: Annotated[float, at_least(0), "Beta parameter of mixup; 0 = off."] = 1.0
     iterations: Annotated[int, at_least(0), "T1; 0 = 5 for runs of at least 200 rounds, else 2."] = 0
-    tune_rounds: Annotated[int, at_least(0), "T2; 0 = 53 % of the rounds left after stage 1."] = 0
-    full_rounds: Annotated[int, at_least(0), "T3; 0 = the rest."] = 0
+    tune_rounds: Annotated[Rounds, "T2, or its share of all; 0 = 53 % of the rounds left after stage 1."] = 0
+    full_rounds: Annotated[Rounds, "T3, or its share of all; 0 = the rest."] = 0
     group: Annotated[int, at_least(1), "Clients trained between two averagings in stage 1."] = 1
     lid_eps: Annotated[float, at_least(0), "Constant of the code's LID; 0 = the paper's."] = 1e-6
     double_softmax: Annotated[bool, "Parity: losses of samples (not of the training) from doubled softmax."] = False
@@ -55,10 +58,11 @@ class FedCorr(FedAvg):
 
     def stages(self, fed: Federation) -> tuple[int, int, int]:
         """T1, T2, T3 at the cost of `train.rounds` rounds."""
-        first = self.iterations or (5 if self.train.rounds >= 200 else 2)
-        rest = max(2, self.train.rounds - round(first * len(fed.all) / fed.cohort))
-        tune = self.tune_rounds or max(1, round(0.53 * rest))
-        return first, tune, self.full_rounds or max(1, rest - tune)
+        rounds = self.train.rounds
+        first = self.iterations or (5 if rounds >= 200 else 2)
+        rest = max(2, rounds - round(first * len(fed.all) / fed.cohort))
+        tune = stage(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
+        return first, tune, stage(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
 
     def init(self, fed: Federation) -> State:
         state = super().init(fed)

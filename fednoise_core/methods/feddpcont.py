@@ -33,6 +33,7 @@ class FedDPCont(FedAvg):
 
     example: ClassVar = {"keep": 0.2}
     above_chance: ClassVar = {"keep": "epsilon"}
+    wire: ClassVar = {"down": ("model", "epsilon?", "prior"), "up": ("model", "counts")}
 
     dp: Annotated[
         Literal["rr", "none"], "rr: randomised response, once per run; none: the exact histogram, no privacy."

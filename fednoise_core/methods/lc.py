@@ -10,7 +10,7 @@ from torch import Tensor
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.phase import Phase
 from fednoise_core.methods.transition import Corrected, confident_rows
-from fednoise_core.settings import Share, at_least
+from fednoise_core.settings import Rounds, Share
 from fednoise_core.spec import stage
 
 __all__ = ["LC"]
@@ -24,12 +24,12 @@ class LC(Corrected):
     model is sure about, and trains on -log (T_c' p)_y (methods.md 5.7).
     """
 
-    switch: Annotated[int, at_least(0), "Rounds before the estimate; 0 = half of all (150 of 300)."] = 0
+    switch: Annotated[Rounds, "Rounds before the estimate, or their share; 0 = half of all (150 of 300)."] = 0
     confidence: Annotated[Share, "Largest probability above which a sample is counted."] = 0.95
 
     def phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(self.switch or stage(rounds, 0.5), rounds)
+        switch = min(stage(rounds, self.switch or 0.5), rounds)
         return [Phase("plain", self.round, switch), Phase("corrected", self.round, rounds, enter=self.estimate)]
 
     def matrix(self, p: Tensor, y: Tensor) -> Tensor:

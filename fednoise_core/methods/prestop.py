@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
+from fednoise_core.settings import Rounds, at_least
 from fednoise_core.spec import stage
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -50,11 +50,15 @@ class Prestop(FedAvg):
     has the entry "stopped".
     """
 
+    wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy")}
+
     patience: Annotated[int, at_least(1), "gamma_thr, rounds without a rise after which phase 1 ends."] = 6
     start: Annotated[
-        int, at_least(0), "t_start, rounds that the rule lets pass; 0 = a fifth of all (40 of 200, as for CIFAR-10)."
+        Rounds, "t_start, rounds that the rule lets pass, or their share; 0 = a fifth (40 of 200, as for CIFAR-10)."
     ] = 0
-    latest: Annotated[int, at_least(0), "Round after which phase 1 ends in any case; 0 = none, as in 002."] = 0
+    latest: Annotated[
+        Rounds, "Round after which phase 1 ends in any case, or its share of all; 0 = none, as in 002."
+    ] = 0
     monitor: Annotated[
         Literal["train", "pre_eval"],
         "Accuracy of the training batches as they pass (002's code), or of the broadcast model (its text).",
@@ -94,11 +98,12 @@ class Prestop(FedAvg):
             state.notes["prestop"] = self._watched(state, sum(said) / len(said))
 
     def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
-        start = self.start or stage(self.train.rounds, 0.2)
+        rounds = self.train.rounds
+        start, latest = stage(rounds, self.start or 0.2), stage(rounds, self.latest) if self.latest else 0
         after = watched(
             state.notes["prestop"], accuracy, state.round > start, self.compare == "best", self.tie == "count"
         )
-        stops = after["misses"] >= self.patience or 0 < self.latest <= state.round
+        stops = after["misses"] >= self.patience or 0 < latest <= state.round
         return {"round": state.round if stops else 0, "accuracy": accuracy, **after}
 
     # the client's side

@@ -19,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.transition import Corrected, anchor_rows, by_matrix
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Adam, Optimiser, Trained
-from fednoise_core.settings import above, at_least, at_most
+from fednoise_core.settings import Rounds, above, at_least, at_most
 from fednoise_core.spec import Train, stage
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -66,8 +66,8 @@ class TRevision(Corrected):
     weights from T_c + D_c, where the slack D_c is trained and stays with the client (methods.md 5.8).
     """
 
-    switch: Annotated[int, at_least(0), "Rounds before the estimate; 0 = a fifteenth of all (20 of 300)."] = 0
-    revise: Annotated[int, at_least(0), "Rounds before the revision; 0 = 8/15 of all (160 of 300)."] = 0
+    switch: Annotated[Rounds, "Rounds before the estimate, or their share; 0 = a fifteenth of all (20 of 300)."] = 0
+    revise: Annotated[Rounds, "Rounds before the revision, or their share; 0 = 8/15 of all (160 of 300)."] = 0
     percentile: Annotated[
         float, above(0), at_most(100), "Predictions from this one up are no anchor points; 100: all may be."
     ] = 97.0
@@ -76,8 +76,8 @@ class TRevision(Corrected):
 
     def phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(self.switch or stage(rounds, 1 / 15), rounds)
-        revise = min(max(self.revise or stage(rounds, 8 / 15), switch), rounds)
+        switch = min(stage(rounds, self.switch or 1 / 15), rounds)
+        revise = min(max(stage(rounds, self.revise or 8 / 15), switch), rounds)
         return [
             Phase("plain", self.round, switch),
             Phase("corrected", self.round, revise, enter=self.estimate),

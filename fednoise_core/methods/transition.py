@@ -19,9 +19,10 @@ from fednoise_core.engine.local import Batch
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
+from fednoise_core.stats import filled
 from fednoise_core.tree import Weights
 
-__all__ = ["Corrected", "anchor_rows", "by_matrix", "confident_rows", "tail_rows", "weighted"]
+__all__ = ["Corrected", "anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
 
 
 def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
@@ -61,9 +62,18 @@ def tail_rows(p: Tensor, percentile: float) -> Tensor:
     return (top.T @ p / top.sum(0)[:, None]).float()
 
 
+def counted(counts: Tensor) -> Tensor:
+    """T from counts [K, K], rows given labels, columns guesses (002, equation 9): T[i, j] = C[j, i] / sum_k C[k, i],
+    the diagonal of C filled first; e_i where nothing was counted for class i. The printed equation sums over the row,
+    but P(given | true), which it names, needs the column, as in 002's code.
+    """
+    C = filled(counts)
+    return (C / C.sum(0)).T.contiguous()
+
+
 def weighted(T: Tensor, y: Tensor) -> Tensor:
-    """002's matrix: rows of T times the client's share of each given label, columns made to sum to 1. In the forward
-    loss it weighs p by that share, so that classes that the client has not drop out.
+    """002's matrix: rows of T (of counts in FedEFC) times the client's share of each given label, columns made to sum
+    to 1 or left at 0. In the forward loss it weighs p by that share, so that classes that the client has not drop out.
     """
     share = torch.bincount(y, minlength=len(T)).to(T.dtype) / max(len(y), 1)
     joint = share[:, None] * T

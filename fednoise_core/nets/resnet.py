@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
+from fednoise_core.settings import at_least
 
 __all__ = ["resnet10", "resnet12", "resnet18", "resnet34", "resnet50"]
 
@@ -18,6 +19,7 @@ Stem = Annotated[
     Literal["3x3", "7x7"],
     "First convolution: 3x3 of stride 1 (32×32 images), or 7x7 of stride 2 with max-pooling (224×224).",
 ]
+Width = Annotated[int, at_least(1), "Channels of the first stage; the others have 2, 4 and 8 times as many."]
 Block = Callable[[Ops, Tensor, str, int, int], Tensor]
 
 
@@ -28,12 +30,12 @@ Block = Callable[[Ops, Tensor, str, int, int], Tensor]
     smallest=1,
     parameters=4903242,
 )
-def resnet10(*, stem: Stem = "3x3") -> Body:
+def resnet10(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 1, 1, 1, 1 (He et al., CVPR 2016; RHFL, CVPR 2022).
 
     512 features.
     """
-    return _resnet(_basic, (1, 1, 1, 1), stem)
+    return _resnet(_basic, (1, 1, 1, 1), stem, width)
 
 
 @described(
@@ -43,9 +45,9 @@ def resnet10(*, stem: Stem = "3x3") -> Body:
     smallest=1,
     parameters=4977226,
 )
-def resnet12(*, stem: Stem = "3x3") -> Body:
+def resnet12(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 2, 1, 1, 1 (RHFL, CVPR 2022)."""
-    return _resnet(_basic, (2, 1, 1, 1), stem)
+    return _resnet(_basic, (2, 1, 1, 1), stem, width)
 
 
 @described(
@@ -55,9 +57,9 @@ def resnet12(*, stem: Stem = "3x3") -> Body:
     smallest=1,
     parameters=11220132,
 )
-def resnet18(*, stem: Stem = "3x3") -> Body:
+def resnet18(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 2, 2, 2, 2 (He et al., CVPR 2016); equal to torchvision's with a 3×3 stem and no max-pooling."""
-    return _resnet(_basic, (2, 2, 2, 2), stem)
+    return _resnet(_basic, (2, 2, 2, 2), stem, width)
 
 
 @described(
@@ -67,9 +69,9 @@ def resnet18(*, stem: Stem = "3x3") -> Body:
     smallest=1,
     parameters=21328292,
 )
-def resnet34(*, stem: Stem = "3x3") -> Body:
+def resnet34(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 3, 4, 6, 3 (He et al., CVPR 2016); equal to torchvision's with a 3×3 stem and no max-pooling."""
-    return _resnet(_basic, (3, 4, 6, 3), stem)
+    return _resnet(_basic, (3, 4, 6, 3), stem, width)
 
 
 @described(
@@ -93,16 +95,16 @@ def resnet50(
     return _resnet(_bottleneck, (3, 4, 6, 3), stem)
 
 
-def _resnet(block: Block, counts: tuple[int, ...], stem: str) -> Body:
+def _resnet(block: Block, counts: tuple[int, ...], stem: str, width: int = 64) -> Body:
     def body(ops: Ops, x: Tensor) -> Tensor:
         if stem == "3x3":
-            x = ops.norm("bn1", ops.conv("conv1", x, 64, 3, pad=1, bias=False))
+            x = ops.norm("bn1", ops.conv("conv1", x, width, 3, pad=1, bias=False))
         else:  # ReLU after the pooling: equal, and a quarter of the work
-            x = F.max_pool2d(ops.norm("bn1", ops.conv("conv1", x, 64, 7, 2, 3, bias=False)), 3, 2, 1)
+            x = F.max_pool2d(ops.norm("bn1", ops.conv("conv1", x, width, 7, 2, 3, bias=False)), 3, 2, 1)
         x = torch.relu_(x)
         for stage, count in enumerate(counts):
             for k in range(count):
-                x = block(ops, x, f"layer{stage + 1}.{k}", 64 << stage, 2 if stage and not k else 1)
+                x = block(ops, x, f"layer{stage + 1}.{k}", width << stage, 2 if stage and not k else 1)
         return x.mean((2, 3))
 
     return body

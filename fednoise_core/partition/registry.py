@@ -106,7 +106,7 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
     rng = stream(seed, "partition")
     parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in wanted}, **settings)
 
-    if "client_ids" in wanted and source.client is not None:  # clients are the owners in order of their ids, and keep what these are called
+    if "client_ids" in wanted and source.client is not None:  # the owners, in order of their ids, with their names
         notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
     index = np.concatenate(parts)
     notes |= {

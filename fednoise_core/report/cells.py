@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.names import DAGGER
+from fednoise_core.report.marks import marked, together
 
 __all__ = [
     "METRIC_WORDS",
@@ -89,9 +89,8 @@ def title_of(block: pd.DataFrame) -> str:
 
 
 def method_words(group: pd.DataFrame) -> str:
-    """A method's label, with a dagger if it was told the noise rate."""
-    row = group.iloc[0]
-    return f"{row['method_label']}{' ' + DAGGER if row['oracle_rate'] == 1 else ''}"
+    """A method's label with its marks."""
+    return marked(str(group["method_label"].iloc[0]), together(group["marks"]))
 
 
 def marked_method(group: pd.DataFrame) -> str:

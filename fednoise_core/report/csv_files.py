@@ -26,6 +26,7 @@ TEXT = (
     "view",
     "device",
     "parameters",
+    "marks",
     "metric",
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from fednoise_core.report.marks import marks_of
 from fednoise_core.report.runs import COLUMNS, METRICS, ListedRun, RecordedRun
 
 __all__ = ["IDS", "diverged_words", "divergence", "results", "tidy", "until_diverged"]
@@ -31,7 +32,7 @@ def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame
             {
                 **_ids(run.listed),
                 "method_label": run.label,
-                "oracle_rate": bool(summary.get("oracle_rate", False)),
+                "marks": marks_of(summary, name),
                 "view": name,
                 "clean_known": bool(summary.get("clean_known", True)),
                 "diverged": lost,

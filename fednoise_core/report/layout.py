@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -31,7 +31,7 @@ from fednoise_core.report.cells import (
     settings_of,
     title_of,
 )
-from fednoise_core.report.names import DAGGER
+from fednoise_core.report.marks import NO_MEMBERS, notes, together
 
 __all__ = ["grid"]
 
@@ -44,8 +44,7 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     Raises SpecError where `class_names` has too few names.
     """
     made = LAYOUTS[spec["kind"]](frame, spec)
-    if "oracle_rate" in frame and (frame["oracle_rate"] == 1).any():
-        made.notes.append(f"{DAGGER} was told the true noise rate, which no client knows in practice.")
+    made.notes += notes(frame)
     if "diverged" in frame:
         made.notes.append(
             "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
@@ -68,14 +67,13 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     cells: dict[tuple[str, tuple[str, ...]], pd.Series] = {
         (row["method"], tuple(row[list(PARTS)])): row for _, row in main.iterrows()
     }
-    best = {key: round(main.loc[in_setting(main, key), f"{metric}_mean"].max(), digits) for key in settings}
+    best = {key: _best(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
     for method, group in main.groupby("method", sort=False):
         line, printed = [], []
         for key in settings:
             row = cells.get((str(method), key))
-            value = math.nan if row is None else row[f"{metric}_mean"]
-            line.append(Cell(_pm(row, metric, digits), not math.isnan(value) and round(value, digits) == best[key]))
+            line.append(Cell(_pm(row, metric, digits), method in best[key]))
             printed.append(Cell(_printed(row, digits)))
         line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
         rows.append(GridRow(method_words(group), line))
@@ -97,9 +95,7 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
     if common:
         caption += f" All on {common}."
-    notes = ["Bold: the best method of a column."]
-    if len(ceiling):
-        notes[0] = "Bold: the best method of a column; the row without noise is a ceiling and takes no part."
+    notes = [_bold_means(main, len(ceiling) > 0)] if any(best.values()) else []
     if "variant" in frame:
         notes.append(tuned.note(frame))
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
@@ -127,19 +123,19 @@ def _by_part(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
             values = group.set_index(name)["accuracy_mean"].reindex(parts)
             line = list(values.quantile(QUANTILES)) if many else list(values)
             lines[method] = marked_method(group), [*line, values.mean()]
-        tops = np.round(np.array([line for _, line in lines.values()], float), digits)
-        best = np.where(np.isnan(tops), -1, tops).max(0)
-        for label, line in lines.values():
-            cells = [
-                Cell(number(value, digits), round(value, digits) == top) for value, top in zip(line, best, strict=True)
-            ]
-            rows.append(GridRow(label, cells))
+        members = [method for method, rows_of in block.groupby("method", sort=False) if _member(rows_of["marks"])]
+        tops = np.round(np.array([lines[method][1] for method in members], float), digits)
+        best = np.where(np.isnan(tops), -1, tops).max(0) if len(members) > 1 else [math.nan] * (len(heads) + 1)
+        for method, (label, line) in lines.items():
+            pairs = zip(line, best, strict=True)
+            bold = [method in members and round(value, digits) == top for value, top in pairs]
+            rows.append(GridRow(label, [Cell(number(value, digits), on) for value, on in zip(line, bold, strict=True)]))
     word = METRIC_WORDS[frame["metric"].iloc[0]]
     caption = f"Test accuracy per {name} in %, {word}, mean over seeds: {count_words(frame['seeds'])}."
     if name == "client":
         caption += " Each client's own model, all on the same test set."
     level = [*((head, 1) for head in heads), ("mean", 1)]
-    notes = [f"Bold: the best method for a {name}."]
+    notes = [f"Bold: the highest mean for a {name}."]
     return Grid(spec.get("title") or f"Accuracy per {name}", caption_of(spec, caption), "method", [level], rows, notes)
 
 
@@ -243,6 +239,32 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         rows,
         notes,
     )
+
+
+def _member(marks: Iterable[Any]) -> bool:
+    """Whether a method is compared with the others: it needs nothing that a federation cannot have."""
+    return not set(together(marks)) & set(NO_MEMBERS)
+
+
+def _best(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
+    """The methods set in bold in a column: the highest mean, and those within one standard deviation of it (over its
+    seeds). None where there is nothing to compare.
+    """
+    found = block[block["marks"].map(lambda marks: _member([marks])) & block[f"{metric}_mean"].notna()]
+    if len(found) < 2:
+        return set()
+    means, spreads = found[f"{metric}_mean"], found[f"{metric}_std"].fillna(0)
+    least = round(float(means.max() - spreads[means == means.max()].iloc[0]), digits)
+    return set(found["method"][means.round(digits) >= least])
+
+
+def _bold_means(frame: pd.DataFrame, ceiling: bool) -> str:
+    """What bold says, and who takes no part."""
+    tie = "" if (frame["seeds"] < 2).all() else ", and each within one standard deviation of it: a tie"
+    apart = [mark for mark in together(frame["marks"]) if mark in NO_MEMBERS]
+    left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
+    rest = f" Without a part in it: {', '.join(left_out)}." if left_out else ""
+    return f"Bold: the highest mean of a column{tie}.{rest}"
 
 
 LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {

@@ -9,9 +9,7 @@ from fednoise_core.io import canonical
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.texts import one_line
 
-__all__ = ["DAGGER", "Names", "apart", "apart_from_rate", "describe"]
-
-DAGGER = "†"
+__all__ = ["Names", "apart", "apart_from_rate", "describe"]
 
 # How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
 # where nothing else tells two settings apart (`apart`).

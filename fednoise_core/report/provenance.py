@@ -8,7 +8,7 @@ from typing import Any
 
 from fednoise_core.report import agreement, frames
 from fednoise_core.report.csv_files import csv_text
-from fednoise_core.report.names import DAGGER
+from fednoise_core.report.marks import ORACLE, together
 from fednoise_core.report.runs import RecordedRun
 
 __all__ = ["file_uri", "limits", "mixed_versions", "provenance", "tiles"]
@@ -55,9 +55,9 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
             if seeds == 1
             else f"{seeds} seeds: a standard deviation of so few values is itself rough."
         )
-    if frame["oracle_rate"].any():
+    if ORACLE in together(frame["marks"]):
         said.append(
-            f"{DAGGER} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
+            f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
             "federation can have."
         )
     personal = frame[~frame["view"].isin(["global"])].groupby("view", sort=False)["method_label"].unique()

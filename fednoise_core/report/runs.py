@@ -37,8 +37,9 @@ class Setting(NamedTuple):
 class ListedRun:
     """One line of the runs list: which run, where its files are, and how it is shown (None: the list does not say).
 
-    label: the method's name. oracle_rate: whether the method was told the noise's nominal rate. Neither decides a
-    number, so they stand in the list and not in the run's files: another label trains nothing.
+    label: the method's name. oracle_rate: whether the method was told the noise's nominal rate. pooled: whether it
+    trained on all samples in one place. None decides a number, so they stand in the list and not in the run's files:
+    another label trains nothing.
     """
 
     dataset: str
@@ -53,6 +54,7 @@ class ListedRun:
     donor: Path | None = None
     label: str | None = None
     oracle_rate: bool | None = None
+    pooled: bool | None = None
 
     @property
     def setting(self) -> Setting:
@@ -77,7 +79,7 @@ class RecordedRun:
 
     @property
     def label(self) -> str:
-        """The method's name as shown, without the dagger."""
+        """The method's name as shown, without its marks."""
         return one_line(str(self.summary.get("method_label") or self.listed.method))
 
     @property
@@ -122,7 +124,7 @@ def listed_runs(
             )
             run = ListedRun(dataset, noise, partition, method, int(row["seed"]), Path(row["dir"]))
             run = replace(run, labels=labels, partition_file=split, arrays=arrays, donor=donor)
-            found.append(replace(run, label=row.get("label"), oracle_rate=row.get("oracle_rate")))
+            found.append(replace(run, **{key: row.get(key) for key in ("label", "oracle_rate", "pooled")}))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
     return found
@@ -171,7 +173,7 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
                 f"{digest(record['spec'])}: one of the two files was changed"
             )
         _fractions(listed.dir / "summary.json", summary["accuracy"])
-        shown = {"method_label": listed.label, "oracle_rate": listed.oracle_rate}
+        shown = {"method_label": listed.label, "oracle_rate": listed.oracle_rate, "pooled": listed.pooled}
         summary |= {key: value for key, value in shown.items() if value is not None}
         diverged = _agrees(listed.dir, _metrics(listed.dir), summary)
         runs.append(RecordedRun(listed, record, summary, diverged))

@@ -15,6 +15,7 @@ from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report import agreement, frames, tuned
 from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.csv_files import read_texts
+from fednoise_core.report.marks import marks_of, together
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import METRICS, ListedRun, RecordedRun, Setting, load, select
@@ -67,7 +68,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
         rows.append(
             {
                 **_head(ids, group, names),
-                "oracle_rate": int(group["oracle_rate"].any()),
+                "marks": together(group["marks"]),
                 "ceiling": int(ids[1] in clean),
                 "view": group["view"].iloc[0],
                 **(tuned.words(group) if spec.get("tuned") else {}),
@@ -118,7 +119,7 @@ def _parts(
         frame = rows(run).sort_values("round", kind="stable")
         groups = frame[frame["round"] > 0].groupby("part")["value"]
         values = groups.last() if metric == "last" else groups.apply(lambda column: column.iloc[-10:].mean())
-        told = {**_key(run), "oracle_rate": run.summary.get("oracle_rate", False), "diverged": run.diverged}
+        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged}
         values = values * math.nan if run.diverged else values  # `last` would be the last one that was finite
         found += [{**told, name: part, "accuracy": value} for part, value in values.items()]
     if not found:
@@ -128,7 +129,7 @@ def _parts(
         table.append(
             {
                 **_head(ids, group, names),
-                "oracle_rate": int(group["oracle_rate"].any()),
+                "marks": together(group["marks"]),
                 "metric": metric,
                 name: ids[4],
                 "seeds": len(group),
@@ -148,7 +149,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "dataset": run.listed.dataset,
                 "method": run.listed.method,
                 "method_label": run.label,
-                "oracle_rate": run.summary.get("oracle_rate", False),
+                "marks": marks_of(run.summary),
                 "device": str(run.cost.get("device", "")),
                 "rounds": run.summary["rounds"],
                 "work": run.summary.get("work"),
@@ -173,7 +174,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "dataset_label": names.parts[0][str(dataset)],
                 "method": method,
                 "method_label": group["method_label"].iloc[0],
-                "oracle_rate": int(group["oracle_rate"].any()),
+                "marks": together(group["marks"]),
                 "runs": len(group),
                 "device": ", ".join(sorted(set(group["device"]))),
                 "parameters": _sizes(group["parameters"]),
@@ -193,7 +194,7 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
         rows.append(
             {
                 **_key(run),
-                "oracle_rate": run.summary.get("oracle_rate", False),
+                "marks": marks_of(run.summary),
                 "clean_known": run.summary.get("clean_known", True),
                 "diverged": run.diverged,
                 **{key: math.nan if values.get(key) is None else float(values[key]) for key in DIAGNOSTICS},
@@ -204,7 +205,7 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
         parts.append(
             {
                 **_head(ids, group, names),
-                "oracle_rate": int(group["oracle_rate"].any()),
+                "marks": together(group["marks"]),
                 "clean_known": int(group["clean_known"].all()),
                 "seeds": len(group),
                 **_spread(group, DIAGNOSTICS[:1]),  # of the given labels: training has no part in it

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.frames import IDS
+from fednoise_core.report.marks import together
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.variants import family, settings, told, without
 
@@ -45,8 +46,8 @@ def chosen(frame: pd.DataFrame, runs: Sequence[RecordedRun]) -> pd.DataFrame:
         best = means.idxmax() if means.notna().any() else means.index[0]
         kept.append(group[group["variant"] == best])
     found = pd.concat(kept)  # methods and settings in the order in which any variant of theirs came first
-    marked = found.groupby("method")["oracle_rate"].transform("any")  # one row a method, so one dagger
-    return found.assign(oracle_rate=marked)
+    marks = found.groupby("method")["marks"].transform(together)  # one row a method, so the marks of all its variants
+    return found.assign(marks=marks)
 
 
 def words(group: pd.DataFrame) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from cases import MODEL, case
 
 from fednoise_core.methods import METHODS, method_class
 from fednoise_core.report.code_lines import code_lines, method_lines
-from workflow_scripts import methods_table
+from workflow_scripts import methods_table, readme_table
 
 ROOT = Path(__file__).parents[2]
 ROWS = {row["name"]: row for row in methods_table.rows((ROOT / methods_table.PAGE).read_text(encoding="utf-8"))}
@@ -102,3 +102,20 @@ def test_methods_of_one_file_are_counted_apart() -> None:
     each = [method_lines(name) for name in ("sce", "gce", "mae")]
     assert max(each) < whole < sum(each)
     assert method_lines("no_such_method") is None
+
+
+def test_the_readme_shows_the_published_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / readme_table.PAGE).read_text(encoding="utf-8")
+    assert readme_table.filled(text, ROOT / readme_table.STUDY) == text
+    assert f"{len(readme_table.table(ROOT / readme_table.STUDY).splitlines()) - 2} runs" in (
+        ROOT / readme_table.STUDY / "README.md"
+    ).read_text(encoding="utf-8")
+    (tmp_path / readme_table.STUDY).mkdir(parents=True)
+    for name in ("accuracy.csv", "cost.csv"):
+        source = (ROOT / readme_table.STUDY / name).read_text(encoding="utf-8")
+        (tmp_path / readme_table.STUDY / name).write_text(source.replace(",FedAvg,", ",Plain,"), encoding="utf-8")
+    (tmp_path / readme_table.PAGE).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert readme_table.main(["--check"]) == 1
+    assert readme_table.main([]) == 0
+    assert "| Plain | " in (tmp_path / readme_table.PAGE).read_text(encoding="utf-8")

@@ -62,13 +62,15 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: list[float], **fields):
 def test_the_run_changes_phase_in_the_round_after_the_stop(monkeypatch):
     made = scripted(monkeypatch, [0.5, 0.6, 0.4, 0.5, 0.7, 0.8], start=1, patience=2)
     assert made.summary["notes"]["prestop"]["round"] == 4
+    first, second = {"name": "watch", "first": 1, "last": 4}, {"name": "corrected", "first": 5, "last": 6}
+    assert made.summary["phases"] == [first, second]
     rows = {(row[0], row[5]): row for row in made.outcome.record.metrics if row[3] == ""}
     assert [rows[t, "clients"][2] for t in range(1, 7)] == ["watch"] * 4 + ["corrected"] * 2
     assert [rows[t, "watched_accuracy"][6] for t in range(1, 5)] == [0.5, 0.6, 0.4, 0.5]
     assert (5, "watched_accuracy") not in rows
 
 
-@pytest.mark.parametrize("name", ["forward_prestop", "confident_prestop"])
+@pytest.mark.parametrize("name", ["forward_prestop", "confident_prestop", "fedefc"])
 @pytest.mark.parametrize("monitor", ["train", "pre_eval"])
 def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name, monitor):
     never = toy.play(name, method={"latest": 0, "patience": 99, "monitor": monitor})

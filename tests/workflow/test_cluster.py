@@ -197,5 +197,6 @@ def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
     workflow.path("config/studies/other.yaml").write_text(workflow.path(TOY).read_text(encoding="utf-8"))
     workflow.path("config/studies/broken.yaml").write_text("tables: [")
     assert "results/other/tables/plain.tex" in workflow("snakemake", "-n", "other_plain")
+    assert "results/other/figures/curves.svg" in workflow("snakemake", "-n", "other_curves")
     message = workflow("snakemake", "-n", "results/toy/tables/mian.csv", check=False)
     assert "config/studies/toy.yaml: tables: none is named 'mian'" in message

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednoise_core.report import frames
-from fednoise_core.report.names import DAGGER, Names
+from fednoise_core.report.marks import marked, marks_of, notes
+from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import Drawn, legend_below, outer, titles
@@ -45,7 +46,7 @@ def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
 
 def labels_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Method -> its words in the legend: label, dagger, and how many of its runs diverged."""
-    found = {run.listed.method: run.label + (f" {DAGGER}" if run.summary.get("oracle_rate") else "") for run in runs}
+    found = {run.listed.method: marked(run.label, marks_of(run.summary)) for run in runs}
     for method in found:
         lost = [run.diverged for run in runs if run.listed.method == method]
         found[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
@@ -103,8 +104,7 @@ def drawn(
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
-    if any(run.summary.get("oracle_rate") for run in runs):
-        caption += f" {DAGGER} was told the true noise rate."
+    caption += "".join(f" {note}" for note in notes(frames.results(runs, spec.get("view", "headline"))))
     lost = frames.divergence(frames.results(runs, spec.get("view", "headline")))
     if lost:
         caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."

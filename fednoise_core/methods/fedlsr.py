@@ -1,0 +1,68 @@
+"""FedLSR (Jiang et al., CIKM 2022): local self-regularisation by two views of each image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.local import Batch
+from fednoise_core.methods.mixed_prediction import MixedPrediction
+from fednoise_core.nets.net import Net
+from fednoise_core.settings import above, at_least
+from fednoise_core.tree import Weights
+
+__all__ = ["FedLSR", "entropy", "jensen_shannon"]
+
+
+def jensen_shannon(q1: Tensor, q2: Tensor) -> Tensor:
+    """(KL(q1 | m) + KL(q2 | m))/2 [B] with m = (q1 + q2)/2, of positive numbers [B, K]."""
+    log_m = ((q1 + q2) / 2).log()
+    return (q1 * (q1.log() - log_m) + q2 * (q2.log() - log_m)).sum(-1) / 2
+
+
+def entropy(q: Tensor) -> Tensor:
+    """-sum q log q [B], of positive numbers [B, K]."""
+    return -(q * q.log()).sum(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLSR(MixedPrediction):
+    """FedLSR (Jiang et al., CIKM 2022): one sharpened prediction of two views of an image, which are to agree.
+
+    L = CE(p_s, y) + gamma_t·JS(q1, q2) + entropy_weight·H, q_i = clamp(softmax(z_i/T_d), 1e-6, 1) (methods.md 5.19).
+    """
+
+    gamma: Annotated[float, at_least(0), "Weight of the Jensen-Shannon term after the ramp."] = 0.4
+    entropy_weight: Annotated[float, at_least(0), "gamma_e, weight of the entropy term from the start."] = 0.6
+    self_temperature: Annotated[float, above(0), "T_d of the predictions in both terms."] = 1 / 3
+    js_mode: Annotated[
+        Literal["code", "formula"], "code: mean over samples and classes; formula: mean over samples."
+    ] = "code"
+    entropy_mode: Annotated[
+        Literal["code", "formula"],
+        "code: of the first view alone, whose q goes through one more softmax; formula: of q, mean of both views.",
+    ] = "code"
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        z = [net.head(w, h) for h in self.features(net, w, batch)]
+        loss = self.prediction_loss(z[0], z[1], batch)
+        q = [torch.softmax(losses.wide(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
+        if self.gamma:
+            loss = loss + self.gamma * down["ramp"] * self._disagreement(q)
+        if self.entropy_weight:
+            loss = loss + self.entropy_weight * self._entropy(q)
+        return loss
+
+    def _disagreement(self, q: list[Tensor]) -> Tensor:
+        mean = jensen_shannon(q[0], q[1]).mean()
+        return mean / q[0].shape[1] if self.js_mode == "code" else mean
+
+    def _entropy(self, q: list[Tensor]) -> Tensor:
+        if self.entropy_mode == "code":
+            return entropy(torch.softmax(q[0], -1)).mean()
+        return (entropy(q[0]) + entropy(q[1])).mean() / 2

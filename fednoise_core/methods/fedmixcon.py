@@ -1,0 +1,86 @@
+"""FedMixCon (paper 004): mixed prediction of two views, and a contrast between features of samples labelled apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.local import Batch
+from fednoise_core.methods.mixed_prediction import MixedPrediction
+from fednoise_core.nets.net import Net
+from fednoise_core.settings import above, at_least, below, or_word
+from fednoise_core.tree import Weights
+
+__all__ = ["FedMixCon", "contrast"]
+
+
+def contrast(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "negatives") -> Tensor:
+    """[B]: -(s(i, i')/tau - log sum_j exp(s(i, j)/tau)) of features h1, h2 [B, d] of two views and labels y [B].
+
+    s is the cosine, 0 for a zero vector. j runs over the samples with another label ("negatives"), these and the
+    second view of i ("negatives+positive"), or all samples but i ("all"). An anchor without any such j gives 0.
+    """
+    h1, h2 = losses.wide(h1), losses.wide(h2)
+    long1, long2 = (torch.linalg.vector_norm(h, dim=1) for h in (h1, h2))
+    positive = (h1 * h2).sum(1) / (long1 * long2).clamp_min(1e-8) / tau
+    others = losses.product(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
+    if denominator == "all":
+        at = torch.arange(len(y), device=y.device)
+        counts = at[:, None] != at
+    else:
+        counts = y[:, None] != y
+    terms = torch.where(counts, others, -math.inf)
+    if denominator == "negatives+positive":
+        terms = torch.cat([terms, positive[:, None]], 1)
+    return torch.where(counts.any(1), torch.logsumexp(terms, 1) - positive, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedMixCon(MixedPrediction):
+    """FedMixCon (paper 004): one sharpened prediction of two views of an image, and contrastive features.
+
+    L = CE(p_s, y) + mu_t·L_con: an image's features are pulled to those of its second view, and away from samples of
+    the batch with another label (methods.md 5.25).
+    """
+
+    mixed: Annotated[bool, "Mixed prediction; false: cross entropy on both views, the second as one more sample."] = (
+        True
+    )
+    noise_rate: Annotated[
+        float,
+        at_least(0),
+        below(1),
+        or_word("oracle_nominal"),
+        "A guess of the share of wrong labels: mu is half of it. oracle_nominal: the noise setting's nominal rate, "
+        "marked † in tables.",
+    ] = 0.4
+    mu: Annotated[float | None, at_least(0), "Weight of the contrast after the ramp; 0 = off; overrides the rate."] = (
+        None
+    )
+    tau: Annotated[float, above(0), "Temperature of the contrast."] = 0.5
+    denominator: Annotated[
+        Literal["negatives", "negatives+positive", "all"],
+        "What an anchor is compared with: samples labelled otherwise; these and its second view; all other samples.",
+    ] = "negatives"
+
+    @property
+    def weight(self) -> float:
+        """mu, or noise_rate/2 (the paper's table 2)."""
+        return self.noise_rate / 2 if self.mu is None else self.mu
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        h1, h2 = self.features(net, w, batch)
+        z1, z2 = net.head(w, h1), net.head(w, h2)
+        if self.mixed:
+            loss = self.prediction_loss(z1, z2, batch)
+        else:
+            loss = (self.loss(z1, batch.y) + self.loss(z2, batch.y)).mean() / 2
+        if self.weight:
+            loss = loss + self.weight * down["ramp"] * contrast(h1, h2, batch.y, self.tau, self.denominator).mean()
+        return loss

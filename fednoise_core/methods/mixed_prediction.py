@@ -1,0 +1,88 @@
+"""What FedLSR and FedMixCon share: a second view of each image, and one sharpened prediction mixed from both views."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch
+from fednoise_core.engine.state import State
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.nets.net import Net
+from fednoise_core.settings import above, at_least, at_most
+from fednoise_core.spec import stage
+from fednoise_core.stats import beta
+from fednoise_core.tree import Weights
+
+__all__ = ["MixedPrediction", "mixture"]
+
+LARGEST = -math.log(1e-7)  # 16.12, bounds the "log" cross entropy
+
+
+def mixture(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -> Tensor:
+    """log p_s [B, K]: p = share·softmax(z1) + (1 - share)·softmax(z2), p_s = p^(1/T) / sum p^(1/T).
+
+    z1, z2: logits [B, K]; share: [1] in 0..1. In logarithms, so that a small p keeps its digits.
+    """
+    log_p = torch.logaddexp(losses.log_probs(z1) + share.log(), losses.log_probs(z2) + torch.log1p(-share))
+    return torch.log_softmax(log_p / temperature, -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPrediction(FedAvg):
+    """Base of methods that train on the sharpened mixture of the predictions for an image and for a second view of it
+    (methods.md 5.19 and 5.25).
+    """
+
+    view: Annotated[
+        Literal["rotation", "flip", "crop_flip", "colour"],
+        "The augmentation that makes the second view, of the image as it is; colour needs colour images.",
+    ] = "rotation"
+    degrees: Annotated[float, at_least(0), at_most(180), "Largest angle of the view `rotation`."] = 30.0
+    per: Annotated[
+        Literal["sample", "batch"],
+        "The second view's random numbers: own ones for every sample, or one set for a batch (FedLSR's code).",
+    ] = "sample"
+    view_on: Annotated[
+        Literal["image", "normalised"],
+        "Make the second view before the normalisation, or after it as FedLSR's code: there colour jitter clamps to "
+        "0..1, and a rotation's corners get the mean.",
+    ] = "image"
+    mixing: Annotated[float, at_least(0), "a of the share's Beta(a, a), one a batch; 0 = the first view alone."] = 1.0
+    temperature: Annotated[float, above(0), "T of sharpening."] = 0.5
+    ce_mode: Annotated[
+        Literal["double_softmax", "log"],
+        "double_softmax: cross entropy that takes the sharpened probabilities for logits, as FedLSR's code does; log: "
+        "-log of the probability of the given label, at most -log 1e-7.",
+    ] = "double_softmax"
+    ramp: Annotated[int, at_least(0), "t_w, rounds until the regulariser has its weight; 0 = a fifth of all."] = 0
+
+    draws = 1  # u[0, 0] gives the share
+    passes = 2  # one for each view
+
+    def augments(self) -> list[Any]:
+        turned = {"degrees": self.degrees} if self.view == "rotation" else {}
+        return [self.train.augment, {"name": self.view, "per": self.per, "on": self.view_on, **turned}]
+
+    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+        """ramp: min(1, t/t_w) with t = 0 in the first round."""
+        rounds = self.ramp or stage(self.train.rounds, 0.2)
+        return {**super().down(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / rounds)}
+
+    def features(self, net: Net, w: Weights, batch: Batch) -> list[Tensor]:
+        """[B, d] of each view. Two passes in training mode: a normalisation layer sees one view at a time."""
+        return [net.features(w, x, train=True, u=batch.drop(net, k)) for k, x in enumerate(batch.views)]
+
+    def prediction_loss(self, z1: Tensor, z2: Tensor, batch: Batch) -> Tensor:
+        """The mean cross entropy of the sharpened mixture and the given labels, a scalar."""
+        log_p = mixture(z1, z2, beta(batch.u[:1, 0], self.mixing), self.temperature)
+        if self.ce_mode == "double_softmax":
+            return losses.mean_ce(log_p.exp(), batch.y)
+        return F.nll_loss(log_p.clamp_min(-LARGEST), batch.y)

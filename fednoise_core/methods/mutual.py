@@ -1,0 +1,238 @@
+"""What RHFL and FedHNL share: clients of any architecture learn from each other's soft outputs on public images, more
+from those whose labels look right, and train on their own data with a loss that bears wrong labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.evaluate import Kept, Views
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch, Local
+from fednoise_core.engine.state import State
+from fednoise_core.io import SpecError
+from fednoise_core.methods.local import LocalOnly
+from fednoise_core.nets.net import Net
+from fednoise_core.optim import Trained
+from fednoise_core.settings import at_least
+from fednoise_core.spec import Train
+from fednoise_core.tree import Weights
+
+__all__ = ["Align", "Mutual", "client_weights", "mixtures"]
+
+TINY = 1e-8  # a sum below it has no direction to divide by, and no loss counts as smaller
+
+
+def client_weights(
+    now: Sequence[float],
+    before: Sequence[float | None],
+    eta: float,
+    denominator: str = "signed",
+    normalise: str = "softmax",
+) -> list[float]:
+    """How much each of M clients teaches (paper 003, equations 8 to 12, and RHFL). They sum to 1.
+
+    now: mean losses [M]; before: those of the last time, None where there is none. With F = (before - now) / now,
+    w = 1/(M-1) + eta F / sum F, and W is the softmax of w (normalise: "sum": w / sum w). denominator: "abs" divides by
+    sum |F|. A client with no loss before, or one that is not finite, has F = 0; a sum below 1e-8 makes all W equal.
+    """
+    m = len(now)
+    if m == 1:
+        return [1.0]
+    gains = [
+        (old - new) / max(new, TINY) if old is not None and math.isfinite(old) and math.isfinite(new) else 0.0
+        for new, old in zip(now, before, strict=True)
+    ]
+    total = sum(gains) if denominator == "signed" else sum(map(abs, gains))
+    w = [1 / (m - 1) + (eta * gain / total if abs(total) >= TINY else 0.0) for gain in gains]
+    if normalise == "softmax":
+        top = max(w)  # a sum of F that is nearly 0 makes huge w
+        w = [math.exp(v - top) for v in w]
+    whole = sum(w)
+    return [v / whole for v in w] if abs(whole) >= TINY else [1 / m] * m
+
+
+def mixtures(said: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
+    """For each client k what the others say about a batch: one tensor [B, K] instead of M-1.
+
+    "forward": others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs. "reverse":
+    others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i. Who says something that is not finite teaches
+    nobody: else one client that diverges would end everybody's training.
+    """
+    log_p = torch.stack([one["log_p"] for one in said])  # [M, B, K]
+    sound = torch.isfinite(log_p).flatten(1).all(1)
+    w = torch.tensor(weights, dtype=log_p.dtype, device=log_p.device) * sound
+    spoken = torch.where(sound[:, None, None], log_p if kl == "reverse" else log_p.exp(), 0.0)
+    parts = w[:, None, None] * spoken
+    total = parts.sum(0)
+    if kl == "forward":
+        return [{"others": total - part} for part in parts]
+    return [{"others": total - part, "weight": w.sum() - own} for part, own in zip(parts, w, strict=True)]
+
+
+@dataclass(frozen=True)
+class Align(Local):
+    """One pass over public images: each client moves towards what the others say about the very batch."""
+
+    train: Train
+    kl: str
+    fresh: bool
+
+    def augments(self) -> list[Any]:
+        return ["none"]  # all must speak about the same images
+
+    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
+        return {"model": mine["model"]}
+
+    def say(
+        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """log p [B, K] in training mode, as in RHFL's code; on a copy, so that the step alone moves statistics."""
+        return {"log_p": losses.log_probs(net.train(carry["model"].values(), batch.x, batch.drop(net)))}
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        """"forward": sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse":
+        sum_i W_i KL(p_k || p_i).
+        """
+        log_q = losses.log_probs(net.train(w, batch.x, batch.drop(net)))
+        if self.kl == "forward":
+            return -(down["others"] * log_q).sum(-1).mean()
+        return (log_q.exp() * (down["weight"] * log_q - down["others"])).sum(-1).mean()
+
+    def step(
+        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    ) -> None:
+        if self.fresh:
+            for memory in carry["model"].memory:
+                memory.zero_()
+        super().step(net, carry, batch, down, mine)
+
+    def finish(
+        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    ) -> dict[str, Any]:
+        return {"mine": {"model": carry["model"].values()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutual(LocalOnly):
+    """The skeleton of RHFL and FedHNL: pre-train; then, each round: weigh clients, align on public images, train alone
+    (methods.md 5.18 and 5.24).
+
+    Three switches: hma (align), cl (a robust loss on one's own data), cws (weigh). All off is `local`.
+    """
+
+    needs_public = True
+
+    pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 40
+    revisit: Annotated[int, at_least(0), "Epochs on one's own data in a round; 0 = the run's local epochs."] = 0
+    epochs_by_size: Annotated[
+        bool, "Parity: max(1, floor(public images / own samples)) epochs on one's own data in a round."
+    ] = False
+    public: Annotated[int, at_least(0), "Public images per round; 0 = all."] = 0
+    public_batch: Annotated[int, at_least(1), "Public images between two exchanges of soft outputs."] = 256
+    hma: Annotated[bool, "Heterogeneous model alignment: learn from each other on public images."] = True
+    cl: Annotated[bool, "Combinational loss lambda·CE + RCE on one's own data; off: CE."] = True
+    cws: Annotated[bool, "Client weighting: who has sound labels and gets better teaches more; off: all alike."] = True
+    cws_target: Annotated[
+        Literal["kl", "cl"],
+        "What the weights act on: what is learnt from others (the text), or one's own loss (equation 13 as printed).",
+    ] = "kl"
+    eta: Annotated[float, at_least(0), "Weight of a client's confidence in its teaching weight (RHFL's beta)."] = 0.5
+    ce_weight: Annotated[float, at_least(0), "lambda, weight of the cross entropy beside the reverse one."] = 0.1
+    rce_weight: Annotated[float, at_least(0), "Weight of the reverse cross entropy."] = 1.0
+    confidence_ce: Annotated[float | None, at_least(0), "ce_weight of the loss that confidence is made of."] = None
+    confidence_rce: Annotated[float | None, at_least(0), "rce_weight of the loss that confidence is made of."] = None
+    kl: Annotated[
+        Literal["forward", "reverse"], "KL(others, own) as in RHFL's code, or KL(own, others) as in paper 003's text."
+    ] = "forward"
+    denominator: Annotated[
+        Literal["signed", "abs"], "Confidences are divided by their sum, as printed, or by the sum of their sizes."
+    ] = "signed"
+    normalise: Annotated[Literal["softmax", "sum"], "Weights by softmax, or divided by their sum (RHFL+)."] = "softmax"
+    fresh_optimizer_per_batch: Annotated[bool, "Parity with RHFL: a new optimiser for each public batch."] = False
+
+    def init(self, fed: Federation) -> State:
+        if self.hma and not fed.public:  # said before the pre-training, not after it
+            raise SpecError(f"{type(self).__name__} needs public images: give the data set a `public` part")
+        state = super().init(fed)
+        state.notes["losses"] = [None] * fed.n  # of each client, when it took part last
+        state.server["cohort"] = []
+        return state
+
+    def round(
+        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    ) -> dict[str, float] | None:
+        who = state.server["cohort"] = fed.sample(state.round, among=among)
+        alike = [1 / max(1, len(who) - 1)] * len(who)
+        on_own = self.cws_target == "cl"
+        weighed = self.cws and (self.hma or on_own)  # else nothing would look at the weights
+        weights = self._weigh(fed, state, who, alike) if weighed else alike
+        if self.hma and len(who) > 1:
+            self._align(fed, state, who, alike if on_own else weights)
+        each = [{"weight": w} for w in weights] if self.cws and on_own else None
+        fed.fit(self, state, who, {}, **{"epochs": self._epochs(fed, who), "each": each, **how})
+        told = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
+        return {"clients": len(who), **told}
+
+    def _weigh(self, fed: Federation, state: State, who: list[int], alike: list[float]) -> list[float]:
+        """Ask for the clients' losses. In the first round there is no progress to tell, and all weigh alike."""
+        known = state.notes["losses"]
+        now = [said["loss"] for said in fed.on_clients(state, who, self._measure)]
+        before, first = [known[c] for c in who], all(loss is None for loss in known)
+        for c, loss in zip(who, now, strict=True):
+            known[c] = loss
+        return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
+
+    def _measure(self, me: Client, down: Mapping[str, Any]) -> dict[str, float]:
+        """Client-side: the mean of the combinational loss over its samples, whatever it trains with."""
+        ce = self.ce_weight if self.confidence_ce is None else self.confidence_ce
+        rce = self.rce_weight if self.confidence_rce is None else self.confidence_rce
+        return {"loss": float(losses.sce(me.predict(me.mine["model"]), me.targets, ce, rce).mean())}
+
+    def _align(self, fed: Federation, state: State, who: list[int], weights: list[float]) -> None:
+        ids = fed.draw(state.round, "align", self.public)
+        fed.lockstep(
+            Align(self.train, self.kl, self.fresh_optimizer_per_batch),
+            state,
+            who,
+            {"ids": ids} if self.public else {},  # all images need no list
+            partial(mixtures, weights=weights, kl=self.kl),
+            ids=ids,
+            batch=self.public_batch,
+            tag="align",
+        )
+
+    def _epochs(self, fed: Federation, who: list[int]) -> int | list[int] | None:
+        if self.epochs_by_size:
+            images = min(self.public or fed.public, fed.public)
+            return [max(1, images // fed.sizes[c]) for c in who]
+        return self.revisit or None
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        """The loss on one's own data; times one's own weight where equation 13 is taken as printed."""
+        logits = net.train(w, batch.x, batch.drop(net))
+        if self.cl:
+            loss = losses.sce(logits, batch.y, self.ce_weight, self.rce_weight).mean()
+        else:
+            loss = losses.mean_ce(logits, batch.y)
+        return loss * down["weight"] if "weight" in down else loss
+
+    def views(self, fed: Federation, state: State) -> Views:
+        """Everybody's models; where not all take part in a round, those of its participants, too (paper 000)."""
+        everybody = super().views(fed, state)
+        if fed.cohort >= len(fed.all):
+            return everybody
+        return {**everybody, "participants": [(c, Kept("model")) for c in state.server["cohort"] or fed.all]}
+
+    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+        known = {c: loss for c, loss in enumerate(state.notes["losses"]) if loss is not None}
+        return {"client_noise": known} if known else {}

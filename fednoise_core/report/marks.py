@@ -1,0 +1,52 @@
+"""The marks beside a method's name: what it was given, or what its accuracy is, that others' are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "marked", "marks_of", "notes", "together"]
+
+ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
+MARKS = {
+    ORACLE: "was told the true noise rate, which no client knows in practice",
+    PRIVATE: "clients released their labels once, under label differential privacy",
+    PERSONAL: "the mean over personal models, not one global model",
+    POOLED: "no federation: trained in one place on everybody's samples, as a reference",
+}
+NO_MEMBERS = ORACLE + POOLED  # not compared with the others: no federation can have them, so they are never set in bold
+
+
+def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:
+    """The marks of a run, in their fixed order, by its summary.json; `view`: the one shown, if not the headline's."""
+    has = {
+        ORACLE: summary.get("oracle_rate"),
+        PRIVATE: summary.get("epsilon") is not None,
+        PERSONAL: (view or summary.get("headline_view")) == "personal",
+        POOLED: summary.get("pooled"),
+    }
+    return "".join(mark for mark in MARKS if has[mark])
+
+
+def together(found: Iterable[Any]) -> str:
+    """Every mark of any of these texts, once, in order. A cell that a CSV left empty has none."""
+    texts = "".join(text for text in found if isinstance(text, str))
+    return "".join(mark for mark in MARKS if mark in texts)
+
+
+def marked(label: str, marks: Any) -> str:
+    """"Co-teaching †"."""
+    return f"{label} {together([marks])}".rstrip()
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """A sentence for each mark in a frame's column `marks`; ‡ with its ε if the frame has the column `epsilon`."""
+    said = []
+    for mark in together(frame["marks"]):
+        words = MARKS[mark]
+        if mark == PRIVATE and "epsilon" in frame and frame["epsilon"].notna().any():
+            words += f" (ε = {', '.join(f'{value:.3g}' for value in sorted(set(frame['epsilon'].dropna())))})"
+        said.append(f"{mark} {words}.")
+    return said

@@ -1,0 +1,211 @@
+"""FedLSR, and what it shares with FedMixCon: views, mixed prediction, ramp (methods.md 5.19)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+import toy
+from torch.nn import functional as F
+
+from fednoise_core.engine.local import Batch
+from fednoise_core.methods import make
+from fednoise_core.methods.fedlsr import entropy, jensen_shannon
+from fednoise_core.methods.mixed_prediction import mixture
+
+BOTH = pytest.mark.parametrize("name", ["fedlsr", "fedmixcon"])
+OFF = {"fedlsr": {"gamma": 0.0, "entropy_weight": 0.0}, "fedmixcon": {"mu": 0.0}}
+PLAIN = {"mixing": 0.0, "temperature": 1.0, "ce_mode": "log"}  # the share is 1, nothing is sharpened, -log p_y
+
+
+def method_of(name="fedlsr", train=None, **fields):
+    return make({"name": name, **fields}, toy.world(train).train)
+
+
+def draw(*shape, seed=0, spread=1.0):
+    return spread * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def batch_of(n=6, seed=0, draws=0) -> Batch:
+    made = torch.Generator().manual_seed(seed)
+    views = [torch.randn(n, 1, 8, 8, generator=made) for _ in range(2)]
+    u, masks = torch.rand(n, 1, generator=made), torch.rand(n, 2 * draws, generator=made)
+    return Batch(views, torch.randint(5, (n,), generator=made), torch.arange(n), u, masks, {})
+
+
+# off, it is FedAvg
+
+
+@BOTH
+def test_without_mixing_sharpening_and_regulariser_it_is_fedavg(name):
+    plain = toy.play("fedavg").outcome.state.server["model"].flat
+    off = toy.play(name, method={**OFF[name], **PLAIN}).outcome.state.server["model"].flat
+    torch.testing.assert_close(off, plain, rtol=1e-4, atol=1e-5)
+    for key in PLAIN:
+        some = {k: v for k, v in PLAIN.items() if k != key}
+        changed = toy.play(name, method={**OFF[name], **some}).outcome.state.server["model"].flat
+        assert (changed - plain).abs().max() > 1e-3, key
+
+
+# the mixed prediction
+
+
+def test_the_mixture_lies_on_the_simplex_and_keeps_its_argmax():
+    z1, z2 = draw(50, 10, spread=4.0), draw(50, 10, seed=1, spread=4.0)
+    for share in (0.0, 0.3, 1 - 2**-24, 1.0):
+        p = share * torch.softmax(z1, 1) + (1 - share) * torch.softmax(z2, 1)
+        for temperature in (1.0, 0.5, 0.1):
+            sharp = mixture(z1, z2, torch.tensor([share]), temperature).exp()
+            torch.testing.assert_close(sharp.sum(1), torch.ones(50))
+            assert torch.equal(sharp.argmax(1), p.argmax(1))
+            assert (entropy(sharp.clamp_min(1e-30)) <= entropy(p.clamp_min(1e-30)) + 1e-5).all()
+        torch.testing.assert_close(mixture(z1, z2, torch.tensor([share]), 1.0).exp(), p)
+
+
+def test_equal_views_give_the_prediction_of_one_whatever_the_share():
+    z = draw(9, 5)
+    for share in torch.linspace(0, 1, 5):
+        torch.testing.assert_close(mixture(z, z, share[None], 1.0).exp(), torch.softmax(z, 1))
+
+
+def test_the_sharpened_mixture_by_hand():
+    z1, z2 = torch.tensor([[0.6, 0.3, 0.1]]).log() + 2, torch.tensor([[0.2, 0.7, 0.1]]).log() - 1
+    p = torch.tensor([0.25 * 0.6 + 0.75 * 0.2, 0.25 * 0.3 + 0.75 * 0.7, 0.1])
+    torch.testing.assert_close(mixture(z1, z2, torch.tensor([0.25]), 0.5).exp()[0], p**2 / (p**2).sum())
+
+
+def test_double_softmax_is_bounded():
+    """-p_y + log sum e^p lies in [1.461, 2.461] for 10 classes, whatever the logits; -log p_y up to -log 1e-7."""
+    method, log = method_of(), method_of(ce_mode="log")
+    ends = []
+    for spread, y in itertools.product((0.1, 3.0, 100.0), range(10)):
+        z = draw(1, 10, seed=y, spread=spread)
+        one = Batch([z, z], torch.tensor([y]), torch.zeros(1, dtype=torch.int64), torch.rand(1, 1), z, {})
+        ends.append(float(method.prediction_loss(z, z, one)))
+        assert 0 <= float(log.prediction_loss(z, z, one)) <= 16.1181
+    least = math.log(math.e + 9) - 1
+    assert least == pytest.approx(1.461, abs=1e-3)
+    assert min(ends) == pytest.approx(least, abs=1e-5)  # sure, and right
+    assert max(ends) == pytest.approx(least + 1, abs=1e-5)  # sure, and wrong
+    assert all(least - 1e-5 <= value <= least + 1 + 1e-5 for value in ends)
+
+
+@pytest.mark.parametrize("ce_mode", ["double_softmax", "log"])
+@pytest.mark.parametrize("spread", [1.0, 5.0])
+def test_the_prediction_loss_and_its_gradient_are_those_of_the_formula_in_float64(ce_mode, spread):
+    batch = batch_of(40)
+    method = method_of(ce_mode=ce_mode)
+    ours = [draw(40, 5, seed=k, spread=spread).requires_grad_() for k in (1, 2)]
+    exact = [z.detach().double().requires_grad_() for z in ours]
+    share = batch.u[0, 0].double()
+    p = share * torch.softmax(exact[0], 1) + (1 - share) * torch.softmax(exact[1], 1)
+    p = p**2 / (p**2).sum(1, keepdim=True)
+    at = torch.arange(40)
+    expected = {
+        "log": -p[at, batch.y].clamp_min(1e-7).log(),
+        "double_softmax": p.exp().sum(1).log() - p[at, batch.y],
+    }[ce_mode].mean()
+    found = method.prediction_loss(*ours, batch)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    found.backward()
+    expected.backward()
+    for mine, theirs in zip(ours, exact, strict=True):
+        torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("ce_mode", ["double_softmax", "log"])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_far_logits_and_shares_of_nothing_have_finite_gradients(ce_mode, share):
+    z = [torch.tensor([[1e4, -1e4, 0.0]]).requires_grad_() for _ in range(2)]
+    one = Batch([], torch.tensor([1]), torch.zeros(1, dtype=torch.int64), torch.tensor([[share]]), z[0], {})
+    method_of(ce_mode=ce_mode).prediction_loss(*z, one).backward()
+    assert all(torch.isfinite(one.grad).all() for one in z)
+
+
+# the regulariser
+
+
+def distributions(n=30, k=7, seed=0):
+    return torch.softmax(draw(n, k, seed=seed, spread=3.0), 1).clamp(1e-6, 1)
+
+
+def test_jensen_shannon_is_symmetric_and_zero_only_of_equals():
+    a, b = distributions(), distributions(seed=1)
+    torch.testing.assert_close(jensen_shannon(a, b), jensen_shannon(b, a))
+    assert (jensen_shannon(a, b) > 1e-3).all()
+    assert (jensen_shannon(a, b) <= math.log(2) + 1e-5).all()
+    assert torch.equal(jensen_shannon(a, a), torch.zeros(30))
+    apart = jensen_shannon(torch.tensor([[1.0, 1e-6]]), torch.tensor([[1e-6, 1.0]]))
+    assert apart.item() == pytest.approx(math.log(2), abs=1e-4)
+    by_hand = (0.6 * math.log(0.6 / 0.4) + 0.4 * math.log(0.4 / 0.6) + 0.2 * math.log(0.5) + 0.8 * math.log(4 / 3)) / 2
+    assert jensen_shannon(torch.tensor([[0.6, 0.4]]), torch.tensor([[0.2, 0.8]])).item() == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("js_mode", ["code", "formula"])
+@pytest.mark.parametrize("entropy_mode", ["code", "formula"])
+def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entropy_mode):
+    fed = toy.federation(net=toy.net(toy.linear))
+    net, batch = fed.net(), batch_of(20)
+    method = method_of(js_mode=js_mode, entropy_mode=entropy_mode, gamma=2.0, entropy_weight=0.7)
+    w = net.fresh(torch.Generator().manual_seed(3))
+    leaves = {name: (view.detach() * 5).requires_grad_() for name, view in w.views.items()}
+    w.__dict__["views"] = leaves
+    found = method.objective(net, w, batch, {"ramp": 0.25}, {})
+    exact = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
+    z = [x.double().flatten(1) @ exact["head.weight"].T + exact["head.bias"] for x in batch.views]
+    share = batch.u[0, 0].double()
+    p = share * torch.softmax(z[0], 1) + (1 - share) * torch.softmax(z[1], 1)
+    expected = F.cross_entropy(p**2 / (p**2).sum(1, keepdim=True), batch.y)
+    q = [torch.softmax(3 * one, 1).clamp(1e-6, 1) for one in z]
+    log_m = (q[0] / 2 + q[1] / 2).log()
+    js = sum(F.kl_div(log_m, one, reduction="none") for one in q) / 2
+    expected = expected + 2.0 * 0.25 * (js.mean() if js_mode == "code" else js.sum(1).mean())
+    if entropy_mode == "code":
+        h = -(torch.softmax(q[0], 1) * torch.log_softmax(q[0], 1)).sum(1).mean()
+    else:
+        h = -sum((one * one.log()).sum(1).mean() for one in q) / 2
+    expected = expected + 0.7 * h
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    found.backward()
+    expected.backward()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(leaf.grad.double(), exact[name].grad, rtol=1e-3, atol=1e-6)
+
+
+def test_equal_views_have_nothing_to_agree_about():
+    fed, batch = toy.federation(), batch_of()
+    w = fed.fresh("model")
+    batch.views[1] = batch.views[0]
+    values = [
+        method_of(gamma=gamma, entropy_weight=0.0).objective(fed.net(), w, batch, {"ramp": 1.0}, {}) for gamma in (0, 9)
+    ]
+    assert values[0] == values[1]
+
+
+# ramp
+
+
+@BOTH
+def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds(name):
+    fed = toy.federation()
+    for fields, train, expected in (
+        ({}, {"rounds": 100}, {1: 0.0, 2: 0.05, 11: 0.5, 21: 1.0, 22: 1.0, 100: 1.0}),
+        ({"ramp": 2}, {"rounds": 100}, {1: 0.0, 2: 0.5, 3: 1.0, 50: 1.0}),
+        ({}, {"rounds": 2}, {1: 0.0, 2: 1.0}),
+    ):
+        method = method_of(name, train, **fields)
+        state = method.init(fed)
+        for state.round, value in expected.items():
+            assert method.down(fed, state)["ramp"] == pytest.approx(value)
+
+
+def test_the_ramp_weighs_the_agreement_only():
+    fed, batch = toy.federation(), batch_of()
+    w = fed.fresh("model")
+    found = [method_of(gamma=4.0).objective(fed.net(), w, batch, {"ramp": r}, {}) for r in (0.0, 0.5, 1.0)]
+    alone = method_of(gamma=0.0).objective(fed.net(), w, batch, {"ramp": 1.0}, {})
+    torch.testing.assert_close(found[0], alone)
+    torch.testing.assert_close(found[1] - found[0], (found[2] - found[0]) / 2, rtol=1e-2, atol=1e-6)
+    assert found[2] > found[0] + 1e-4

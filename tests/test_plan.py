@@ -1,0 +1,90 @@
+"""What the plan counts: images, runs that are left, and mistakes in targets; rates are measured once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fednoise_core.io import SpecError
+from workflow_scripts import plan
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.rates import Rate, Rates
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.chdir(ROOT)
+    return Project(read_yaml("config/config.yaml"))
+
+
+class Known(Rates):
+    """One rate for every net: a millisecond an image."""
+
+    def __init__(self) -> None:
+        pass
+
+    def of(self, net, shape, classes, batch) -> Rate:
+        return Rate(1e-3, 1e-4, 1000)
+
+
+def test_images_of_a_run() -> None:
+    """20 clients, a quarter of them, 1,000 samples, 5 epochs, 60 rounds: 60 · 5/20 · 1,000 · 5 images; the test set of
+    200 is seen before the first round and after every second.
+    """
+    train = {"rounds": 60, "fraction": 0.25, "epochs": 5, "eval_every": 2}
+    assert plan.images(train, 1000, 200, 20) == (75_000, 31 * 200)
+
+
+def test_a_study_its_parts_and_what_is_left(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = plan.planned_runs(project, ["quick"])["quick"]
+    assert len(plan.planned_runs(project, ["quick_runs"])["quick"]) == len(whole)
+    assert plan.planned_runs(project, ["quick_settings"])["quick"] == []
+    few = plan.planned_runs(project, ["quick_main"])["quick"]
+    assert 0 < len(few) <= len(whole)
+    costs = [plan.cost_of(project, run, Known()) for run in whole]
+    said = plan.words(project, {"quick": whole}, Known(), 2)
+    assert said[0].startswith(f"quick: {len(whole)} runs, ")
+    half = sum(one.seconds for one in costs) / 2
+    assert said[-2].startswith(f"all: {len(whole)} runs, about {plan._time(half)} on 2 cores")
+    made = tmp_path / whole[0].folder
+    made.mkdir(parents=True)
+    (made / "summary.json").write_text("{}")
+    for file in ("config", "docs"):
+        (tmp_path / file).symlink_to(ROOT / file)
+    monkeypatch.chdir(tmp_path)
+    assert f"{len(whole) - 1} runs (1 more are made)" in plan.words(project, {"quick": whole}, Known(), 2)[0]
+
+
+def test_a_method_counts_what_it_needs_more_than_fedavg(project: Project) -> None:
+    assert plan.factor("fedavg") == 1
+    assert plan.factor("coteaching") == pytest.approx(2, abs=0.01)
+    assert plan.factor("somebody's own") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [("qick", "no target; studies: .*quick"), ("quick_mani", "quick has settings, runs, main")],
+)
+def test_unknown_targets(project: Project, target: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        plan.planned_runs(project, [target])
+
+
+def test_a_rate_is_measured_once(tmp_path: Path) -> None:
+    file = tmp_path / "work/rates.json"
+    first = Rates(file).of("mlp", (1, 8, 8), 10, 32)
+    assert first.trained > 0
+    assert first.tested > 0
+    known = json.loads(file.read_text())
+    for rate in known.values():
+        rate["trained"] = 7.0
+    file.write_text(json.dumps(known))
+    assert Rates(file).of("mlp", (1, 8, 8), 10, 32).trained == 7.0
+    assert len(json.loads(file.read_text())) == 1
+    file.write_text("damaged")
+    assert Rates(file).of("mlp", (1, 8, 8), 10, 32).trained != 7.0

@@ -1,0 +1,100 @@
+"""How fast this machine trains a net: seconds per image, measured for a moment and kept in work/rates.json.
+
+The plan needs them before anything is trained. A rate belongs to processor, torch, net, image size and batch, and is
+measured again if one of these is another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import canonical, write_json
+
+__all__ = ["Rate", "Rates", "processor"]
+
+MOMENT = 0.4  # seconds of measuring, after a step to warm up
+TESTED = 200  # images of a forward pass
+
+
+@dataclass(frozen=True)
+class Rate:
+    """trained, tested: CPU seconds per image of a step and of a forward pass; parameters of the net."""
+
+    trained: float
+    tested: float
+    parameters: int
+
+
+class Rates:
+    """Rates of one machine, read from `file` and written there when a new one was measured."""
+
+    def __init__(self, file: Path = Path("work/rates.json")) -> None:
+        self.file = file
+        self.known: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError, ValueError):  # none yet, or damaged: measured again
+            self.known = json.loads(file.read_text(encoding="utf-8"))
+
+    def of(self, net: str | Mapping[str, Any], shape: tuple[int, int, int], classes: int, batch: int) -> Rate:
+        """The rate of a net on images of `shape` (C, H, W) at this batch size."""
+        import torch
+
+        key = canonical([processor(), torch.__version__, net, shape, classes, batch])
+        if key not in self.known:
+            self.known[key] = asdict(_measured(net, shape, classes, batch))
+            write_json(self.file, self.known)
+        return Rate(**self.known[key])
+
+
+def processor() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _measured(net: str | Mapping[str, Any], shape: tuple[int, int, int], classes: int, batch: int) -> Rate:
+    import torch
+    import torch.nn.functional as F
+
+    from fednoise_core import optim
+    from fednoise_core.nets import build
+    from fednoise_core.optim import Trained
+
+    torch.set_num_threads(1)
+    made = build(net if isinstance(net, str) else dict(net), shape, classes)
+    generator = torch.Generator().manual_seed(0)
+    trained = Trained(made.layout, optim.make("sgd"))
+    trained.load(made.fresh(generator))
+    channels, height, width = shape
+    x = torch.randn(max(batch, TESTED), height, width, channels, generator=generator).permute(0, 3, 1, 2)
+    y = torch.randint(classes, (batch,), generator=generator)
+    u = torch.rand(batch, made.draws, generator=generator) if made.draws else None
+
+    def step() -> None:
+        trained.backward(F.cross_entropy(made.train(trained.w, x[:batch], u), y))
+        trained.update(0.01)
+
+    def test() -> None:
+        with torch.no_grad():
+            made.predict(trained.w, x[:TESTED])
+
+    return Rate(_seconds(step) / batch, _seconds(test) / TESTED, made.parameters)
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    """CPU seconds of one call: the median of as many as fit the moment, since other work may share the machine."""
+    work()
+    found: list[float] = []
+    began = time.perf_counter()
+    while not found or time.perf_counter() - began < MOMENT:
+        at = time.process_time()
+        work()
+        found.append(time.process_time() - at)
+    return sorted(found)[len(found) // 2]
