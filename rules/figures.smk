@@ -122,12 +122,13 @@ rule labels:
     params:
         code=STEPS.code(STEPS.report("make_labels")),
         templates=TEMPLATES,
+        title=lambda wc: f"{wc.dataset} · {wc.noise} · {wc.partition} · {run_of(wc).label}, seed {wc.seed}",
         images=lambda wc, input: optional("--donor", input.donor),
     message:
         "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
         "python -m workflow_scripts.make_labels --code {params.code:q} --arrays {input.arrays:q} --labels {input.labels:q} {params.images}"
-        ' --run "$(dirname {input.suspects:q})" --out {output:q} > {log:q} 2>&1'
+        ' --run "$(dirname {input.suspects:q})" --title {params.title:q} --out {output:q} > {log:q} 2>&1'
 
 
 rule setting:

@@ -29,7 +29,7 @@ from workflow_scripts.study import Study
 
 __all__ = ["main"]
 
-HOLDOUT = 0.2  # share of the given data that stands in for a trusted test set
+HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
 STUDY = """\
 # Finds wrong labels in {path}; written by workflow_scripts.label_study. Every key: docs/reference.md.
 title: {title}
