@@ -124,7 +124,7 @@ def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None
     with_donor = list(shown_images(found.arrays, labels, donor, [2, 3]))
     np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
     assert (with_donor[1] == 7).all()
-    assert (list(shown_images(found.arrays, labels, None, [3]))[0] == 128).all()
+    assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
 
 
 def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:
