@@ -1,4 +1,4 @@
-"""Decisions change exactly what they say in the user's npz, CSV or folder; else nothing is written, and a message why."""
+"""Decisions change exactly what they say in the user's npz, CSV or folder; or one message says why not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from PIL import Image
 from report.label_run import NAMES, LabelRun, label_run
 
 from fednoise_core.data import sources
+from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.data_digest import data_digest
-from fednoise_core.io import safe_cell
+from fednoise_core.io import ArtifactError, safe_cell
 from fednoise_core.report.suspect_files import DECISIONS, read_suspects
 from workflow_scripts import apply_decisions
 
@@ -180,9 +181,14 @@ def photo(source: str, choice: str, given: str, label: str) -> Row:
     return row | {"decision": choice, "label": names.index(label), "label_name": label, "data": ""}
 
 
-def arrays_of(photos: Path, **more: Any) -> Any:
+def arrays_of(photos: Path, **more: Any) -> Arrays:
     spec = {"source": "imagefolder", "path": str(photos), "size": 8, "clean_known": False, "test": {"holdout": 0.3}}
     return sources.read({**spec, **more})
+
+
+def counts(arrays: Arrays) -> np.ndarray:
+    """Images of each class, the held-out ones among them."""
+    return np.bincount(np.append(arrays.y_train, arrays.y_test))
 
 
 def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Path) -> None:
@@ -205,8 +211,7 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     after = arrays_of(photos, given="corrected.csv")
     sources_after = [after.source(i) for i in range(after.n)]
     assert "=cat/1.png" not in sources_after
-    held = 0.3 * np.array([3, 8])  # dogs and cats that are left, of which so many stand in for a test set
-    assert after.n == 11 - int(held.astype(int).sum())
+    assert counts(after).tolist() == [8, 3]  # of 8 cats and 4 dogs, a cat is gone and a dog has become one
     at = sources_after.index("dog/0.png") if "dog/0.png" in sources_after else None
     assert at is None or after.names[after.y_train[at]] == "=cat"
 
@@ -215,9 +220,8 @@ def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> Non
     decisions = write(tmp_path / "decisions.csv", [photo("dog/0.png", "relabel", "dog", "=cat")])
     arguments = ["--decisions", str(decisions), "--data", str(photos), "--out", str(photos / "corrected.csv")]
     assert apply_decisions.main(arguments) == 0
-    after = arrays_of(photos, given="corrected.csv")
-    before = arrays_of(photos)
-    assert after.n == before.n + 1  # of 5 and 7, two and one are set aside; of 6 and 6, one and one
+    assert counts(arrays_of(photos)).tolist() == [6, 6]
+    assert counts(arrays_of(photos, given="corrected.csv")).tolist() == [7, 5]
     assert (photos / "corrected.csv").read_text().splitlines()[:2] == ["file,label", "=cat/1.png,'=cat"]
 
 
@@ -241,8 +245,6 @@ def test_a_wrong_line_for_a_csv_is_named(
 
 
 def test_the_column_drop_takes_yes_or_no_only(photos: Path) -> None:
-    from fednoise_core.io import ArtifactError
-
     text = (photos / "labels.csv").read_text().replace("seen by", "drop").replace('"me, too"', "perhaps")
     (photos / "labels.csv").write_text(text)
     with pytest.raises(ArtifactError, match=r"line 2: drop 'perhaps': yes, no or nothing is needed"):

@@ -1,4 +1,4 @@
-"""labels.html: one file without network whose script and style alone may run, bounded, and only of the run's own data."""
+"""labels.html: one file without network, bounded, of the run's own data; only its own script and style may run."""
 
 from __future__ import annotations
 
