@@ -222,7 +222,7 @@ def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> Non
     assert apply_decisions.main(arguments) == 0
     assert counts(arrays_of(photos)).tolist() == [6, 6]
     assert counts(arrays_of(photos, given="corrected.csv")).tolist() == [7, 5]
-    assert (photos / "corrected.csv").read_text().splitlines()[:2] == ["file,label", "=cat/1.png,'=cat"]
+    assert (photos / "corrected.csv").read_text().splitlines()[:2] == ["file,label", "'=cat/1.png,'=cat"]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Correction]) -> Correc
         if not (path / "train").is_dir():
             raise ArtifactError(f"{path}: it has no folder train/")
         columns = ["file", "label"]
-        rows = [dict(zip(columns, pair, strict=True)) for pair in classes_of_files(path).items()]
+        rows = [{"file": safe_cell(name), "label": safe_cell(of)} for name, of in classes_of_files(path).items()]
         digest = data_digest({})
     else:
         columns, rows = _table(path)
