@@ -17,7 +17,7 @@ from fednoise_core.data.user_npz import content, is_given
 from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell, sha256_file, write_npz
 from fednoise_core.params import nearest
 
-__all__ = ["Correction", "Corrected", "correct_files", "correct_npz"]
+__all__ = ["Corrected", "Correction", "correct_files", "correct_npz"]
 
 APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image
 
