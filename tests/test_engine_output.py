@@ -16,7 +16,7 @@ import toy
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from fednoise_core.engine import output
+from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.evaluate import Evaluator, FromKept, Kept, scores
 from fednoise_core.engine.executors.choose import executor_for
@@ -387,7 +387,7 @@ def test_what_clients_keep_is_evaluated_without_being_sent(monkeypatch):
 
 
 def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr(output, "LIMIT", 3 * 4 * (64 * 6 + 6 + 6 * 5 + 5))
+    monkeypatch.setattr(models, "LIMIT", 3 * 4 * (64 * 6 + 6 + 6 * 5 + 5))
     toy.play("local", out=tmp_path, net={"name": "mlp", "hidden": 6})
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         facts = json.loads(file.metadata()["fednoise"])

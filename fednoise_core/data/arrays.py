@@ -39,7 +39,7 @@ def take(x: Any, index: np.ndarray) -> Any:
     return x.take(index) if hasattr(x, "paths") else x[index]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Arrays:
     """Images, labels and facts of one data set. Arrays that do not fit together raise ArraysError (a ValueError).
 
@@ -77,6 +77,15 @@ class Arrays:
 
     def __post_init__(self) -> None:
         check(self)
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.x_train.shape[1:]))
+        owners = "" if self.client is None else f", {len(np.unique(self.client))} owners"
+        public = "" if self.x_public is None else f", {len(self.x_public)} public"
+        unsure = "" if self.clean_known else ", clean labels unknown"
+        name = f"{source} " if (source := self.spec.get("source")) else ""
+        parts = f"{self.n} training and {len(self.y_test)} test images {size}{public}, {self.classes} classes"
+        return f"<Arrays {name}{parts}{owners}{unsure}>"
 
     @property
     def n(self) -> int:

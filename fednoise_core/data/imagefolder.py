@@ -32,7 +32,7 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
 
     `given`: a CSV below `path` with the columns file (below train/), label (a class name), client (the owner, any
     text), drop (yes leaves the image out); label or client, and drop may be missing. `clean_known: false`: the folders
-    are labels as collected, which may be wrong; if the CSV has labels, they are, and the folders of train/ mean nothing.
+    are labels as collected, which may be wrong; if the CSV has labels, they are, and folders of train/ mean nothing.
     `test: {holdout: share}`: there is no test/. Folders are searched with the folders in them; names that begin with a
     dot are passed over. A link is followed if it leads to an image below `path`.
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fednoise_core.arguments import expect
-from fednoise_core.io import ArtifactError, load_npz
+from fednoise_core.io import ArtifactError, SpecError, load_npz
 
-__all__ = ["GivenLabels", "LabelledData", "labels_digest"]
+__all__ = ["GivenLabels", "LabelledData", "labels_digest", "plain_labels"]
 
 
 def labels_digest(y: np.ndarray, classes: int) -> str:
@@ -26,6 +26,17 @@ def labels_digest(y: np.ndarray, classes: int) -> str:
     sha = hashlib.sha256(f"{classes} {len(y)} ".encode())
     sha.update(np.ascontiguousarray(y, dtype="<i8").data)
     return sha.hexdigest()[:16]
+
+
+def plain_labels(y: np.ndarray, n: int, classes: int) -> np.ndarray:
+    """Labels given as a plain array, as int64 [n]. Raises SpecError naming `labels` unless they are n integers of
+    0..classes-1.
+    """
+    if y.dtype.kind not in "iu" or y.shape != (n,):
+        raise SpecError(f"labels: got an array {y.dtype} {list(y.shape)}; integers [{n}], one per image, are needed")
+    if y.min() < 0 or y.max() >= classes:
+        raise SpecError(f"labels: they are {y.min()}..{y.max()}; this data set's classes are 0..{classes - 1}")
+    return y.astype(np.int64)
 
 
 class GivenLabels(Protocol):

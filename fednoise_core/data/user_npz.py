@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.mean_std import mean_and_std
@@ -171,23 +172,14 @@ def _names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
 
 
 def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
-    """uint8 [n, H, W] or [n, H, W, C]. Whole numbers 0..255 only: NaN and infinity have no grey level."""
-    if x.dtype.kind not in "ui":
-        raise ArtifactError(f"{path}: {name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
-    if x.ndim not in (3, 4):
-        raise ArtifactError(f"{path}: {name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
-    if not x.size:
-        raise ArtifactError(f"{path}: {name} has shape {x.shape}: it holds no pixel")
-    if x.dtype != np.uint8 and (x.min() < 0 or x.max() > 255):
-        raise ArtifactError(f"{path}: {name} holds {x.min()}..{x.max()}; images are integers 0..255")
-    return np.ascontiguousarray(x, np.uint8)
+    try:
+        return as_images(name, x)
+    except ArraysError as error:
+        raise ArtifactError(f"{path}: {error}") from error
 
 
 def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
-    if y.dtype.kind not in "ui":
-        raise ArtifactError(f"{path}: {name} is {y.dtype}; integers are needed")
-    if y.ndim != 1:
-        raise ArtifactError(f"{path}: {name} has shape {y.shape}; a vector is needed")
-    if y.size and (y.min() < 0 or y.max() >= 1 << 62):
-        raise ArtifactError(f"{path}: {name} holds {y.min()}..{y.max()}; they count from 0")
-    return y.astype(np.int64)
+    try:
+        return as_labels(name, y)
+    except ArraysError as error:
+        raise ArtifactError(f"{path}: {error}") from error

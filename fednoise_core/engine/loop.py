@@ -88,16 +88,17 @@ def loop(
     label: str = "run",
     console: TextIO | None = None,
     progress: Path | None = None,
+    on_round: Callable[[dict[str, Any]], object] | None = None,
 ) -> Outcome:
     """Run `method` to its end, going on from a checkpoint where there is one. Raises Stopped if asked to stop, Diverged
     if no update of a round is finite.
 
     room: bytes of what clients keep that may stay in memory; the rest goes to a file. graphs: how evaluations run
-    beside the training (default: as the device can).
+    beside the training (default: as the device can). on_round: gets each round's metrics (`Record.of_round`).
     """
     run = _Running(world, executor, method, truth, saving, label, console)
     run.start(room, Evaluator(run.fed, test, test_y, graphs))
-    with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console)) as log:
+    with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console, on_round)) as log:
         while (phase := run.phase()) is not None:
             run.round(phase, log)
             run.save_if_due(phase, log)
@@ -192,7 +193,7 @@ class _Running:
         if self._is_last(phase) or state.round % self.world.train.eval_every == 0:
             self.pending = self._measure(phase.name)
         else:
-            log.round(state.round, phase.name, {})
+            log.round(state.round, phase.name, {}, self.record)
         if self._is_last(phase) or not self.evaluator.deferred:  # else while the next round goes on
             self._finish_evaluation(log)
 
@@ -252,7 +253,7 @@ class _Running:
     def _finish_evaluation(self, log: Progress) -> None:
         pending, self.pending = self.pending, None
         if pending is not None:
-            log.round(pending.round, pending.phase, pending.into(self.record, self.truth))
+            log.round(pending.round, pending.phase, pending.into(self.record, self.truth), self.record)
 
     # checkpoints and the end
 

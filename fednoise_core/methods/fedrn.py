@@ -92,6 +92,9 @@ class FedRN(FedAvg):
     """
 
     example: ClassVar = {"neighbours": 2}
+    wire: ClassVar = {
+        "down": ("model", "probe", "near*?", "scores", "asked"), "up": ("model", "skill", "answer"), "relay": ("model",)
+    }  # fmt: skip
 
     neighbours: Annotated[int, at_least(0), "k, models of other clients that a client asks."] = 2
     weight: Annotated[Share, "w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness."] = 0.6

@@ -37,6 +37,7 @@ class RoFL(FedAvg):
     """
 
     example: ClassVar = {"forget_rate": 0.2}
+    wire: ClassVar = {"down": ("model", "centroids"), "up": ("model", "centroids")}
 
     forget_rate: Annotated[
         float,

@@ -14,7 +14,7 @@ from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 __all__ = ["Partition"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partition:
     """index int64 [m]: sample numbers, client after client, sorted within a client; offsets int64 [C + 1]; valid bool
     [m]: the sample belongs to its client's validation split. Clients may be empty; with `overlap` in the spec's notes a
@@ -38,6 +38,12 @@ class Partition:
         notes = {"overlap": len(np.unique(index)) < len(index), **spec.get("notes", {})}
         spec = {"clients": len(parts), **spec, "notes": notes}
         return cls(index, offsets, np.zeros(len(index), bool) if valid is None else valid, spec)
+
+    def __repr__(self) -> str:
+        kind = self.spec.get("partition", {}).get("kind", "own")
+        low, high = (int(end(self.sizes)) for end in (np.min, np.max))
+        held = f", {int(self.valid.sum())} for validation" if self.valid.any() else ""
+        return f"<Partition {kind}: {self.clients} clients with {low} to {high} of {len(self.index)} samples{held}>"
 
     @property
     def clients(self) -> int:
@@ -82,12 +88,17 @@ class Partition:
         owner = np.repeat(np.arange(self.clients), self.sizes)
         return np.bincount(owner * K + labels[self.index], minlength=self.clients * K).reshape(self.clients, K)
 
-    def belongs(self, samples: int) -> None:
-        """Raise SpecError unless this is a sound partition of a data set with so many training samples."""
+    def belongs(self, samples: int, data: str = "") -> None:
+        """Raise SpecError unless this is a sound partition of a data set with so many training samples.
+
+        data: the digest of its training labels (`labels_digest`), compared with the one that `make` noted.
+        """
         recorded = self.spec.get("notes", {}).get("samples", samples)
+        cure = "make it from the arrays that the run gets"
         if recorded != samples:
-            cure = "make it from the arrays that the run gets"
             raise SpecError(f"partition: made for {recorded} training samples, the data set has {samples}; {cure}")
+        if data and self.spec.get("data", data) != data:
+            raise SpecError(f"partition: made for other arrays, whose training labels differ; {cure}")
         try:
             self.check(samples)
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:

@@ -119,6 +119,7 @@ def watched() -> Iterator[Crossed]:
         def one(request: Any, result: Any) -> Any:
             if request.client != SERVER:
                 crossed.said(self, state, request.client, {**result.up, "relay": result.relay}, "")
+                crossed.bytes_up -= result.twice  # what is sent and handed on crosses once
             return result
 
         return collect(self, state, requests, sent, (one(*pair) for pair in zip(requests, results, strict=True)))
