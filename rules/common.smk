@@ -129,6 +129,7 @@ def study_targets(name):
         *run_targets(name),
         *shown_files(name),
         *(f"{root}/{file}" for file in paths.STUDY_FILES),
+        *(run.labels_page for run in study(name).runs if study(name).data.get("labels")),
     ]
 
 

@@ -548,7 +548,7 @@ def test_patterns_of_the_rules_are_those_of_paths() -> None:
     """Snakemake wants paths written out in the rules; everything else takes them from paths.py."""
     text = "".join(file.read_text() for file in (ROOT / "rules").glob("*.smk"))
     outputs = [f"{paths.RUN}/{name}" for name in paths.RUN_OUTPUTS]
-    for pattern in (paths.ARRAYS, paths.LABELS, paths.PARTITION, *outputs):
+    for pattern in (paths.ARRAYS, paths.LABELS, paths.PARTITION, paths.LABELS_PAGE, *outputs):
         assert text.count(f'"{pattern}"') == 1, pattern
     for file in paths.STUDY_FILES:
         assert f'"results/{{root}}/{file}"' in text

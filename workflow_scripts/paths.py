@@ -13,6 +13,7 @@ __all__ = [
     "ARTIFACTS",
     "FIGURE_SUFFIXES",
     "LABELS",
+    "LABELS_PAGE",
     "NEEDS",
     "PARTITION",
     "RUN",
@@ -41,6 +42,8 @@ RUN_OUTPUTS = (
     "suspects.csv",
     "sites.csv",
 )
+# A page holds images, which may be the user's own: like their arrays it stays out of DVC's reach, so not in results/.
+LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
 WORK = "work/{run}"  # a run's checkpoint and progress; run: its folder
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "csv")

@@ -28,6 +28,7 @@ FILES = "files:"  # begins a fingerprint
 RESERVED = (  # rules of the Snakefile and of rules/: a study is a rule of its name
     *("all", "papers", "stage_data"),
     *("download", "pretrained", "noise", "partition", "train", "table", "figure", "summary", "page", "setting"),
+    "labels",
 )
 PARTS = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
 
