@@ -5,7 +5,8 @@ rules, which Snakemake wants written out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = [
     "ANY",
@@ -22,6 +23,7 @@ __all__ = [
     "TABLE_SUFFIXES",
     "WORK",
     "name_problem",
+    "printed",
     "shown",
 ]
 
@@ -51,6 +53,13 @@ STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.c
 RUN_FILES = ("summary.json", "metrics.parquet")
 NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",)}
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
+
+
+def printed(spec: Mapping[str, Any]) -> list[str]:
+    """Files of a paper's numbers that a table is made from."""
+    named = (spec.get("file"), (spec.get("reference") or {}).get("file"))
+    return [str(file) for file in named if file]
+
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 OTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
