@@ -7,7 +7,7 @@ STAMP := $(VENV)/installed
 CLUSTER := $(VENV)/cluster
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: setup setup-cluster reproduce test test-slurm lint audit prune bench
+.PHONY: setup setup-cluster reproduce test test-slurm lint audit prune export bench
 
 setup: $(STAMP)
 
@@ -59,6 +59,10 @@ audit: setup
 
 prune: setup
 	python -m workflow_scripts.prune $(if $(YES),--yes)
+
+# model, card and example of one run: make export RUN=results/…/seed0 OUT=folder
+export: setup
+	python -m workflow_scripts.export --run "$(RUN)" $(if $(OUT),--out "$(OUT)")
 
 bench: setup
 	python -m benchmarks

@@ -22,8 +22,10 @@ __all__ = [
     "canonical",
     "digest",
     "load_npz",
+    "plain_cell",
     "read_npz",
     "remove_unfinished",
+    "safe_cell",
     "save_npz",
     "sha256_file",
     "write_json",
@@ -89,6 +91,19 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     with atomic(path) as file:
         json.dump(value, file, sort_keys=True, indent=2, allow_nan=False)
         file.write("\n")
+
+
+FORMULA = (*"=+-@＝＋－＠\t\r\n", "'")  # first letters that may make a spreadsheet run a cell, and the mark itself
+
+
+def safe_cell(text: str) -> str:
+    """The text of a CSV cell with a ' in front if a spreadsheet might else run it; `plain_cell` takes it off again."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def plain_cell(text: str) -> str:
+    """The text that `safe_cell` made this cell of."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:

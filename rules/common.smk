@@ -19,7 +19,7 @@ from workflow_scripts import device, grid, ledger, paths, sizes
 from workflow_scripts.config_file import Place, read_yaml
 from workflow_scripts.paths import ANY, ARTIFACTS, NEEDS, RUN_FILES, TABLE_SUFFIXES
 from workflow_scripts.project import Project
-from workflow_scripts.runs import nets_of, weights_of
+from workflow_scripts.runs import net_code, weights_of
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study
 
@@ -166,7 +166,7 @@ def run_of(wildcards):
 def train_code(wildcards):
     """The code hash of a run: the engine's, its method's and its nets'."""
     spec = run_of(wildcards).spec
-    return STEPS.code(STEPS.train(spec["method"]["name"], nets_of(spec["train"])))
+    return STEPS.code(STEPS.train(spec["method"]["name"], net_code(spec["train"])))
 
 
 def spec_part(name):

@@ -7,11 +7,12 @@ from typing import Any
 
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
-from fednoise_core.io import canonical
+from fednoise_core.io import SpecError, canonical
 from fednoise_core.noise.nominal import nominal_rate
 from workflow_scripts.config_file import Place
 from workflow_scripts.project import Project
-from workflow_scripts.runs import nets_of
+from workflow_scripts.runs import net_code, nets_of
+from workflow_scripts.stepcode import own_file
 
 __all__ = ["ORACLE", "check_method", "check_nets", "check_sampling", "check_setting", "oracle_rate"]
 
@@ -64,7 +65,14 @@ def check_method(
 
 
 def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: Place) -> None:
-    """Whether the nets, the default net among them, take images as small as the data set's."""
+    """Whether the nets, the default net among them, take images as small as the data set's, and whether the files of
+    the user's own are there.
+    """
+    for factory in (name for name in net_code(train) if ":" in name):
+        try:
+            own_file(project.folder, factory)
+        except SpecError as error:
+            raise place.error(str(error)) from error
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
     for name in nets_of(train):
         if side is not None and side < (least := facts[name]["smallest"]):

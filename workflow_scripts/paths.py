@@ -41,6 +41,7 @@ RUN_OUTPUTS = (
     "cost.json",
     "model.safetensors",
     "suspects.csv",
+    "sites.csv",
 )
 WORK = "work/{run}"  # a run's checkpoint and progress; run: its folder
 TABLE_SUFFIXES = ("csv", "md", "tex")

@@ -36,7 +36,7 @@ from workflow_scripts.device import claim
 from workflow_scripts.made import note
 from workflow_scripts.own_code import CodeChanged, own_code
 from workflow_scripts.paths import RUN_OUTPUTS
-from workflow_scripts.runs import nets_of
+from workflow_scripts.runs import net_code
 from workflow_scripts.step import STOPPED, USER_ERROR
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.training import TrainingJob, TrainingOptions, is_finished, set_up_torch, shared_lanes, train
@@ -151,7 +151,7 @@ def _code(job: TrainingJob, *, load: bool = True) -> str:
 
     def entries(folder: Path) -> tuple[list[str], str]:
         steps = StepCode(folder)
-        found = steps.train(str(job.spec["method"].get("name")), nets_of(job.spec["train"]))
+        found = steps.train(str(job.spec["method"].get("name")), net_code(job.spec["train"]))
         return found, steps.code(found)
 
     return own_code(entries, job.code, load=load)

@@ -96,7 +96,10 @@ class FedAvg(Local, Checked):
         return {}
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Client-side, at the end: P(given label is wrong) [n] and the proposed label [n]; None if the method has no
-        opinion.
+        """Client-side, at the end: P(given label is wrong), or any score by which labels are more suspect [n], and the
+        proposed label [n]; None if the method knows no better than its headline model.
+
+        Of the score the order counts: how many labels are wrong at a site is estimated from the headline model
+        (`wrong_labels.judge`), for all methods on one scale.
         """
         return None

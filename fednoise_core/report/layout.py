@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report import layout_papers, tuned
+from fednoise_core.report import agreement, layout_papers, tuned
 from fednoise_core.report.cells import (
     METRIC_WORDS,
     MISSING,
@@ -55,6 +55,8 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
         made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
+    if spec["kind"] in OF_TEST and "test_known" in frame and (lost := frame["test_known"] == 0).any():
+        made = agreement.in_grid(made, sorted(set(frame.loc[lost, "dataset"])), bool(lost.all()))
     return made
 
 
@@ -275,6 +277,7 @@ LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {
     "reproduction": layout_papers.reproduction,
     "setup": layout_papers.setup,
 }
+OF_TEST = ("accuracy", "per_class", "per_client")  # kinds whose numbers come of the test set
 
 
 def _pm(row: pd.Series | None, metric: str, digits: int) -> str:

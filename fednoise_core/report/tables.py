@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report import frames, tuned
+from fednoise_core.report import agreement, frames, tuned
 from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.csv_files import read_texts
 from fednoise_core.report.marks import marks_of, together
@@ -45,6 +45,8 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     if not runs and kind not in OF_PAPERS:
         raise SpecError("the table names no run")
     table = TABLES[kind](runs, spec)
+    if unknown := agreement.datasets(runs):
+        table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
     nothing = [name for name in ("diverged", "dropped_updates") if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 

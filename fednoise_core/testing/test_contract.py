@@ -34,7 +34,10 @@ from fednoise_core.testing.subject import Played, Subject, poisoned
 from fednoise_core.testing.tape import TapeGraphs
 from fednoise_core.testing.wire import Trap, allowed, reachable, reaches
 
-FILES = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
+FILES = [
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("model.safetensors", "spec.json", "summary.json"),
+]
 
 
 # a run
