@@ -52,7 +52,7 @@ STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.c
 # code's hash: a rerun with the same numbers must not draw everything again, and the summary's spec digest changes with
 # the spec. So the rules ask that it is there, and let no change of it count.
 RUN_FILES = ("summary.json", "metrics.parquet")
-NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",)}
+NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "prestop": ("diagnostics.parquet",)}
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
 
 
