@@ -1,4 +1,4 @@
-"""The four papers: every table and figure has a target, the runs are the grid's, and all of it is planned in seconds."""
+"""The four papers: every table and figure has a target, the runs are the grid's, and all is planned in seconds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def test_the_papers_numbers_are_all_of_cells_that_the_study_has(paper: str, proj
         assert not row["member"] or int(row["member"]) < spec["clients"]
         assert row["mean"] or "unreadable" in row["note"] or "dash" in row["note"]
         assert not row["mean"] or 1 < float(row["mean"]) < 100
-    assert {f"table{row['table']}" for row in rows} == {n for n, one in study.tables.items() if one["kind"] == "reproduction"}
+    assert {f"table{row['table']}" for row in rows} == {
+        n for n, one in study.tables.items() if one["kind"] == "reproduction"
+    }
 
 
 def test_all_papers_are_planned_in_seconds(project) -> None:
@@ -136,7 +138,7 @@ def test_data_of_other_studies_may_not_be_absent(copied: Path, project, monkeypa
     text = (copied / "config/papers/feddpcont.yaml").read_text()
     (copied / "config/papers/feddpcont.yaml").unlink()
     (copied / "config/studies/mine.yaml").write_text(text)
-    with pytest.raises(SpecError, match="clothing1m-public: .*does not exist"):
+    with pytest.raises(SpecError, match=r"clothing1m-public: .*does not exist"):
         Study(project(folder=copied), "mine")
 
 

@@ -39,7 +39,9 @@ def cells(study: Study, spec: Mapping[str, Any]) -> list[Cell]:
                 for partition in block["partitions"]:
                     for method in methods:
                         cell = (dataset, noise, partition, method)
-                        if all(names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)):
+                        if all(
+                            names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)
+                        ):
                             found[cell] = None
     return sorted(found, key=lambda cell: [_rank(names, one) for names, one in _pairs(allowed, cell)])
 
@@ -93,7 +95,9 @@ def _variants(study: Study, name: str) -> dict[str, Mapping[str, Any]]:
     """The methods that an id of the grid stands for in the study as it is written."""
     if "@" in name:
         return {name: {}}
-    return sweeps.variants(study.project.schemas, name, _defined(study, "methods")[name], study.place / "methods" / name)
+    return sweeps.variants(
+        study.project.schemas, name, _defined(study, "methods")[name], study.place / "methods" / name
+    )
 
 
 def _label(study: Study, name: str) -> str:

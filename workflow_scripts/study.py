@@ -109,10 +109,9 @@ class Study:
 
     def words_of_absence(self) -> str:
         """What the data sets that are not here mean, in words."""
-        files = ", ".join(f"{name} ({self.project.datasets[self.stand_ins.get(name, name)]['source']})" for name in self.absent)
         return (
-            f"not here: {files}. Cells on it read \"not run (data absent)\". Put it into the working folder, or below the "
-            "folder that data_root in config/config.yaml or the environment variable FEDNOISE_DATA names"
+            f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
+            "working folder, or below the folder that data_root in config/config.yaml or the environment variable FEDNOISE_DATA names"
         )
 
     def check_present(self, part: str) -> None:
@@ -198,7 +197,7 @@ class Study:
                                         "give the method another id"
                                     )
         if not runs:
-            raise (self.place / "grid").error(f"no run is left, as these data sets are not here: {', '.join(self.absent)}")
+            raise (self.place / "grid").error(f"no run is left. {self.words_of_absence()}")
         return runs
 
     def _present(self, named: str, place: Place) -> str | None:
@@ -288,7 +287,8 @@ class Study:
     def _stood_in(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of a table or figure with the data sets of this scale."""
         named = spec.get("datasets")
-        return {**spec, **({"datasets": list(dict.fromkeys(self.stand_ins.get(one, one) for one in named))} if named else {})}
+        used = dict.fromkeys(self.stand_ins.get(one, one) for one in named or ())
+        return {**spec, "datasets": list(used)} if named else dict(spec)
 
     def _known_variants(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""

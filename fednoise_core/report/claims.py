@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -16,10 +17,10 @@ Found = tuple[int, int, int]  # columns in which a claim holds, does not, has a 
 
 
 def judge(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> str:
-    """"holds", "does not hold" or "not run", with how many columns say so where that is not all.
+    """ "holds", "does not hold" or "not run", with how many columns say so where that is not all.
 
-    frame: of a reproduction table; whose: "ours", or "paper", whose missing numbers nobody can read. A claim about every
-    column fails with the first that speaks against it; it holds only if every column has all the numbers it needs.
+    frame: of a reproduction table; whose: "ours", or "paper", whose missing numbers nobody can read. A claim about
+    every column fails with the first that speaks against it; it holds only if every column has all its numbers.
     """
     rows = frame[(frame["ceiling"] == 0) & (frame["member"] == "")]
     for key in ("datasets", "noises", "partitions"):
@@ -53,7 +54,7 @@ def _column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None
         rivals = claim.get("among") or [name for name in means if name != claim["best"]]
         return _all(_above(means, claim["best"], other, 0) for other in rivals if other != claim["best"])
     if "above" in claim:
-        return _all(_above(means, *pair, points) for pair in zip(claim["above"], claim["above"][1:], strict=False))
+        return _all(_above(means, *pair, points) for pair in pairwise(claim["above"]))
     first, second = (means.get(name, math.nan) for name in claim["within"])
     return None if math.isnan(first - second) else abs(first - second) <= points
 
@@ -80,7 +81,7 @@ def _widens(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) -> Found:
         if any(map(math.isnan, leads)):
             counts[2] += 1
         else:
-            counts[0 if all(b > a for a, b in zip(leads, leads[1:], strict=False)) else 1] += 1
+            counts[0 if all(b > a for a, b in pairwise(leads)) else 1] += 1
     return counts[0], counts[1], counts[2]
 
 

@@ -54,7 +54,8 @@ def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     if len(clients) > 1:
         levels = [[(text, span * len(clients)) for text, span in level] for level in levels]
         levels.append([(f"client {name}" if name else "mean", 1) for _ in settings for name in clients])
-    caption = f"Test accuracy in %, {METRIC_WORDS[frame['metric'].iloc[0]]}, beside the paper's. Scale: {frame['scale'].iloc[0]}."
+    metric, scale = METRIC_WORDS[frame["metric"].iloc[0]], frame["scale"].iloc[0]
+    caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
     caption += f" All on {common}." if common else ""
     title = spec.get("title") or "Reproduction"
     return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, spec, paper_scale))
@@ -92,7 +93,9 @@ def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
     return {tuple(row[[*PARTS, "member"]]): row for _, row in group.iterrows()}
 
 
-def _lines(label: str, found: Mapping[Key, pd.Series], columns: Sequence[Key], digits: int, style: str = "") -> list[GridRow]:
+def _lines(
+    label: str, found: Mapping[Key, pd.Series], columns: Sequence[Key], digits: int, style: str = ""
+) -> list[GridRow]:
     rows = [found.get(key) for key in columns]
     return [
         GridRow(label, [Cell(_ours(row, digits)) for row in rows], style),
@@ -137,20 +140,22 @@ def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> l
     said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]
     if len(ran):
-        said.append(f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by.")
+        said.append(
+            f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by."
+        )
     if paper_scale:
         said.append(
-            "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 points of %, "
-            "else apart."
+            "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "
+            "points of %, else apart."
         )
     else:
         said.append(
-            "other scale: smaller than the paper's experiment, so its number is no counterpart of the paper's, and there "
-            "is no verdict; only ranks and claims are judged."
+            "other scale: smaller than the paper's experiment, so its number is no counterpart of the paper's, and "
+            "there is no verdict; only ranks and claims are judged."
         )
     said.append(
-        f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the paper's, over the "
-        f"methods in brackets; none for fewer than {LEAST_RANKED}."
+        f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
+        f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
     )
     said += [_claim(frame, claim) for claim in spec.get("claims", ())]
     return [*said, *_remarks(frame), *_unplaced(spec)]
@@ -167,7 +172,10 @@ def _remarks(frame: pd.DataFrame) -> list[str]:
     for row in frame[(frame["note"] != "") & (frame["note"] != "unreadable")].to_dict("records"):
         where = " · ".join([row["method_label"], row["dataset_label"], row["noise_label"], row["partition_label"]])
         found.setdefault(row["note"], []).append(where)
-    return [f"{note[0].upper()}{note[1:]}: {places[0]}{f' and {len(places) - 1} more' if len(places) > 1 else ''}." for note, places in found.items()]
+    return [
+        f"{note[0].upper()}{note[1:]}: {places[0]}{f' and {len(places) - 1} more' if len(places) > 1 else ''}."
+        for note, places in found.items()
+    ]
 
 
 def _unplaced(spec: Mapping[str, Any]) -> list[str]:

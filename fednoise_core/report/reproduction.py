@@ -1,4 +1,4 @@
-"""A paper's table beside ours: every cell that the paper or the study has, with both numbers and what they say together.
+"""A paper's table beside ours: every cell that the paper or the study has, both numbers, and what they say together.
 
 The frame is one row a cell, under the ids of the paper's scale; `layout_papers.py` shows it.
 """
@@ -40,8 +40,8 @@ def verdict(ours: tuple[float, float], paper: tuple[float, float]) -> str:
 
 
 def rank_correlation(ours: Sequence[float], paper: Sequence[float]) -> float:
-    """Spearman's ρ of two lists of means, of the places where both have one; NaN for fewer than three of them, or if all
-    values of one are equal.
+    """Spearman's ρ of two lists of means, of the places where both have one; NaN for fewer than three of them, or if
+    all values of one are equal.
     """
     pairs = [both for both in zip(ours, paper, strict=True) if not any(map(math.isnan, both))]
     if len(pairs) < LEAST_RANKED or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
@@ -64,7 +64,7 @@ def reproduction(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.Dat
     noisy = max((count for name, count in many.items() if name not in clean), default=0)
     found = []
     for key in known:  # in the order of the table's lists; what the paper alone has comes last
-        dataset, noise, partition, method, client = key
+        dataset, noise, method = key[0], key[1], key[3]
         mine = own.get((stand_ins.get(dataset, dataset), *key[1:]), {})
         row = {
             **dict(zip(KEYS, key, strict=True)),
@@ -153,7 +153,11 @@ def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.Da
     told = frames.tidy(runs, "accuracy", view, client=None)
     told = told[(told["client"] >= 0) & (told["round"] > 0)].sort_values("round", kind="stable")
     groups = told.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
-    found = {"last": groups.last, "best": groups.max, "last10_mean": lambda: groups.apply(lambda v: v.iloc[-10:].mean())}
+    found = {
+        "last": groups.last,
+        "best": groups.max,
+        "last10_mean": lambda: groups.apply(lambda v: v.iloc[-10:].mean()),
+    }
     values = found[metric]().reset_index()
     whole = frame[[*frames.IDS, "seed", "diverged", "marks", "epsilon"]]
     return values.assign(member=values["client"].astype(str)).merge(whole, on=[*frames.IDS, "seed"])
@@ -164,7 +168,10 @@ def _names(spec: Mapping[str, Any], known: Iterable[tuple[str, ...]]) -> Any:
     parts, heads = spec.get("parts", {}), spec.get("heads", {})
     settings = dict.fromkeys(Setting(*key[:3]) for key in known)
     chosen = {
-        setting: {kind: parts.get(kind, {}).get(name, {}) for kind, name in zip(("dataset", "noise", "partition"), setting, strict=True)}
+        setting: {
+            kind: parts.get(kind, {}).get(name, {})
+            for kind, name in zip(("dataset", "noise", "partition"), setting, strict=True)
+        }
         for setting in settings
     }
     words = Names(chosen.items())

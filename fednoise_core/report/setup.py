@@ -17,8 +17,8 @@ TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that are not
 
 
 def setup(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study has
-    no such setting. Raises ArtifactError for a file without the column `parameter`.
+    """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study
+    has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
     rows = read_texts(spec["file"])
     if "parameter" not in rows.columns:

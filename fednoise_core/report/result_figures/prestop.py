@@ -1,4 +1,4 @@
-"""When a method ended its first phase, by which accuracy, and how good its estimate of the noise was (FedEFC, figure 2)."""
+"""When a method ended its first phase, by which accuracy, and how well it knew the noise by then (FedEFC, figure 2)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KEYS = [*frames.IDS, "method_label", "round", "metric"]
 
 
 def prestop(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Two panels for each method and setting: test accuracy beside the one that the rule watches, in %, with a line at the
-    end of each seed's first phase; and the cosine similarity of the estimated with the real transition matrix.
+    """Two panels for each method and setting: test accuracy beside the one that the rule watches, in %, with a line at
+    the end of each seed's first phase; and the cosine similarity of the estimated with the real transition matrix.
 
     Means over seeds. Raises SpecError if no run has a watched accuracy, ArtifactError for damaged diagnostics.
     """
@@ -54,8 +54,8 @@ def prestop(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     legend_below(figure, axes)
     many = "; mean of the seeds" if table["n"].max() > 1 else "; one seed"
     caption = (
-        "Accuracy on the test set and the accuracy that the rule watches, which is of the clients' own, noisy labels; the "
-        f"dotted line is the last round of the first phase{many}. {'. '.join(said)}."
+        "Accuracy on the test set and the accuracy that the rule watches, which is of the clients' own, noisy labels; "
+        f"the dotted line is the last round of the first phase{many}. {'. '.join(said)}."
     )
     text = f"{spec['caption']} {caption}" if spec.get("caption") else caption
     title = spec.get("title") or "Prestop"
@@ -71,7 +71,9 @@ def _draw(axis: Any, rows: pd.DataFrame, metric: str, **style: Any) -> None:
 def _long(run: RecordedRun) -> pd.DataFrame:
     """A run's three curves, a row a round and curve."""
     frame = run.metrics
-    tested = frame[(frame["metric"] == "accuracy") & (frame["view"] == run.summary["headline_view"]) & (frame["client"] == -1)]
+    tested = frame[
+        (frame["metric"] == "accuracy") & (frame["view"] == run.summary["headline_view"]) & (frame["client"] == -1)
+    ]
     watched = frame[frame["metric"] == "watched_accuracy"]
     path = run.listed.dir / "diagnostics.parquet"
     try:
