@@ -145,7 +145,7 @@ def test_data_of_other_studies_may_not_be_absent(copied: Path, project, monkeypa
 LISTS = {  # paper → the list of methods that its tables and its grid share
     "feddpcont": ("rhfl,\n       feddpcont, feddpcont-nodp]", ["table2", "table6"], 2 * 8 * 3),
     "fedefc": ("forward-prestop, fedefc]", ["table2", "table3"], 3 * 6 * 3),
-    "fedhnl": ("[local, fedmd, feddf, fedhnl]}", ["table1", "table2"], 2 * 3),
+    "fedhnl": ("[local, fedmd, feddf, fedhnl]}", ["table1", "table2"], 2 * 3),  # RHFL: each client has another net
     "fedmixcon": ("rofl-oracle, fedmixcon]", ["table3"], 12 * 3),
 }
 
@@ -155,17 +155,17 @@ def test_a_further_method_is_one_word_in_one_line(paper: str, copied: Path, proj
     """It adds its own runs, and cells to the tables that show it; every other run and table stays as it is."""
     monkeypatch.chdir(copied)
     before = Study(project(folder=copied), paper)
-    ending, shown_in, count = LISTS[paper]
+    (ending, shown_in, count), new = LISTS[paper], "rhfl" if paper == "fedhnl" else "gce"
     file = copied / f"config/papers/{paper}.yaml"
     text = file.read_text()
     assert text.count(ending) == 1
-    file.write_text(text.replace(ending, ending.replace("]", ", gce]"), 1))
+    file.write_text(text.replace(ending, ending.replace("]", f", {new}]"), 1))
     after = Study(project(folder=copied), paper)
     old = {run.folder: run.spec for run in before.runs}
-    new = {run.folder: run.spec for run in after.runs}
-    assert {folder: spec for folder, spec in new.items() if folder in old} == old
-    assert all("/gce/" in folder for folder in new.keys() - old.keys())
-    assert len(new.keys() - old.keys()) == count
+    now = {run.folder: run.spec for run in after.runs}
+    assert {folder: spec for folder, spec in now.items() if folder in old} == old
+    assert all(f"/{new}/" in folder for folder in now.keys() - old.keys())
+    assert len(now.keys() - old.keys()) == count
     assert [name for name in after.tables if after.tables[name] != before.tables[name]] == shown_in
 
 

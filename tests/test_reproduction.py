@@ -152,7 +152,7 @@ def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
 
 
 def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> None:
-    table, shown = made(scale="cpu", claims=[{"says": "x", "above": ["sce", "fedavg"]}])
+    table, shown = made(scale="cpu", claims=[{"says": "x", "above": ["sce", "fedavg"], "datasets": ["big"]}])
     ran = table[table["seeds"] > 0]
     assert set(ran["verdict"]) == {"other scale"}
     assert table["difference"].isna().all()

@@ -111,7 +111,8 @@ class Study:
         """What the data sets that are not here mean, in words."""
         return (
             f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
-            "working folder, or below the folder that data_root in config/config.yaml or the environment variable FEDNOISE_DATA names"
+            "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
+            "FEDNOISE_DATA names"
         )
 
     def check_present(self, part: str) -> None:
