@@ -163,6 +163,16 @@ class Project:
         book = ledger.ledger_of(file)
         return Path(file).is_file() or (book is not None and file in ledger.read(book))
 
+    def absent(self, dataset: str) -> bool:
+        """Whether a data set is read from a path of the user, and nothing is at that path, nor was when its arrays were
+        made.
+        """
+        spec = self.datasets[dataset]
+        path = self.schemas.load("dataset")[spec["source"]]["properties"].get("path")
+        if path is None or self._known(self.arrays(dataset)):
+            return False
+        return not any(Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.places))
+
     def export(self) -> None:
         """Tell the jobs by environment what differs between machines: device, data folder, which `python` runs them,
         where this code lies.
