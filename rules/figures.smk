@@ -28,7 +28,7 @@ rule table:
 
 
 rule figure:
-    """One figure of a study as SVG and PNG, and what was drawn as CSV."""
+    """One figure of a study as SVG, PNG and PDF, and what was drawn as CSV."""
     input:
         files=lambda wc: shown(wc, "figures"),
     output:
@@ -39,6 +39,7 @@ rule figure:
             subcategory="figures",
         ),
         png="results/{root}/figures/{figure}.png",
+        pdf="results/{root}/figures/{figure}.pdf",
         csv="results/{root}/figures/{figure}.csv",
     log:
         "logs/figure/{root}/{figure}.log",

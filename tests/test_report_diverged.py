@@ -15,7 +15,7 @@ from report.layout_check import problems
 from test_report_page import Page
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report import figures, frames, layout, render, style, tables
+from fednoise_core.report import figures, frames, latex, layout, render, style, tables
 from fednoise_core.report.page import study_page
 from fednoise_core.report.runs import listed_runs, load
 from workflow_scripts import make_figure, make_table, summary
@@ -34,7 +34,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "cost": {"kind": "cost"},
     "diagnostics": {"kind": "diagnostics"},
 }
-FIGURES = {kind: {"kind": kind} for kind in ("curves", "rate", "bytes", "seconds")}
+FIGURES = {kind: {"kind": kind} for kind in ("curves", "dots", "rate", "bytes", "seconds")}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     lost = frame[frame["diverged"] > 0]
     assert dict(zip(lost["method"], lost["diverged"], strict=True)) == {"fedcorr": 2, "local": 3}
     assert lost.filter(regex="_(mean|std)$").isna().all(axis=None)
-    assert "nan" not in render.markdown(grid) + render.latex(grid, "x")
+    assert "nan" not in render.markdown(grid) + latex.latex(grid, "x")
 
 
 @pytest.mark.parametrize("name", ["classes", "clients", "diagnostics"])
@@ -112,11 +112,14 @@ def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: s
     made = drawn(root, kind)
     with style.styled():
         assert problems(made.figure) == []
-    legend = {text.get_text() for text in made.figure.legends[0].get_texts()}
-    assert {"FedCorr, diverged (2 of 6)", "Local only §, diverged (3 of 6)", "SCE"} <= legend
+    beside = [text for axis in made.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
+    beside += [text for legend in made.figure.legends for text in legend.get_texts()]
+    said = " | ".join(" ".join(text.get_text().split()) for text in beside) + " |"
+    wanted = ("FedCorr, diverged (2 of 6) |", "Local only §, diverged (3 of 6) |", "SCE |")
+    assert [words for words in wanted if words not in said] == []
     assert "A run diverged" in made.caption
     assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in made.alt
-    highest = made.alt.split("Highest at the end: ")[1]
+    highest = made.alt.split("Highest ")[1]
     assert "symmetric 0.4: SCE" in highest or "symmetric 0.4 · iid: SCE" in highest
     one = made.frame[(made.frame["method"] == "fedcorr") & (made.frame["noise"] == "sym40")]
     assert set(one["diverged"]) == {2}
@@ -125,9 +128,8 @@ def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: s
     assert not [y for axis in made.figure.axes for line in axis.get_lines() for y in line.get_ydata() if y == 0]
 
 
-@pytest.mark.parametrize("kind", ["curves", "bytes"])
-def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path, kind: str) -> None:
-    made = drawn(root, kind, noises=["sym40"], methods=["fedavg", "fedcorr"])
+def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path) -> None:
+    made = drawn(root, "curves", noises=["sym40"], methods=["fedavg", "fedcorr"], smooth=1)
     one = made.frame[made.frame["method"] == "fedcorr"].set_index("round")["mean"]
     stored = [
         pd.read_parquet(root / f"runs/digits/sym40/iid/fedcorr/seed{seed}/metrics.parquet")
@@ -168,10 +170,14 @@ def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: P
     assert dict(bars["diverged"]) == {"fedavg": 0, "sce": 0, "fedcorr": 2, "local": 3}
     assert bars.loc[["fedcorr", "local"], ["best", "last", "last10_mean"]].isna().all(axis=None)
     assert bars.loc[["fedavg", "sce"], "best"].notna().all()
-    lines = pd.read_csv(out["curves"]).groupby("run")["round"].max()
-    assert lines["digits/sym40/iid/fedcorr, diverged (2 of 3)"] == 4
-    assert lines["digits/sym40/iid/sce"] == 12
-    assert not [name for name in lines.index if name.startswith("digits/sym40/iid/local")]  # no round has a mean
+    curves = pd.read_csv(out["curves"])
+    assert set(curves["setting"]) == {"digits/sym40/iid", "digits/random40/iid"}
+    lines = curves[curves["setting"] == "digits/sym40/iid"].groupby("method")["round"].max()
+    wanted = {"FedCorr, diverged (2 of 3)": 4, "SCE": 12, "FedAvg": 12, "FedAvg, no noise": 12}
+    assert dict(lines) == wanted  # of local no round has a mean
+    end = curves.query("setting == 'digits/sym40/iid' and method == 'SCE'")["drawn"].iloc[-1]
+    assert end == pytest.approx(bars.loc["sce", "last10_mean"], abs=1e-4)
+    assert curves["start"].nunique() == 1
 
 
 def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:

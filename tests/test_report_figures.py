@@ -14,9 +14,9 @@ from report.fake_runs import METHODS, NOISES, PARTITIONS, write_arrays, write_la
 from report.layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
-from fednoise_core.report import figures, style
+from fednoise_core.report import figures, style, tables
 from fednoise_core.report.artifacts import SettingArtifacts
-from fednoise_core.report.result_figures.traffic import _from_zero
+from fednoise_core.report.floor import floor
 from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import make_figure
@@ -41,11 +41,16 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind != "sweep"])  # see test_report_sweep.py
-@pytest.mark.parametrize("select", [{}, {"noises": ["sym40"], "partitions": ["iid"]}], ids=["all", "one"])
+@pytest.mark.parametrize(
+    "select", [{}, {"noises": ["sym40"], "partitions": ["iid"], "width": "column"}], ids=["page", "column"]
+)
 def test_no_text_overlaps_or_is_tiny(root: Path, kind: str, select: dict[str, Any]) -> None:
+    spec = {"kind": kind, **select} | ({"metric": "clients"} if kind == "metric" else {})
     with style.styled():
-        made = figures.draw(listed_runs(root, root / "runs.json"), {"kind": kind, **select})
+        made = figures.draw(listed_runs(root, root / "runs.json"), spec)
         assert problems(made.figure) == []
+    assert made.figure.get_size_inches()[0] <= (3.4 if select else 7.0)
+    assert "n = " in made.caption or "one seed" in made.caption
     assert made.caption.endswith(".")
     assert made.title in made.alt
     assert len(made.frame) > 0
@@ -73,70 +78,138 @@ def test_long_names_many_methods_and_many_settings_still_fit(tmp_path: Path, mon
     methods = ["fedavg", *(f"m{number}" for number in range(8))]
     grid = [{"noises": list(noises), "partitions": ["p"], "methods": methods}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
-    for kind in ("curves", "bytes", "seconds", "rate"):
+    for kind in ("curves", "dots", "bytes", "seconds", "rate", "classes"):
         with style.styled():
             made = figures.draw(listed_runs(tmp_path, tmp_path / "runs.json"), {"kind": kind})
             assert problems(made.figure) == [], kind
 
 
-def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
-    made = drawn(root, kind="curves", methods=["fedcorr"], noises=["sym40"], partitions=["iid"])
-    stored = []
+def stored_curves(root: Path, place: str) -> list[np.ndarray]:
+    found = []
     for seed in (0, 1):
-        frame = pd.read_parquet(root / "runs/digits/sym40/iid/fedcorr" / f"seed{seed}" / "metrics.parquet")
-        stored.append(frame.query("metric == 'accuracy' and client == -1")["value"].to_numpy())
+        frame = pd.read_parquet(root / "runs/digits" / place / f"seed{seed}" / "metrics.parquet")
+        found.append(100 * frame.query("metric == 'accuracy' and client == -1")["value"].to_numpy())
+    return found
+
+
+def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
+    made = drawn(root, kind="curves", methods=["fedcorr"], noises=["sym40"], partitions=["iid"], smooth=1)
+    stored = stored_curves(root, "sym40/iid/fedcorr")
     line = made.figure.axes[0].get_lines()[0]
-    assert line.get_ydata() == pytest.approx(100 * np.mean(stored, 0))
+    assert line.get_ydata() == pytest.approx(np.mean(stored, 0))
     assert line.get_xdata() == pytest.approx(1.4 * np.arange(13))  # the fake's FedCorr works more a round
-    assert made.frame["std"].to_numpy() == pytest.approx(100 * np.std(stored, 0, ddof=1))
+    assert made.frame["std"].to_numpy() == pytest.approx(np.std(stored, 0, ddof=1))
+    assert "mean of the last" not in made.caption
 
 
-def test_many_curves_are_running_means_without_bands(root: Path) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], smooth=5)
+def test_lines_end_at_the_number_of_the_table(root: Path) -> None:
+    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"])
     line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedAvg")
-    mean = made.frame[made.frame["method"] == "fedavg"]["mean"].to_numpy()
-    shown = [mean[0], mean[:3].mean(), *(mean[n - 2 : n + 3].mean() for n in range(2, 11)), mean[9:].mean()]
-    assert line.get_ydata() == pytest.approx([*shown, mean[10:].mean()])
+    mean = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
+    wanted = [mean[0], *(mean[max(1, n - 9) : n + 1].mean() for n in range(1, 13))]
+    assert line.get_ydata() == pytest.approx(wanted)
+    table = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    row = table.query("noise == 'sym40' and partition == 'iid' and method == 'fedavg'").iloc[0]
+    assert line.get_ydata()[-1] == pytest.approx(row["last10_mean_mean"])
+    assert f"{row['last10_mean_mean']:.1f} FedAvg" in [text.get_text() for text in made.figure.axes[0].texts]
+    end = made.frame[made.frame["method"] == "fedavg"].iloc[-1]
+    assert end["spread"] == pytest.approx(row["last10_mean_std"])
+    assert f"FedAvg {row['last10_mean_mean']:.1f} %" in drawn(root, kind="dots", methods=["fedavg"]).alt
+
+
+def test_up_to_five_methods_have_bands(root: Path) -> None:
+    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"])
     assert not made.figure.axes[0].collections
-    assert "lines: running mean of 5 evaluations" in made.caption
     assert "bands" not in made.caption
     asked = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], band="range")
     assert len(asked.figure.axes[0].collections) == len(METHODS)
     assert "bands: range" in asked.caption
     few = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], methods=["fedavg", "fedcorr"])
     assert len(few.figure.axes[0].collections) == 2
-    assert "running" not in few.caption
 
 
 @pytest.mark.parametrize("y", [None, [0, 100], [92, 93]])
-def test_markers_at_the_ends_of_curves_stand_apart_in_order(root: Path, y: list[float] | None) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], y=y)
-    made.figure.draw_without_rendering()
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_names_stand_beside_the_axes_in_order_and_no_sign_at_a_false_value(
+    root: Path, y: list[float] | None, width: str
+) -> None:
+    made = drawn(root, kind="curves", noises=["sym40"], y=y, width=width)
+    with style.styled():
+        assert [text for text in problems(made.figure) if "overlap" in text] == []
     for axis in made.figure.axes:
-        lines = [line for line in axis.get_lines() if line.get_marker() != "None" and len(line.get_xdata()) > 1]
-        marks = [line for line in axis.get_lines() if len(line.get_xdata()) == 1]
-        assert len(lines) == len(marks) == len(METHODS)
-        places = np.array([axis.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in marks])
-        assert np.ptp(places[:, 0]) < 1e-6
-        assert (np.diff(places[:, 1]) * 72 / made.figure.dpi > 5).all()  # points: each beside, none on another
-        assert axis.get_window_extent().contains(*places[0])
-        assert axis.get_window_extent().contains(*places[-1])
-        assert all(max(line.get_xdata()) < marks[0].get_xdata()[0] for line in lines)
-        order = sorted(lines, key=lambda line: line.get_ydata()[-1])
-        assert [mark.get_marker() for mark in marks] == [line.get_marker() for line in order]
+        lines = [line for line in axis.get_lines() if not line.get_label().startswith("_")]
+        texts = axis.texts
+        assert len(texts) == len(METHODS) + 1  # and the ceiling
+        right = axis.get_window_extent().x1
+        assert all(text.get_window_extent().x0 > right for text in texts)
+        ends = {line.get_label(): line.get_ydata()[-1] for line in lines}
+        said = sorted(texts, key=lambda text: text.get_position()[1])
+        words = [" ".join(text.get_text().split()) for text in said]
+        low, high = axis.get_ylim()
+        seen = [word for word in words if not word.startswith("▾")]
+        assert [word.split(" ", 1)[0] for word in words if word not in seen] == ["▾"] * (len(words) - len(seen))
+        values = [float(word.split()[0]) for word in seen]
+        inside = [value for value in values if value < high]
+        assert inside == sorted(inside)
+        for word in words:
+            value, name = word.removeprefix("▾ ").split(" ", 1)
+            assert float(value) == pytest.approx(ends[name], abs=0.051)
+            assert word.startswith("▾") == (ends[name] < low)
+        assert not [line for line in lines if line.get_marker() not in ("None", "", "x")]
+
+
+def test_poor_methods_do_not_flatten_the_others_and_the_axis_says_so(root: Path) -> None:
+    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"])
+    low, high = made.figure.axes[0].get_ylim()
+    ends = made.frame.groupby("method", sort=False)["drawn"].last()
+    assert ends["local"] < low
+    assert f"The axis starts at {low:g} %" in made.caption
+    assert np.ptp(ends.drop("local")) > 0.6 * (high - low)
+    whole = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], y=[0, 100])
+    assert whole.figure.axes[0].get_ylim() == (0, 100)
+    assert "starts" not in whole.caption
+
+
+def test_the_axis_keeps_what_is_not_far_below() -> None:
+    assert floor([95, 91, 90, 89, 87, 85, 84, 79, 57, 42]) == 70
+    assert floor([90, 80, 70, 60, 50, 40]) == 25  # no gap
+    assert floor([90, 89, 30, 29]) is None  # half of the lines are no exception
+    assert floor([90.0]) is None
+    assert floor([]) is None
+    assert floor([np.nan, 90, 80]) == 75
+
+
+def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
+    made = drawn(root, kind="dots", noises=["sym40", "clean"], partitions=["iid"], metric="last")
+    axis = made.figure.axes[0]
+    last = {m: [c[-1] for c in stored_curves(root, f"sym40/iid/{m}")] for m in METHODS}
+    means = {method: float(np.mean(values)) for method, values in last.items()}
+    names = [text.get_text() for text in axis.get_yticklabels()]
+    order = sorted(METHODS, key=lambda method: -means[method])
+    assert [name.split(" †")[0].split(" ‡")[0].split(" §")[0] for name in names] == [METHODS[m]["label"] for m in order]
+    ticks = sorted(x for line in axis.get_lines() if line.get_marker() == "|" for x in line.get_xdata())
+    low = axis.get_xlim()[0]
+    assert ticks == pytest.approx(sorted(x for m, xs in last.items() for x in xs if means[m] >= low))
+    upright = [line.get_xdata()[0] for line in axis.get_lines() if list(line.get_ydata()) == [0, 1]]
+    clean = float(np.mean([curve[-1] for curve in stored_curves(root, "clean/iid/fedavg")]))
+    assert sorted(upright) == pytest.approx(sorted([means["fedavg"], clean]))
+    assert f"◂ {means['local']:.0f}" in axis.texts[0].get_text()
+    hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
+    assert [line.get_xdata()[0] for line in hollow] == [pytest.approx(means["coteaching-oracle"])]
+    assert "not compared: Co-teaching †" in made.alt
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
-    assert "Test accuracy after every round, mean" in drawn(root, kind="curves").caption
+    assert "Test accuracy after every round, at each the mean of the last 10" in drawn(root, kind="curves").caption
     write_study(tmp_path, grid=[{**GRID[0], "methods": ["fedavg"]}], rounds=6, eval_every=3)
-    assert "Test accuracy after every 3 rounds, mean" in drawn(tmp_path, kind="curves").caption
+    assert "Test accuracy after every 3 rounds, at each" in drawn(tmp_path, kind="curves").caption
 
 
 def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
     noises = ["clean", "random20", "random40"]
     write_study(tmp_path, grid=[{"noises": noises, "partitions": ["iid"], "methods": list(METHODS)}], rounds=3)
     made = drawn(tmp_path, kind="rate")
-    lines = [line for line in made.figure.axes[0].get_lines() if line.get_marker() in style.MARKERS]
+    lines = [line for line in made.figure.axes[0].get_lines() if line.get_label()[0] != "_"]
     drawn_at = np.array([line.get_xdata() for line in lines])
     assert drawn_at.shape == (len(METHODS), 3)
     assert drawn_at.min() == 0
@@ -153,31 +226,81 @@ def test_a_method_keeps_its_looks_in_every_figure(root: Path) -> None:
 
 
 def test_looks_stay_apart_without_colour() -> None:
-    looks = style.look([f"m{number}" for number in range(24)])
-    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == 24
+    looks = style.look([f"m{number}" for number in range(40)])
+    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == 40
+    assert len({(one.colour, str(one.dash)) for one in looks.values()}) == 40
     assert len({one.colour for one in list(looks.values())[:8]}) == 8
+    assert len({str(one.dash) for one in list(looks.values())[:5]}) == 5
 
 
-def test_bytes_add_up_and_zero_has_a_place(root: Path) -> None:
-    frame = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"]).frame
-    ends = frame.groupby("method")["megabytes"].last()
-    assert ends["fedavg"] == pytest.approx(12 * 2 * 0.4)
-    assert ends["feddpcont"] == pytest.approx(12 * 2 * 0.4 + 1280 / 1e6)  # the one release before the first round
-    assert ends["scaffold"] == pytest.approx(2 * ends["fedavg"])
-    assert ends["local"] == 0
+def luminance(colour: str) -> float:
+    parts = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return float(np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722))
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
-@pytest.mark.parametrize(("least", "most"), [(1e-5, 2e4), (3e-4, 0.9), (0.5, 0.6), (1.0, 1.0)])
-def test_the_traffic_axis_keeps_its_numbers_apart(columns: int, least: float, most: float) -> None:
-    with style.styled():
-        figure, axes = style.panels(columns, columns=columns)
-        for axis in axes:
-            axis.plot([0, least, most], [1, 2, 3])
-            _from_zero(axis, least, most)
-        assert problems(figure) == []
-        assert len(axes[0].get_xticklabels()) >= 2
-        assert axes[0].get_xticks()[0] == 0
+def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
+    light = [luminance(colour) for colour in style.COLOURS]
+    assert min(1.05 / (y + 0.05) for y in light) >= 3
+    grey = [116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y for y in light]  # CIE lightness
+    assert np.abs(np.diff(grey)).min() > 7
+    for ground in ("#ffffff", "#1b6ab0", "#7a7a7a", "#ffb050", "#000000"):
+        contrast = sorted([luminance(ground) + 0.05, luminance(style.ink_on(ground)) + 0.05])
+        assert contrast[1] / contrast[0] >= 4.5
+
+
+def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
+    made = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"])
+    frame = made.frame.set_index(["budget", "method"])
+    tenth, whole = dict.fromkeys(made.frame["budget"])
+    assert set(frame.loc[whole]["budget_mb"]) == {pytest.approx(12 * 2 * 0.4)}  # what FedAvg sends
+    curve = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
+    assert frame.loc[whole, "fedavg"]["mean"] == pytest.approx(curve[3:].mean())
+    assert frame.loc[tenth, "fedavg"]["mean"] == pytest.approx(curve[1])  # .96 MB: one round
+    half = np.mean(stored_curves(root, "sym40/iid/scaffold"), 0)
+    assert frame.loc[whole, "scaffold"]["mean"] == pytest.approx(half[1:7].mean())  # sends twice as much
+    late = np.mean(stored_curves(root, "sym40/iid/feddpcont"), 0)
+    assert frame.loc[whole, "feddpcont"]["mean"] == pytest.approx(late[2:12].mean())  # the one release comes on top
+    alone = np.mean(stored_curves(root, "sym40/iid/local"), 0)
+    assert frame.loc[tenth, "local"]["mean"] == pytest.approx(alone[3:].mean())  # sends nothing
+    asked = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[2.0])
+    assert set(asked.frame["budget"]) == {"2 MB"}
+    assert "2 MB" in asked.caption
+
+
+def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
+    made = drawn(root, kind="classes", noises=["sym40"], partitions=["iid"])
+    cell = made.frame[(made.frame["method"] == "sce") & (made.frame["class"] == 3)]["mean"].item()
+    stored = [pd.read_parquet(root / f"runs/digits/sym40/iid/sce/seed{s}/metrics.parquet") for s in (0, 1)]
+    values = [frame[frame["metric"] == "accuracy_class_3"]["value"].iloc[-10:].mean() for frame in stored]
+    assert cell == pytest.approx(100 * np.mean(values))
+    row = [text.get_text() for text in made.figure.axes[0].get_yticklabels()].index("SCE")
+    numbers = {(t.get_position()[1], t.get_position()[0]): t.get_text() for t in made.figure.axes[0].texts}
+    assert numbers[row, 3] == f"{cell:.0f}"
+
+
+def test_any_metric_is_drawn_with_the_phases_and_the_stop(tmp_path: Path) -> None:
+    grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}]
+    write_study(tmp_path, grid=grid, rounds=6)
+    watched = np.linspace(0.1, 0.7, 6)
+    for seed in (0, 1):
+        folder = tmp_path / f"runs/digits/sym40/iid/sce/seed{seed}"
+        frame = pd.read_parquet(folder / "metrics.parquet")
+        frame["phase"] = np.where(frame["round"] > 4 + seed, "correct", "watch")
+        row = {"work": 1.0, "phase": "watch", "view": "", "client": -1, "metric": "watched_accuracy"}
+        more = pd.DataFrame([{**row, "round": n + 1, "value": value + seed / 10} for n, value in enumerate(watched)])
+        frame = pd.concat([frame, more]).astype({"round": "int32", "client": "int32"})
+        frame.to_parquet(folder / "metrics.parquet")
+        summary = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps(summary | {"notes": {"prestop": {"round": 3}}}))
+    made = drawn(tmp_path, kind="metric", metric="watched_accuracy")
+    assert set(made.frame["method"]) == {"sce"}
+    assert made.frame["mean"].to_numpy() == pytest.approx(watched + 0.05)
+    lines = made.figure.axes[0].get_lines()
+    assert [5.5, 5.5] in [list(line.get_xdata()) for line in lines]
+    assert [line.get_xdata()[0] for line in lines if line.get_marker() == "x"] == [3]
+    assert "SCE: correct from rounds 5 to 6; SCE stopped at round 3" in made.caption
+    with pytest.raises(SpecError, match=r"none of the runs reports 'q' by round; they report .*watched_accuracy"):
+        drawn(tmp_path, kind="metric", metric="q")
 
 
 def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
@@ -202,6 +325,11 @@ def test_the_histogram_counts_every_sample_of_every_client(root: Path) -> None:
         counts = frame[frame["labels"] == kind].set_index(["client", "class"])["samples"]
         assert counts.sum() == len(split["index"])
         mine = y[split["index"][split["offsets"][3] : split["offsets"][4]]]
+        bad = frame[frame["labels"] == kind].set_index(["client", "class"])["mislabelled"]
+        assert bad.sum() == (labels["clean"] != labels["noisy"])[split["index"]].sum()
+        third = split["index"][split["offsets"][3] : split["offsets"][4]]
+        wrong = third[(labels["clean"] != labels["noisy"])[third]]
+        assert {k: n for k, n in bad[3].items() if n} == {k: n for k, n in enumerate(np.bincount(y[wrong])) if n}
         assert counts[3].to_dict() == {k: n for k, n in enumerate(np.bincount(mine)) if n}
 
 
@@ -209,8 +337,8 @@ def test_transition_shows_both_matrices_once_per_noise(root: Path) -> None:
     made = drawn(root, kind="transition", noises=["sym40"])  # two partitions, one labels artifact
     labels, _ = load_npz(root / "labels/digits/sym40/any/seed0.npz", "labels")
     assert len(made.frame) == 200
-    realised = made.frame[made.frame["matrix"] == "realised"]["probability"].to_numpy().reshape(10, 10)
-    assert realised == pytest.approx(labels["T_realised"])
+    minus = made.frame[made.frame["matrix"] == "realised minus nominal"]["probability"].to_numpy().reshape(10, 10)
+    assert minus == pytest.approx(labels["T_realised"] - labels["T_nominal"])
     numbers = {text.get_text() for text in made.figure.axes[0].texts}
     assert numbers == {".60", ".04"}
 
@@ -320,13 +448,17 @@ def test_the_command_writes_the_same_bytes_again(
             spec.write_text(json.dumps({"kind": kind, "noises": ["sym40"]}))
             prefix = tmp_path / place / kind
             assert make_figure.main(["--spec", str(spec), *shared, "--out-prefix", str(prefix)]) == 0
-        for ending in ("svg", "png", "csv"):
+        for ending in ("svg", "png", "pdf", "csv"):
             one, two = (tmp_path / place / f"{kind}.{ending}" for place in ("a", "b"))
             assert one.read_bytes() == two.read_bytes()
     svg = (tmp_path / "a" / "curves.svg").read_text()
     assert "<dc:date>" not in svg
     assert "matplotlib" not in svg.lower().replace("http://matplotlib", "").split("<defs>")[0]
     assert b"matplotlib" not in (tmp_path / "a" / "curves.png").read_bytes()
+    page = (tmp_path / "a" / "curves.pdf").read_bytes()
+    assert b"/FontFile2" in page  # a real font; of Type 3 are pictures of letters
+    assert b"/Type3" not in page
+    assert b"CreationDate" not in page
     capsys.readouterr()
     assert make_figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
     assert "figure kind 'pie' is not one of curves" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from report.fake_runs import METHODS, write_study
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report import layout, render, tables
+from fednoise_core.report import latex, layout, render, tables
 from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.csv_files import read_csv, write_csv
 from fednoise_core.report.runs import listed_runs
@@ -219,17 +219,19 @@ def test_markdown_is_one_table_of_equal_rows(root: Path) -> None:
 
 def test_latex_is_well_formed(root: Path) -> None:
     made = layout.grid(frame_of(root), {"kind": "accuracy", "title": "50 % & more_of #1"})
-    text = render.latex(made, "main")
+    text = latex.latex(made, "main")
     assert r"50 \% \& more\_of \#1" in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    columns = re.search(r"begin\{tabular\}\{@\{\}(\S+)@\{\}\}", text)[1].replace("@{}", "")
+    assert columns == "l" + 3 * "rl" + "r"  # each mean and its spread, and the last column
     for line in body.splitlines():
         if line.endswith(r"\\"):
             spanned = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", line))
-            assert len(re.findall(r"(?<!\\)&", line)) + spanned == made.width
+            assert len(re.findall(r"(?<!\\)&", line)) + spanned == len(columns) - 1
     bare = re.sub(r"\\[{}]", "", text)
     assert bare.count("{") == bare.count("}")
     assert text.count(r"\begin{") == text.count(r"\end{")
-    assert r"\cmidrule(lr){2-3}" in text
+    assert r"\cmidrule(lr){2-5}" in text
 
 
 def test_ids_survive_the_csv(root: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A figure of a study: run folders or artifacts in, SVG, PNG and the drawn CSV out. See config/schema/figure.yaml."""
+"""A figure of a study: run folders or artifacts in; SVG, PNG, PDF, CSV out. See config/schema/figure.yaml."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> str:
         figures.make(shown_runs(args), args.spec, args.out_prefix)
-        note(*(f"{args.out_prefix}.{ending}" for ending in ("svg", "png", "csv")))
-        return f"{args.out_prefix}.svg, .png, .csv: {args.spec['kind']}"
+        note(*(f"{args.out_prefix}.{ending}" for ending in ("svg", "png", "pdf", "csv")))
+        return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
     return run("make_figure", work, args.code)
 

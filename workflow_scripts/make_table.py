@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fednoise_core.io import atomic
-from fednoise_core.report import layout, render, tables
+from fednoise_core.report import latex, layout, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
 from workflow_scripts.made import note
 from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         prefix = args.out_prefix
         write_csv(f"{prefix}.csv", tables.build(shown_runs(args), args.spec))
         made = layout.grid(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
-        for ending, text in (("md", render.markdown(made)), ("tex", render.latex(made, Path(prefix).name))):
+        for ending, text in (("md", render.markdown(made)), ("tex", latex.latex(made, Path(prefix).name))):
             with atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         note(*(f"{prefix}.{ending}" for ending in ("csv", "md", "tex")))

@@ -48,14 +48,15 @@ RUN_OUTPUTS = (
 LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
 WORK = "work/{run}"  # a run's checkpoint and progress; run: its folder
 TABLE_SUFFIXES = ("csv", "md", "tex")
-FIGURE_SUFFIXES = ("svg", "png", "csv")
+FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
 STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.csv", "plots/curves.csv")
 
 # What every table and figure of results follows; some kinds need more. They read spec.json, too, but it also holds the
 # code's hash: a rerun with the same numbers must not draw everything again, and the summary's spec digest changes with
 # the spec. So the rules ask that it is there, and let no change of it count.
 RUN_FILES = ("summary.json", "metrics.parquet")
-NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "prestop": ("diagnostics.parquet",)}
+DIAGNOSTICS = ("diagnostics.parquet",)
+NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "metric": DIAGNOSTICS, "prestop": DIAGNOSTICS}
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
 
 

@@ -15,7 +15,8 @@ import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
 from fednoise_core.report.csv_files import write_csv
-from fednoise_core.report.frames import IDS, divergence, results, tidy, until_diverged
+from fednoise_core.report.floor import floor
+from fednoise_core.report.frames import IDS, by_round, divergence, results
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import METRICS, RecordedRun, load
 from workflow_scripts.made import note
@@ -71,16 +72,31 @@ def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def curves(runs: list[RecordedRun]) -> pd.DataFrame:
-    """Accuracy after each evaluated round, mean over seeds in %: `run` names setting and method, for line charts. Where
-    a run diverged the line ends before, and `run` says so.
+    """What the figure `curves` draws, for `dvc plots`: a row a method, setting and evaluated round, with `accuracy` and
+    `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
+    their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
-    frame, lost = until_diverged(tidy(runs)), divergence(results(runs))
-    frame.insert(0, "run", frame["dataset"] + "/" + frame["noise"] + "/" + frame["partition"] + "/" + frame["method"])
-    for ids, (count, n) in lost.items():
-        name = "/".join(ids)
-        frame["run"] = frame["run"].replace(name, f"{name}, diverged ({count} of {n})")
-    grouped = frame.dropna(subset=["value"]).groupby(["run", "round"], sort=False)
-    return grouped.agg(work=("work", "mean"), accuracy=("value", "mean")).reset_index()
+    frame, lost = by_round(runs), divergence(results(runs))
+    labels = {ids: frame_of["method_label"].iloc[0] for ids, frame_of in frame.groupby(IDS, sort=False)}
+    words = {ids: f"{label}, diverged ({lost[ids][0]} of {lost[ids][1]})" if ids in lost else label
+             for ids, label in labels.items()}  # fmt: skip
+    clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+    grouped = frame.dropna(subset=["value"]).groupby([*IDS, "round"], sort=False)
+    table = grouped.agg(work=("work", "mean"), accuracy=("value", "mean"), drawn=("trailing", "mean")).reset_index()
+    table["method"] = [words[ids] for ids in table[IDS].itertuples(index=False, name=None)]
+    noisy = table[~table["noise"].isin(clean)]
+    if len(noisy):
+        settings = noisy[IDS[:3]].drop_duplicates()
+        none = table[table["noise"].isin(clean)].drop(columns="noise")
+        none = settings.merge(none.assign(method=none["method"] + ", no noise"), on=["dataset", "partition"])
+        table = pd.concat([noisy, none], ignore_index=True)
+    table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
+    last = table.groupby(["setting", "method"], sort=False).tail(1)
+    starts = {dataset: [floor(list(one["drawn"])) for _, one in group.groupby("setting")]
+              for dataset, group in last.groupby("dataset")}  # fmt: skip
+    start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
+    table["start"] = table["dataset"].map(start)
+    return table[["setting", "method", "round", "work", "accuracy", "drawn", "start"]]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -38,7 +38,7 @@ def draw(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
 
 
 def make(found: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:
-    """Write `prefix`.svg, .png and .csv (what was drawn); the CSV comes last. Raises as `draw` does."""
+    """Write `prefix`.svg, .png, .pdf and .csv (what was drawn); the CSV comes last. Raises as `draw` does."""
     with styled():
         drawn = draw(found, spec)
         save(drawn, prefix)

@@ -11,10 +11,12 @@ import pandas as pd
 from fednoise_core.report.marks import marks_of
 from fednoise_core.report.runs import COLUMNS, METRICS, ListedRun, RecordedRun
 
-__all__ = ["IDS", "diverged_words", "divergence", "results", "tidy", "until_diverged"]
+__all__ = ["IDS", "LAST", "by_round", "diverged_words", "divergence", "results", "tidy", "trailing", "until_diverged"]
 
 IDS = ["dataset", "noise", "partition", "method"]
 """Columns that name a method in a setting: runs that differ in their seed alone share them."""
+
+LAST = 10  # evaluations in `last10_mean`
 
 
 def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
@@ -76,6 +78,24 @@ def until_diverged(frame: pd.DataFrame) -> pd.DataFrame:
     lost = frame["round"].where(frame["value"].isna())
     stop = lost.groupby([frame[key] for key in IDS]).transform("min")
     return frame.assign(value=frame["value"].where(~(frame["round"] >= stop)))
+
+
+def trailing(column: pd.Series, window: int) -> pd.Series:
+    """At each evaluation (a series by round) the mean of the last `window`: at the end, with a window of LAST, the
+    table's mean. The evaluation before training, round 0, stands alone.
+    """
+    trained = column[column.index > 0].rolling(window, min_periods=1).mean()
+    return pd.concat([column[column.index <= 0], trained]).where(column.notna())
+
+
+def by_round(runs: Sequence[RecordedRun], view: str = "headline", window: int = LAST) -> pd.DataFrame:
+    """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean."""
+    frame = until_diverged(tidy(runs, "accuracy", view))
+    frame = frame.sort_values("round", kind="stable")
+    mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
+    frame = frame.set_index([*IDS, "seed", "round"])
+    found = pd.concat({ids: trailing(column, window) for ids, column in mean}, names=[*IDS, "seed", "round"])
+    return frame.assign(trailing=found).reset_index()
 
 
 def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:

@@ -89,6 +89,11 @@ class RecordedRun:
         is_accuracy = frame["metric"].str.startswith("accuracy")
         return frame.assign(value=frame["value"].where(~is_accuracy, frame["value"] * 100))
 
+    @property
+    def diagnostics(self) -> pd.DataFrame:
+        """diagnostics.parquet: round, client (-1: all together), metric, value."""
+        return _parquet(self.listed.dir / "diagnostics.parquet", ("round", "client", "metric", "value"))
+
     @cached_property
     def cost(self) -> dict[str, Any]:
         """cost.json: seconds, memory, device, versions."""
@@ -196,14 +201,17 @@ def _json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _metrics(folder: Path) -> pd.DataFrame:
-    path = folder / "metrics.parquet"
+    return _parquet(folder / "metrics.parquet", COLUMNS)
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file") from error
     except Exception as error:  # pyarrow raises OSError and ArrowInvalid, both for damage
         raise ArtifactError(f"{path}: damaged parquet file ({type(error).__name__}: {error})") from error
-    missing = [name for name in COLUMNS if name not in frame.columns]
+    missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise ArtifactError(f"{path}: has no column {', '.join(missing)}")
     return frame

@@ -1,6 +1,6 @@
 """How every figure looks, and how it is saved.
 
-Okabe-Ito colours with a marker and a line style each, text of 8 pt or more at print size, and files whose bytes repeat.
+A colour, a marker and a line style for each method, text of 7.5 pt or more at print size, and files whose bytes repeat.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,32 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from scipy.optimize import isotonic_regression
 
 from fednoise_core.io import ArtifactError, atomic
 from fednoise_core.report.texts import one_line
 
 __all__ = [
     "CEILING",
+    "COLOURS",
+    "FAINT",
+    "FILL",
     "HEAT",
-    "WIDTH",
+    "INK",
+    "QUIET",
+    "SIZE",
+    "WRONG",
     "Drawn",
     "Look",
     "canvas",
+    "inches",
+    "ink_on",
     "legend_below",
     "look",
-    "mark_ends",
     "outer",
     "panels",
+    "pdf",
     "png",
     "save",
     "styled",
@@ -47,26 +54,30 @@ __all__ = [
     "wrap",
 ]
 
-WIDTH = 6.9  # inches: the text width of an A4 or letter page, so 8 pt here are 8 pt in print
+# Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
+WIDTHS = {"page": 7.0, "column": 3.4}
+SIZE = 8  # points: the letters; numbers at ticks have half a point less
 DPI = 200
 HEAT = "Blues"  # one hue, so that brightness alone carries the number
 INK, FAINT = "#222222", "#8a8a8a"
 CEILING: dict[str, Any] = {"color": "#6b6b6b", "linestyle": (0, (1.2, 1.6)), "linewidth": 1.4}
 
-# Okabe and Ito (2008), without yellow, which vanishes on white, plus a grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A7A7A")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # 9 against 8 colours: a pair repeats only after 72 methods
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (3, 1.2, 1, 1.2)))
+# Okabe and Ito (2008), black first, without yellow, sky blue and orange, which are too bright for lines on white.
+# Each has a contrast of 3:1 or more, and neighbours differ in brightness, too: a grey print tells them apart.
+COLOURS = ("#000000", "#D55E00", "#0072B2", "#882255", "#009E73", "#332288", "#CC79A7", "#8A6D00")
+FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # no two of 8, 9 and 5 share a divisor: a look never repeats
+DASHES: tuple[Any, ...] = ("-", (0, (6, 1.6)), (0, (3, 1.2, 1, 1.2)), (0, (2, 1)), (0, (8, 1.2, 1, 1.2, 1, 1.2)))
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same letters
-    "font.size": 8.5,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
-    "legend.fontsize": 8.5,
-    "figure.titlesize": 9.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
+    "font.size": SIZE,
+    "axes.titlesize": SIZE,
+    "axes.labelsize": SIZE,
+    "legend.fontsize": SIZE,
+    "figure.titlesize": SIZE + 1,
+    "xtick.labelsize": SIZE - 0.5,
+    "ytick.labelsize": SIZE - 0.5,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
@@ -97,6 +108,7 @@ STYLE: Any = {
     "text.parse_math": False,  # a $ in a label is a $
     "svg.fonttype": "path",
     "svg.hashsalt": "fednoise_core",
+    "pdf.fonttype": 42,  # letters stay letters: publishers refuse Type 3 fonts
     "axes.unicode_minus": True,
     "figure.constrained_layout.h_pad": 0.06,
     "figure.constrained_layout.w_pad": 0.06,
@@ -126,7 +138,7 @@ class Look:
     def __init__(self, place: int) -> None:
         self.colour = COLOURS[place % len(COLOURS)]
         self.marker = MARKERS[place % len(MARKERS)]
-        self.dash = DASHES[(place // len(COLOURS)) % len(DASHES)]
+        self.dash = DASHES[place % len(DASHES)]
 
     def line(self) -> dict[str, Any]:
         """Keyword arguments of `Axes.plot`."""
@@ -160,12 +172,30 @@ def canvas(width: float, height: float) -> Figure:
     return figure
 
 
-def panels(count: int, height: float = 2.3, columns: int | None = None, **share: Any) -> tuple[Figure, list[Axes]]:
-    """Small multiples: a figure of full width and `count` axes, in two columns up to four, else in three."""
-    columns = columns or (1 if count == 1 else 2 if count in (2, 4) else 3)
+def inches(spec: Mapping[str, Any]) -> float:
+    """The width that a figure's settings ask for."""
+    return WIDTHS[spec.get("width") or "page"]
+
+
+def ink_on(colour: Any) -> str:
+    """The colour of letters on a coloured ground: black or white, whichever has more contrast."""
+    light = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return "#000000" if np.dot((0.2126, 0.7152, 0.0722), light) > 0.179 else "#ffffff"
+
+
+def panels(
+    count: int, spec: Mapping[str, Any], height: float = 2.3, columns: int | None = None, **share: Any
+) -> tuple[Figure, list[Axes]]:
+    """Small multiples: `count` axes in a figure of the asked width. Side by side: `columns`; else in a column's width
+    one, in a page's two up to four panels and three of more.
+    """
+    width = inches(spec)
+    columns = columns or (1 if count == 1 or width < 5 else 2 if count in (2, 4) else 3)
+    columns = min(columns, count)
     rows = -(-count // columns)
-    width = WIDTH if columns > 1 else 4.8
-    figure = canvas(width, rows * (height if columns > 1 else 3.0))
+    if columns == 1 and width > 5:
+        width = 4.8  # one panel of a page's width is a slit
+    figure = canvas(width, rows * height)
     grid = figure.subplots(rows, columns, squeeze=False, **share)
     flat = list(grid.flat)
     for spare in flat[count:]:
@@ -197,34 +227,7 @@ def legend_below(figure: Figure, axes: Sequence[Axes], columns: int | None = Non
     )
 
 
-def mark_ends(figure: Figure, axes: Sequence[Axes], lines: Sequence[Sequence[Line2D]], size: float = 5.0) -> None:
-    """Each line's marker to the right of all lines of its panel, joined to the line's end; no marker covers another."""
-    reached = [float(np.max(line.get_xdata())) for found in lines for line in found]
-    width = max(reached, default=0.0) or 1.0
-    place = max(reached, default=0.0) + 0.06 * width
-    for axis in axes:
-        axis.set_xlim(right=place + 0.03 * width)
-    figure.draw_without_rendering()  # the layout, so that sizes in points are known
-    for axis, found in zip(axes, lines, strict=True):
-        if not found:
-            continue
-        low, high = axis.get_ylim()
-        tall = axis.get_window_extent().height * 72 / figure.dpi
-        gap = (high - low) * min((size + 1.5) / tall, 1 / len(found))
-        ends = [(float(np.asarray(line.get_xdata())[-1]), float(np.asarray(line.get_ydata())[-1])) for line in found]
-        order = np.argsort([y for _, y in ends], kind="stable")
-        steps = gap * np.arange(len(found))
-        apart = isotonic_regression(np.array([ends[i][1] for i in order]) - steps).x
-        apart = apart.clip(low + gap / 2, max(high - gap / 2 - steps[-1], low + gap / 2)) + steps
-        for i, y in zip(order, apart, strict=True):
-            colour = found[i].get_color()
-            axis.plot([ends[i][0], place], [ends[i][1], y], color=colour, linewidth=0.6, alpha=0.7, zorder=2.5)
-            look = {"marker": found[i].get_marker(), "markeredgecolor": "white", "markeredgewidth": 0.4}
-            axis.plot([place], [y], color=colour, markersize=size, zorder=4, **look)
-        axis.set_ylim(low, high)
-
-
-def wrap(text: str, inches: float, size: float = 8.5) -> str:
+def wrap(text: str, inches: float, size: float = SIZE) -> str:
     """Break a text so that it fits a width."""
     return textwrap.fill(
         text, max(12, int(inches * 72 / (size * 0.56))), break_long_words=False, break_on_hyphens=False
@@ -276,6 +279,15 @@ def png(drawn: Drawn, dpi: int = DPI) -> bytes:
     return file.getvalue()
 
 
+def pdf(drawn: Drawn) -> bytes:
+    """The figure as PDF for a paper: letters as letters of an embedded font, no date, no name of the software."""
+    file = io.BytesIO()
+    said = {"Title": drawn.title, "Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None}
+    with mpl.rc_context({"pdf.fonttype": 42}):
+        drawn.figure.savefig(file, format="pdf", metadata=said)
+    return file.getvalue()
+
+
 def words_of(path: str | Path) -> tuple[str, str, str]:
     """Title, caption and alternative text of an SVG made by `save`. Raises ArtifactError, naming the file."""
     try:
@@ -290,7 +302,7 @@ def words_of(path: str | Path) -> tuple[str, str, str]:
 
 
 def save(drawn: Drawn, prefix: str | Path) -> None:
-    """Write `prefix`.svg and `prefix`.png, each whole or not at all."""
-    for ending, content in (("svg", svg(drawn)), ("png", png(drawn))):
+    """Write `prefix`.svg, .png and .pdf, each whole or not at all."""
+    for ending, content in (("svg", svg(drawn)), ("png", png(drawn)), ("pdf", pdf(drawn))):
         with atomic(f"{prefix}.{ending}", "wb") as file:
             file.write(content)

@@ -1,4 +1,4 @@
-"""What a figure must obey to be readable: no text over another, none outside, none smaller than 8 pt."""
+"""What a figure must obey to be readable: no text over another, none outside, none smaller than 7 pt."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def problems(figure: Figure) -> list[str]:
     width, height = figure.get_size_inches() * figure.dpi
     for text, box in texts:
         name = repr(text.get_text())
-        if text.get_fontsize() < 8:
+        if text.get_fontsize() < 7:
             found.append(f"{name} is {text.get_fontsize()} pt")
         if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > width + SLACK or box.y1 > height + SLACK:
             found.append(f"{name} leaves the figure: {box.extents.round(1)} of {width:.0f} × {height:.0f}")

@@ -1,11 +1,16 @@
-"""Figures of results: accuracy over work, noise rate, bytes, seconds and swept settings, one file a kind."""
+"""Figures of results: accuracy by method, over work, noise rate, bytes, seconds and swept settings; any other metric
+over rounds; accuracy by class. One file a kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fednoise_core.report.result_figures.classes import classes
 from fednoise_core.report.result_figures.curves import curves
+from fednoise_core.report.result_figures.dots import dots
+from fednoise_core.report.result_figures.metric import metric
 from fednoise_core.report.result_figures.prestop import prestop
 from fednoise_core.report.result_figures.rate import rate
 from fednoise_core.report.result_figures.seconds import seconds
@@ -17,11 +22,14 @@ from fednoise_core.report.style import Drawn, Look
 __all__ = ["RESULT_FIGURES"]
 
 RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], Mapping[str, Any]], Drawn]] = {
+    "dots": dots,
     "curves": curves,
     "rate": rate,
     "bytes": traffic,
     "seconds": seconds,
     "sweep": sweep,
     "prestop": prestop,
+    "classes": classes,
+    "metric": metric,
 }
 """Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""

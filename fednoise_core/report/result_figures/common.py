@@ -11,24 +11,52 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednoise_core.report import frames
-from fednoise_core.report.marks import marked, marks_of, notes
+from fednoise_core.report.cells import METRIC_WORDS, count_words
+from fednoise_core.report.marks import NO_MEMBERS, marked, marks_of, notes
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import Drawn, legend_below, outer, titles
 
-__all__ = ["bars", "deviation", "drawn", "finish", "labels_of", "of_setting", "scores", "split_clean", "stop_mark"]
+__all__ = [
+    "METRIC",
+    "bars",
+    "drawn",
+    "finish",
+    "labels_of",
+    "metric_words",
+    "n_words",
+    "of_setting",
+    "scores",
+    "split_clean",
+    "stop_mark",
+]
+
+METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
 
 
 def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Accuracy of every method in every setting, in %: `n` runs, their `mean` and `std` (sample standard deviation),
-    both NaN where a run diverged.
+    """Accuracy of every method in every setting, in %: over `n` runs their `mean`, `std` (sample standard deviation),
+    `low` and `high`, all NaN where a run diverged.
     """
     frame = frames.results(runs, spec.get("view", "headline"))
     grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
-    table = grouped[spec.get("metric", "best")].agg(n="size", mean="mean", std="std")
-    table.loc[grouped["diverged"].any(), ["mean", "std"]] = np.nan
+    values = grouped[spec.get("metric", METRIC)]
+    table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
+    table.loc[grouped["diverged"].any(), ["mean", "std", "low", "high"]] = np.nan
     return table.reset_index()
+
+
+def metric_words(spec: Mapping[str, Any]) -> str:
+    """Which accuracy is shown."""
+    return METRIC_WORDS[spec.get("metric", METRIC)]
+
+
+def n_words(table: pd.DataFrame) -> str:
+    """The end of a sentence: over how many seeds the means are, and what error bars say."""
+    if table["n"].max() == 1:
+        return "n = 1 seed."
+    return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
 
 
 def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
@@ -59,7 +87,7 @@ def stop_mark(axis: Axes, line: pd.DataFrame, x: str, y: str, colour: str) -> No
 
 
 def bars(axis: Axes, x: Any, y: Any, colour: str, **spread: Any) -> None:
-    """Error bars without an entry in the legend; an unknown spread (one seed) draws none."""
+    """Error bars without an entry in the legend; an unknown spread draws none."""
     axis.errorbar(
         x,
         y,
@@ -69,23 +97,21 @@ def bars(axis: Axes, x: Any, y: Any, colour: str, **spread: Any) -> None:
         elinewidth=0.8,
         capthick=0.8,
         zorder=3.5,
-        **{key: np.nan_to_num(np.asarray(value, float)) for key, value in spread.items()},
+        **{key: np.nan_to_num(np.asarray(value, float)).clip(0) for key, value in spread.items()},
     )
 
 
-def deviation(table: pd.DataFrame, what: str) -> str:
-    """The words about error bars, if any are drawn."""
-    return f"; {what}: one standard deviation over seeds." if table["std"].notna().any() else "; one seed."
-
-
-def finish(figure: Figure, axes: Sequence[Axes], heads: Sequence[str], x: str, spec: Mapping[str, Any]) -> None:
+def finish(
+    figure: Figure, axes: Sequence[Axes], heads: Sequence[str], x: str, spec: Mapping[str, Any], legend: bool = True
+) -> None:
     """Titles of the panels, the asked range of y (%), words at the axes, and the legend."""
     titles(axes, heads)
     for axis in axes:
         if spec.get("y"):
             axis.set_ylim(*spec["y"])
     outer(axes, x, "test accuracy, %")
-    legend_below(figure, axes)
+    if legend:
+        legend_below(figure, axes)
 
 
 def drawn(
@@ -99,8 +125,12 @@ def drawn(
     names: Names,
     ceiling: Mapping[Setting, None],
     dotted: bool = False,
+    shape: str = "",
+    which: str = "",
 ) -> Drawn:
-    """Finish: the caption with its footnotes, and a text for those who cannot see: who ends on top in each setting."""
+    """Finish: the caption with its footnotes, and a text for those who cannot see: what is drawn (`shape`), and who is
+    highest and lowest by the column `mean` of `end` (`which` accuracy that is) in each setting.
+    """
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
@@ -109,15 +139,26 @@ def drawn(
     if lost:
         caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
         table = table.assign(diverged=[lost.get(ids, (0, 0))[0] for ids in table[frames.IDS].itertuples(False, None)])
-    best = []
-    for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False):
-        key = Setting(*map(str, ids))
-        if key in ceiling:
-            continue
-        top = group.sort_values("mean", kind="stable").iloc[-1]
-        best.append(f"{names.title(key)}: {top['method_label']} {top['mean']:.1f} %")
-    alt = f"{spec.get('title', title)}, {end['method'].nunique()} methods. "
-    alt += f"Highest at the end: {'; '.join(best)}." if best else "None has an accuracy at the end."
+    said = [
+        f"{names.title(Setting(*map(str, ids)))}: {_order(group, runs)}"
+        for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
+        if Setting(*map(str, ids)) not in ceiling
+    ]
+    alt = f"{spec.get('title') or title}{': ' if shape else ''}{shape}, {end['method'].nunique()} methods. "
+    alt += f"Highest {which or metric_words(spec)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
     alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
     text = f"{spec['caption']} {caption}" if spec.get("caption") else caption
     return Drawn(figure, table, spec.get("title") or title, text, alt)
+
+
+def _order(group: pd.DataFrame, runs: Sequence[RecordedRun]) -> str:
+    """The highest and the lowest of a setting's methods, in words. Those that no federation can have stand apart."""
+    marks = {run.listed.method: marks_of(run.summary) for run in runs}
+    words = {row["method"]: f"{marked(row['method_label'], marks[row['method']])} {row['mean']:.1f} %"
+             for _, row in group.iterrows()}  # fmt: skip
+    rows = group.sort_values("mean", ascending=False, kind="stable")["method"]
+    fair = [method for method in rows if not set(marks[method]) & set(NO_MEMBERS)] or list(rows)
+    text = words[fair[0]]
+    if rows.iloc[0] != fair[0]:
+        text += f" (not compared: {words[rows.iloc[0]]})"
+    return f"{text}, lowest {words[rows.iloc[-1]]}" if len(rows) > 1 else text

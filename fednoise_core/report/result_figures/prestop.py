@@ -30,7 +30,7 @@ def prestop(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         raise SpecError("none of the runs watches an accuracy: choose methods with a prestop")
     table = long.groupby(KEYS, sort=False)["value"].agg(n="size", mean="mean").reset_index()
     shown = list(dict.fromkeys((run.listed.setting, run.listed.method) for run in runs))
-    figure, axes = panels(2 * len(shown), columns=2)
+    figure, axes = panels(2 * len(shown), spec, columns=2)
     names, heads, said = Names.of_runs(runs), [], []
     for number, (setting, method) in enumerate(shown):
         mine = [run for run in runs if (run.listed.setting, run.listed.method) == (setting, method)]

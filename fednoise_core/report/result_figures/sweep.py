@@ -9,9 +9,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fednoise_core.report.cells import METRIC_WORDS
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import bars, deviation, drawn, finish, labels_of, of_setting, scores
+from fednoise_core.report.result_figures.common import (
+    bars,
+    drawn,
+    finish,
+    labels_of,
+    metric_words,
+    n_words,
+    of_setting,
+    scores,
+)
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.style import Drawn, Look, look, panels
 from fednoise_core.variants import family, settings, swept_field, told, without
@@ -25,28 +33,36 @@ def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
     """Accuracy against a swept field, one panel a setting; a line is a method with its other swept fields at one value
     each. Methods without the field are dashed lines from side to side.
     """
-    field, metric = swept_field([run.listed.method for run in runs], spec.get("field")), spec.get("metric", "best")
+    field = swept_field([run.listed.method for run in runs], spec.get("field"))
     table, names, labels = _lines(scores(runs, spec), field), Names.of_runs(runs), labels_of(runs)
     order = [text for text in dict.fromkeys(table["value"]) if text]
     numbers = _numbers(order)
     table["x"] = table["value"].map(numbers or {text: float(place) for place, text in enumerate(order)})
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
     looks = look(list(table["line"]))  # by line: variants of one method would each have a colour of their own
-    figure, axes = panels(len(shown), columns=spec.get("columns"), sharex=True, sharey=len({s[0] for s in shown}) == 1)
+    one = len({key[0] for key in shown}) == 1
+    figure, axes = panels(len(shown), spec, columns=spec.get("columns"), sharex=True, sharey=one)
     for axis, setting in zip(axes, shown, strict=True):
         here = of_setting(table, setting)
         for line, points in here[here["value"] != ""].groupby("line", sort=False):
             points, style = points.sort_values("x", kind="stable"), looks[str(line)].line()
             axis.plot(points["x"], points["mean"], label=str(line), **style)
-            bars(axis, points["x"], points["mean"], style["color"], yerr=points["std"])
+            bars(
+                axis,
+                points["x"],
+                points["mean"],
+                style["color"],
+                yerr=[points["mean"] - points["low"], points["high"] - points["mean"]],
+            )
         for _, row in here[here["value"] == ""].iterrows():
             colour = looks[row["line"]].colour
             axis.axhline(row["mean"], color=colour, linestyle="--", linewidth=1.1, label=labels[row["method"]])
     _scale(axes, order, numbers)
     finish(figure, axes, [names.title(setting) for setting in shown], field.replace("_", " "), spec)
-    caption = f"Test accuracy ({METRIC_WORDS[metric]}) against {field.replace('_', ' ')}{deviation(table, 'bars')}"
+    caption = f"Test accuracy ({metric_words(spec)}) against {field.replace('_', ' ')}; {n_words(table)}"
     caption += " Dashed: a method without this setting." if (table["value"] == "").any() else ""
-    return drawn(figure, table, spec, f"Accuracy against {field.replace('_', ' ')}", caption, table, runs, names, {})
+    title, shape = f"Accuracy against {field.replace('_', ' ')}", f"lines over {field.replace('_', ' ')}"
+    return drawn(figure, table, spec, title, caption, table, runs, names, {}, shape=shape)
 
 
 def _lines(table: pd.DataFrame, field: str) -> pd.DataFrame:

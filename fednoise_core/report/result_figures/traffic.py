@@ -1,4 +1,4 @@
-"""Test accuracy over the bytes that were sent."""
+"""Test accuracy that was reached by the time a budget of traffic was sent."""
 
 from __future__ import annotations
 
@@ -6,89 +6,123 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.lines import Line2D
 
 from fednoise_core.report import frames
+from fednoise_core.report.cells import count_words
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import (
-    bars,
-    deviation,
-    drawn,
-    finish,
-    labels_of,
-    of_setting,
-    split_clean,
-    stop_mark,
-)
-from fednoise_core.report.runs import RecordedRun
-from fednoise_core.report.style import Drawn, Look, panels
+from fednoise_core.report.result_figures.common import drawn, of_setting, split_clean
+from fednoise_core.report.result_figures.rows import Rows, baseline_of
+from fednoise_core.report.runs import RecordedRun, Setting
+from fednoise_core.report.style import FAINT, FILL, Drawn, Look
 
 __all__ = ["traffic"]
 
+SHARES = {0.1: "a tenth", 1.0: "all"}  # of FedAvg's traffic: the budgets if none are asked for
+
 
 def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Accuracy over the bytes sent so far, both ways, all clients; the marker is the end. Zero has its own place."""
-    accuracy = frames.until_diverged(frames.tidy(runs, "accuracy", spec.get("view", "headline")))
-    step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
-    sent = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().rename("bytes").reset_index()
-    frame = accuracy.merge(sent, on=[*frames.IDS, "seed", "round"], how="left")
-    frame["bytes"] = frame.groupby([*frames.IDS, "seed"], sort=False)["bytes"].transform(
-        lambda column: column.ffill().fillna(0)
-    )
-    table = (
-        frame.groupby([*frames.IDS, "method_label", "round"], sort=False)
-        .agg(
-            megabytes=("bytes", lambda column: column.mean() / 1e6),
-            n=("value", "size"),
-            mean=("value", "mean"),
-            std=("value", "std"),
-        )
-        .reset_index()
-    )
+    """Accuracy within budgets of traffic (all clients, both ways): the mean of the last ten evaluations at the last one
+    before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands at its end.
+    """
     shown, _ = split_clean(runs)
-    table = table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]]
-    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
-    figure, axes = panels(
-        len(shown), columns=spec.get("columns"), sharex=True, sharey=len({key[0] for key in shown}) == 1
+    here = [run for run in runs if run.listed.setting in shown]
+    sent, base = _sent(here, spec), baseline_of(here)
+    words, budgets = _budgets(sent, shown, spec, base)
+    table = pd.concat([_within(sent, budgets[words_of], words_of) for words_of in words], ignore_index=True)
+    last = table[table["budget"] == words[-1]]
+    order = list(last.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
+    rows = Rows(here, shown, order, spec)
+    rows.cut([], (table["mean"].min(), table["mean"].max()))
+    colours = [mpl.colormaps["Blues"](0.15 + 0.7 * place / max(len(words) - 1, 1)) for place in range(len(words))]
+    looks_of = [
+        {"marker": "o", "markersize": 4.8, "markerfacecolor": colour, "color": FILL, "markeredgewidth": 0.9}
+        for colour in (["white", *colours[1:-1], FILL] if len(words) > 1 else [FILL])
+    ]
+    for axis, setting in zip(rows.axes, shown, strict=True):
+        for method, found in of_setting(table, setting).dropna(subset=["mean"]).groupby("method", sort=False):
+            y = rows.place[str(method)]
+            axis.plot(found["mean"], [y] * len(found), color=FAINT, linewidth=1.0, zorder=2)
+            for name, style in zip(words, looks_of, strict=True):
+                at = found[found["budget"] == name]["mean"]
+                axis.plot(at, [y] * len(at), linestyle="none", zorder=3, **style)
+    handles = [
+        Line2D([], [], linestyle="none", label=word, **style) for word, style in zip(words, looks_of, strict=True)
+    ]
+    rows.legend(handles, "test accuracy, % (mean of the last ten evaluations)")
+    caption = (
+        f"Test accuracy by the time a budget of traffic (all clients, both ways) is used up: {_said(table, words)}; "
     )
-    trained = table[(table["round"] > 0) & (table["megabytes"] > 0)]  # what is sent before it would stretch the axis
-    ends = (trained["megabytes"].min(), table["megabytes"].max()) if len(trained) else (1.0, 1.0)
-    for axis, setting in zip(axes, shown, strict=True):
-        for method, line in of_setting(table, setting).groupby("method", sort=False):
-            style = looks[str(method)].line()
-            stopped, line = line["mean"].isna().any(), line.dropna(subset=["mean"])
-            way, end = line[(line["round"] > 0) & (line["megabytes"] > 0)], line.iloc[-1:]
-            axis.plot(way["megabytes"], way["mean"], **{**style, "marker": "", "linewidth": 1.0}, alpha=0.75)
-            if stopped:
-                axis.plot([], [], label=labels[str(method)], **style)
-                stop_mark(axis, line, "megabytes", "mean", style["color"])
-                continue
-            axis.plot(
-                end["megabytes"],
-                end["mean"],
-                label=labels[str(method)],
-                clip_on=False,
-                zorder=4,
-                **{**style, "markersize": 6.5},
-            )
-            bars(axis, end["megabytes"], end["mean"], style["color"], yerr=end["std"])
-        _from_zero(axis, *ends)
-    finish(figure, axes, [names.title(setting) for setting in shown], "traffic of all clients, both ways, MB", spec)
-    end = table.groupby(frames.IDS, sort=False).tail(1)
-    caption = "Test accuracy over the traffic of all clients, up and down; the marker is the last round"
-    caption += deviation(end, "its bar")
-    return drawn(figure, table, spec, "Accuracy against traffic", caption, end, runs, names, {})
+    caption += (
+        f"mean of {count_words(table['n'])}. A method that sends less stands at its end; one that sends more before its"
+    )
+    caption += " first evaluation has no dot."
+    names = Names.of_runs(here)
+    which = f"accuracy with {words[-1]}"
+    title, shape = "Accuracy within a budget of traffic", "dots, a row a method"
+    return drawn(rows.figure, table, spec, title, caption, last, here, names, {}, shape=shape, which=which)
 
 
-def _from_zero(axis: Axes, least: float, most: float) -> None:
-    """A logarithmic axis that also has a place for 0, with so few decades named that their numbers stay apart."""
-    place = axis.get_subplotspec()
-    ticks = {1: 7, 2: 6}.get(place.get_gridspec().ncols if place else 1, 4)
-    low, high = math.floor(math.log10(least)), math.ceil(math.log10(most))
-    axis.set_xscale("symlog", linthresh=10.0**low, linscale=max(0.35, 0.25 * (high - low)))
-    axis.set_xlim(0, most * 1.6)
-    decades = range(low, high + 1, max(1, -(-(high - low + 1) // ticks)))
-    axis.xaxis.set_major_locator(FixedLocator([0.0, *(10.0**decade for decade in decades)]))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
+    """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far."""
+    step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
+    total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
+    found = frames.by_round(runs, spec.get("view", "headline")).merge(
+        total, on=[*frames.IDS, "seed", "round"], how="left"
+    )
+    filled = found.groupby([*frames.IDS, "seed"], sort=False)["megabytes"].transform(lambda column: column.ffill())
+    return found.assign(megabytes=filled.fillna(0.0))
+
+
+def _budgets(
+    sent: pd.DataFrame, shown: Sequence[Setting], spec: Mapping[str, Any], base: str | None
+) -> tuple[list[str], dict[str, dict[Setting, float]]]:
+    """The budgets' words, and each one's megabytes in every setting."""
+    if spec.get("budgets"):
+        asked = {f"{value:g} MB": float(value) for value in sorted(spec["budgets"])}
+        return list(asked), {word: dict.fromkeys(shown, value) for word, value in asked.items()}
+    whole = {}
+    for setting in shown:
+        ends = of_setting(sent, setting).groupby(["method", "seed"])["megabytes"].max().groupby("method").mean()
+        whole[setting] = float(ends[base] if base in ends else ends.median())
+    of = "FedAvg's traffic" if base else "the median method's traffic"
+    words = {f"{name} of {of}": share for share, name in SHARES.items()}
+    return list(words), {word: {s: share * whole[s] for s in shown} for word, share in words.items()}
+
+
+def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> pd.DataFrame:
+    """A row a method and setting: `mean`, `low`, `high` over `n` seeds at the last evaluation within the budget."""
+    limit = [budget[Setting(*ids)] * (1 + 1e-9) for ids in sent[frames.IDS[:3]].itertuples(index=False, name=None)]
+    rows = []
+    for ids, run in sent.assign(limit=limit).groupby([*frames.IDS, "method_label", "seed"], sort=False):
+        inside = run[run["megabytes"] <= run["limit"]]
+        end = inside.iloc[-1] if len(inside) else None
+        told = dict(zip([*frames.IDS, "method_label", "seed"], ids, strict=True))
+        spent = {"megabytes": math.nan, "value": math.nan}
+        if end is not None:
+            spent = {"megabytes": end["megabytes"], "value": end["trailing"]}
+        rows.append({**told, "budget_mb": run["limit"].iloc[0], **spent})
+    grouped = pd.DataFrame(rows).groupby([*frames.IDS, "method_label"], sort=False)
+    table = grouped.agg(
+        budget_mb=("budget_mb", "first"),
+        megabytes=("megabytes", "mean"),
+        n=("value", "size"),
+        mean=("value", "mean"),
+        low=("value", "min"),
+        high=("value", "max"),
+    )
+    table.loc[grouped["value"].agg(lambda column: column.isna().any()), ["mean", "low", "high"]] = math.nan
+    return table.assign(budget=word).reset_index()
+
+
+def _said(table: pd.DataFrame, words: Sequence[str]) -> str:
+    """The budgets in words and megabytes."""
+    told = []
+    for word in words:
+        sizes = table[table["budget"] == word]["budget_mb"]
+        least, most = f"{sizes.min():.3g}", f"{sizes.max():.3g}"
+        size = f"{least} MB" if least == most else f"{least} to {most} MB"
+        told.append(word if word.endswith("MB") else f"{word} ({size})")
+    return ", ".join(told)

@@ -1,4 +1,4 @@
-"""How labels were flipped: the transition matrix as asked for and as it came out."""
+"""How labels were flipped: the transition matrix as asked for, and how what came out differs from it."""
 
 from __future__ import annotations
 
@@ -8,75 +8,94 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import Normalize, PowerNorm
 
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.setting_figures.common import NUMBERS, class_axis, drawn, varying, whose
-from fednoise_core.report.style import HEAT, WIDTH, Drawn, canvas
+from fednoise_core.report.style import HEAT, Drawn, canvas, inches, ink_on
 
 __all__ = ["transition"]
 
+MINUS = "realised minus nominal"
+DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
+CELL = 18  # points: the width of a cell with a number
+
 
 def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
-    """T[i, j] = P(given = j | clean = i) as asked for and as realised; numbers up to 20 classes."""
+    """T[i, j] = P(given = j | clean = i) as asked for, and beside it realised minus asked for; the realised one alone
+    where nothing was asked for. Numbers where they fit.
+    """
     once = {one.labels_file: one for one in reversed(found)}  # partitions of one noise share their labels
     found = list(reversed(once.values()))
     rows = [_matrices(one) for one in found]
-    k = max(one.classes for one in found)
-    beside = (k <= 10 or k > NUMBERS) and max(
-        map(len, rows)
-    ) == 2  # two matrices with numbers beside each other, or not
+    k, width = max(one.classes for one in found), inches(spec)
+    beside = width > 5 and (k <= 10 or k > NUMBERS) and max(map(len, rows)) == 2
     if not beside:
         rows = [[panel] for row in rows for panel in row]
-    size = 0.245 * k + 0.9 if k <= NUMBERS else 3.4
-    width = WIDTH if beside or 10 < k <= NUMBERS else 4.4
-    figure = canvas(width, len(rows) * min(max(size, 1.8), 5.6) + 0.1)
+    across = width if beside or 10 < k <= NUMBERS else min(width, 4.4)
+    side = across / (2 if beside else 1) - 0.55
+    numbers = k <= NUMBERS and side * 72 / k >= CELL
+    size = min(side + 0.5 if k > NUMBERS or not numbers else 0.245 * k + 0.9, 5.6)
+    figure = canvas(across, len(rows) * max(size, 1.8) + 0.1)
     grid = figure.subplots(len(rows), 2 if beside else 1, squeeze=False)
-    frames, image = [], None
+    most = max([0.05, *(np.nanmax(np.abs(m)) for row in rows for _, kind, m in row if kind == MINUS and m is not None)])
+    frames, images = [], {}
     for axes, row in zip(grid, rows, strict=True):
         for spare in axes[len(row) :]:
             spare.remove()
         for axis, (one, kind, matrix) in zip(axes, row, strict=False):
             words = " · ".join(varying(found, one, ("dataset", "noise")))
             title = f"{words}: {kind}" if words else kind
-            axis.set_title(title if len(title) <= 40 or not beside else title.replace(": ", ":\n"))
+            long = words and max(len(words) + len(each) for _, each, _ in row) > 11 * side
+            axis.set_title(title.replace(": ", ":\n") if long else title)
             axis.grid(False)
             if matrix is None:
                 axis.set_axis_off()
                 axis.text(0.5, 0.5, "unknown: no clean labels", ha="center", va="center", transform=axis.transAxes)
                 continue
-            shape = "auto" if 10 < k <= NUMBERS else "equal"
-            image = axis.imshow(matrix, cmap=HEAT, norm=PowerNorm(0.5, 0, 1), interpolation="none", aspect=shape)
+            norm = Normalize(-most, most) if kind == MINUS else PowerNorm(0.5, 0, 1)
+            shape = "auto" if 10 < k <= NUMBERS and numbers else "equal"
+            colours = DIFFERENCE if kind == MINUS else HEAT
+            images[kind == MINUS] = axis.imshow(matrix, cmap=colours, norm=norm, interpolation="none", aspect=shape)
             axis.spines[:].set_visible(False)
             axis.tick_params(length=0)
             class_axis(axis.yaxis, one)
             class_axis(axis.xaxis, one)
             axis.set(ylabel="clean", xlabel="given")
-            if one.classes <= NUMBERS:
-                _numbers(axis, matrix)
-            clean, given = np.indices(matrix.shape)
-            cells = {"matrix": kind.split(",")[0], "clean": clean.ravel(), "given": given.ravel()}
-            part = pd.DataFrame({"dataset": one.dataset, "noise": one.noise, **cells, "probability": matrix.ravel()})
-            frames.append(part)
-    if image is not None and k > NUMBERS:
-        figure.colorbar(image, ax=figure.axes, shrink=0.8, label="probability (square-root scale)")
-    numbers = " Empty cells are 0; a class without samples has an empty row." if k <= NUMBERS else ""
-    people = (
-        " Labels given by people have no nominal matrix." if any(one.labels.T_nominal is None for one in found) else ""
-    )
-    caption = f"Probability of the given label (column) for each clean class (row).{numbers}{people} {whose(found)}"
+            if numbers:
+                _numbers(axis, matrix, kind == MINUS)
+            frames.append(_long(one, kind, matrix))
+    if not numbers:
+        for minus, image in images.items():
+            label = MINUS if minus else "probability (square-root scale)"
+            figure.colorbar(image, ax=list(grid[:, -1 if minus and beside else 0]), shrink=0.8, label=label)
+    caption = "Probability of the given label (column) for each clean class (row)"
+    caption += ", and how far the labels drawn are off it." if images.get(True) is not None else "."
+    caption += " Empty cells are 0; a class without samples has an empty row." if numbers else ""
+    if any(one.labels.T_nominal is None for one in found):
+        caption += " Labels given by people have no nominal matrix."
     rates = [f"{one.words[1]} {one.labels.rate:.3f}" for one in found if one.labels.clean is not None]
     alt = f"Heat maps of label noise. Realised noise rate: {'; '.join(rates) or 'unknown'}."
+    if images.get(True) is not None:
+        alt += f" The realised matrix differs from the nominal one by {most:.2f} at most."
+    sizes = sorted({len(one.labels.noisy) for one in found})
+    caption += f" n = {' or '.join(map(str, sizes))} samples. {whose(found)}"
     return drawn(figure, frames, spec, "How labels were flipped", caption, alt)
+
+
+def _long(one: SettingArtifacts, kind: str, matrix: np.ndarray) -> pd.DataFrame:
+    clean, given = np.indices(matrix.shape)
+    cells = {"matrix": kind.split(",")[0], "clean": clean.ravel(), "given": given.ravel()}
+    return pd.DataFrame({"dataset": one.dataset, "noise": one.noise, **cells, "probability": matrix.ravel()})
 
 
 def _matrices(one: SettingArtifacts) -> list[tuple[SettingArtifacts, str, np.ndarray | None]]:
     """What there is to show of a noise: (setting, name, T); T is None if nothing is known."""
     client = one.labels.T_nominal is not None and one.labels.T_nominal.ndim == 3
-    there = [("nominal, mean over clients" if client else "nominal", _nominal(one))]
-    there.append(("realised", one.labels.T_realised))
-    known = [(one, kind, matrix) for kind, matrix in there if matrix is not None]
-    return list(known) or [(one, "realised", None)]
+    nominal, realised = _nominal(one), one.labels.T_realised
+    if nominal is None or realised is None:
+        return [(one, "realised", realised)] if nominal is None else [(one, "nominal", nominal)]
+    return [(one, "nominal, mean over clients" if client else "nominal", nominal), (one, MINUS, realised - nominal)]
 
 
 def _nominal(one: SettingArtifacts) -> np.ndarray | None:
@@ -92,9 +111,11 @@ def _nominal(one: SettingArtifacts) -> np.ndarray | None:
     return np.einsum("ck,ckj->kj", weight, np.nan_to_num(matrix))
 
 
-def _numbers(axis: Axes, matrix: np.ndarray) -> None:
+def _numbers(axis: Axes, matrix: np.ndarray, signed: bool) -> None:
+    image = axis.images[0]
     for (i, j), value in np.ndenumerate(matrix):
-        if np.isnan(value) or value == 0:
+        if np.isnan(value) or value == 0 or (signed and abs(value) < 0.005):
             continue
-        text = "1" if value >= 0.995 else f"{value:.2f}".lstrip("0")
-        axis.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if value > 0.36 else "#222222")
+        text = "1" if value >= 0.995 else f"{value:{'+' if signed else ''}.2f}".replace("0.", ".").replace("-", "−")
+        ink = ink_on(image.cmap(image.norm(value)))
+        axis.text(j, i, text, ha="center", va="center", fontsize=7 if signed else 7.5, color=ink)

@@ -1,0 +1,144 @@
+"""Names beside the ends of lines, outside the axes, and the part of the y axis that shows the lines apart."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
+from scipy.optimize import isotonic_regression
+
+from fednoise_core.report.floor import floor
+from fednoise_core.report.style import FAINT, SIZE
+
+__all__ = ["End", "cut_words", "focus", "name_ends"]
+
+BELOW = "▾"  # before the value of a line that ends under the axis
+LEADER, SAMPLE, TEXT = (
+    10,
+    26,
+    30,
+)  # points right of the axes: where the leader ends, the piece of line ends, the name begins
+LINE = SIZE * 1.22  # points: the height of a line of text
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a line ends (x, y in data; NaN: it has no point), its name, and `style` of its line (color, linestyle)."""
+
+    x: float
+    y: float
+    name: str
+    style: dict[str, Any]
+    value: str = ""
+
+    def words(self, below: bool, letters: int) -> str:
+        """The text beside the line."""
+        text = f"{BELOW} {self.value} {self.name}" if below else f"{self.value} {self.name}".strip()
+        return textwrap.fill(text, letters, break_long_words=False, break_on_hyphens=False)
+
+
+def focus(
+    axes: Sequence[Axes], groups: Sequence[str], ends: Sequence[Sequence[End]], spec: Mapping[str, Any]
+) -> list[float]:
+    """Set the y axes of panels: as `spec` asks for, else by `floor`, equal for all panels of a group (a data set).
+    Returns where the axes start that leave something out, which they show by a sign.
+    """
+    starts = []
+    for group in dict.fromkeys(groups):
+        here = [place for place, name in enumerate(groups) if name == group]
+        floors = [floor([end.y for end in ends[place]]) for place in here]
+        low = None if None in floors else min(value for value in floors if value is not None)
+        low, high = spec.get("y") or (low, None)
+        values = [np.asarray(line.get_ydata(), float) for place in here for line in axes[place].get_lines()]
+        known = np.concatenate([y[np.isfinite(y)] for y in values] or [np.zeros(0)])
+        if low is None or not len(known):
+            continue
+        cut = low > known.min()
+        if not cut and high is None:
+            continue
+        starts += [low] if cut else []
+        for place in here:
+            axes[place].set_ylim(low, known.max() + 0.03 * (known.max() - low) if high is None else high)
+            if cut:
+                _broken(axes[place])
+    return starts
+
+
+def cut_words(starts: Sequence[float]) -> str:
+    """A caption's sentence about axes that leave something out."""
+    if not starts:
+        return ""
+    at = " or ".join(f"{value:g}" for value in sorted(set(starts)))
+    return f" The axis starts at {at} %: what is lower is cut off, and {BELOW} stands before a value below."
+
+
+def _broken(axis: Axes) -> None:
+    """The sign that an axis does not start where the lines do."""
+    look: dict[str, Any] = {"color": FAINT, "markeredgewidth": 0.9, "clip_on": False, "linestyle": "none"}
+    axis.plot([0, 0], [0.012, 0.035], transform=axis.transAxes, marker=[(-1, -0.5), (1, 0.5)], markersize=7, **look)
+
+
+def name_ends(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[End]], letters: int) -> None:
+    """Beside each line's end its value and name with a piece of the line, in the order of the ends and apart, joined to
+    the end by a thin line. The names of lines that end below the axis stand at the bottom, marked. `letters`: at which
+    a name is broken into lines. The limits of the axes must be set, and are not changed.
+    """
+    texts = []
+    for axis, found in zip(axes, ends, strict=True):
+        low = axis.get_ylim()[0]
+        words = [end.words(end.y < low, letters) for end in found]
+        shift = ScaledTranslation(TEXT / 72, 0, figure.dpi_scale_trans)
+        places = np.linspace(0, 1, len(found) + 2)[1:-1]
+        texts.append(
+            [
+                axis.text(1, y, text, transform=axis.transAxes + shift, va="center", clip_on=False)
+                for y, text in zip(places, words, strict=True)
+            ]
+        )
+    figure.draw_without_rendering()  # the layout, now with room for the names, so that sizes in points are known
+    for axis, found, said in zip(axes, ends, texts, strict=True):
+        box = axis.get_window_extent()
+        tall, wide = box.height * 72 / figure.dpi, box.width * 72 / figure.dpi
+        inside = [_fraction(axis, end) for end in found]
+        sizes = np.array([LINE * (text.get_text().count("\n") + 1) for text in said]) / tall
+        places = _apart([y for _, y in inside], sizes)
+        for end, text, (x, y), place in zip(found, said, inside, places, strict=True):
+            text.set_y(place)
+            move = ScaledTranslation(1, place, axis.transAxes)
+            piece = [(LEADER + 1) / 72, (LEADER + SAMPLE) / 144, SAMPLE / 72]
+            sample = Line2D(piece, [0, 0, 0], linewidth=1.3, clip_on=False, markevery=[1], **end.style)
+            sample.set_transform(figure.dpi_scale_trans + move)
+            axis.add_artist(sample)
+            if np.isfinite(end.y) and y >= 0:
+                join = Line2D([x, 1 + LEADER / wide], [y, place], color=end.style["color"], linewidth=0.5, alpha=0.75)
+                join.set(transform=axis.transAxes, clip_on=False, zorder=2.5)
+                axis.add_artist(join)
+
+
+def _fraction(axis: Axes, end: End) -> tuple[float, float]:
+    """An end in fractions of the axes; one without a point, or below the axis, is under its bottom."""
+    if not (np.isfinite(end.x) and np.isfinite(end.y)):
+        return 1.0, -1.0
+    x, y = axis.transAxes.inverted().transform(axis.transData.transform((end.x, end.y)))
+    return float(x), float(y)
+
+
+def _apart(wanted: Sequence[float], sizes: np.ndarray) -> np.ndarray:
+    """Places as near to the wanted as their sizes allow, in the same order, within 0..1 if there is room."""
+    order = np.argsort(wanted, kind="stable")
+    half = sizes[order] / 2
+    steps = np.cumsum(np.concatenate([[0.0], half[:-1] + half[1:]]))[: len(order)]
+    target = np.clip([wanted[i] for i in order], 0, 1)
+    first = isotonic_regression(target - steps).x if len(order) else np.zeros(0)
+    lowest, highest = half[:1].sum(), 1 - half[-1:].sum() - (steps[-1] if len(order) else 0)
+    placed = np.clip(first, lowest, max(highest, lowest)) + steps
+    places = np.empty(len(order))
+    places[order] = placed
+    return places

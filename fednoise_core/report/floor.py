@@ -1,0 +1,28 @@
+"""Where an axis of accuracies starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["floor"]
+
+
+def floor(ends: Sequence[float], step: float = 5.0) -> float | None:
+    """Where the y axis (percent) shall start so that the ends of most lines are told apart; None: at the data.
+
+    A third of the lines at most, if far below the others, may end under it; the others keep three quarters of the
+    height.
+    """
+    found = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
+    if len(found) < 2:
+        return None
+    whole, last = found[0] - found[-1], len(found) - 1
+    for place in range(len(found) - len(found) // 3, len(found)):  # the first great gap among the lowest third
+        if found[place - 1] - found[place] > 0.25 * whole:
+            last = place - 1
+            break
+    core = max(found[0] - found[last], 10.0)
+    low = step * np.floor((found[0] - 1.3 * core) / step)
+    return float(low) if low > 0 else None

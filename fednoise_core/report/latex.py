@@ -1,0 +1,146 @@
+"""Grids as LaTeX tables that fit a paper in two columns, with letters of 8 pt and decimals below each other."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from itertools import groupby
+
+from fednoise_core.report.cells import Cell, Grid, GridRow
+from fednoise_core.report.texts import latex_text as tex
+
+__all__ = ["latex"]
+
+# Points: one column of a paper in two, and both; a letter or digit of 8 pt on average; the space between columns.
+COLUMN, PAGE, LETTER, GAP = 238, 480, 4.4, 6
+HEAD = 12  # letters at which a head is broken, unless its numbers are wider
+SPREAD = " ± "
+NUMBER = re.compile(r"[−-]?[\d\u202f,]+(\.\d+)?\Z")
+
+
+def latex(table: Grid, label: str) -> str:
+    r"""A table in one column of the text if it fits, else in both (`table*`); one that is wider still goes on below, in
+    as many parts as it needs. Needs the package booktabs. Means and spreads are columns of their own, each aligned.
+    """
+    parts, narrow = _parts(table)
+    environment = "table" if narrow else "table*"
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\providecommand{\best}[1]{{\fontseries{b}\selectfont #1}}% bold digits as wide as the others",
+        rf"\begin{{{environment}}}",
+        r"\centering",
+        rf"\caption{{{tex(table.title)}. {tex(table.caption)}}}",
+        rf"\label{{tab:{label}}}",
+        rf"\fontsize{{8}}{{9.6}}\selectfont\setlength{{\tabcolsep}}{{{GAP // 2}pt}}",
+    ]
+    for place, part in enumerate(parts):
+        lines += [r"\par\medskip"] if place else []
+        lines += _tabular(table, part)
+    notes = [rf"\par\fontsize{{8}}{{9.6}}\selectfont {tex(note)}" for note in table.notes]
+    return "\n".join([*lines, "", *notes, rf"\end{{{environment}}}", ""])
+
+
+def _parts(table: Grid) -> tuple[list[range], bool]:
+    """The columns that stand beside each other, and whether all fit one column of the text."""
+    heads = _heads(table)
+    stubs = [len(row.stub) + 2 * (row.style == "printed") for row in table.rows if row.style != "group"]
+    stub = LETTER * max([len(table.stub), *stubs]) + GAP
+    widths = []
+    for column in range(table.width):
+        texts = [row.cells[column].text for row in table.rows if row.cells]
+        cell = max((len(text) for text in texts), default=0)
+        head = max((len(line) for line in _broken(heads[column], cell).split("\n")), default=0)
+        widths.append(LETTER * max(cell, head) + GAP)
+    if stub + sum(widths) <= COLUMN:
+        return [range(table.width)], True
+    parts, start, used = [], 0, stub
+    for column, width in enumerate(widths):
+        if used + width > PAGE and column > start:
+            parts.append(range(start, column))
+            start, used = column, stub
+        used += width
+    return [*parts, range(start, table.width)], False
+
+
+def _heads(table: Grid) -> list[str]:
+    """The lowest head of each column."""
+    return [text for text, span in table.levels[-1] for _ in range(span)]
+
+
+def _broken(text: str, cell: int) -> str:
+    return textwrap.fill(text.replace("\xa0", " "), max(cell, HEAD), break_long_words=False, break_on_hyphens=False)
+
+
+def _tabular(table: Grid, part: range) -> list[str]:
+    """The lines of one tabular: the first column, and those of `part`."""
+    double = {c: any(row.cells and SPREAD in row.cells[c].text for row in table.rows) for c in part}
+    columns = "l" + "".join("r@{}l" if double[c] else "r" for c in part)
+    total = 1 + sum(2 if double[c] else 1 for c in part)
+    digits = {c: max((_whole(row.cells[c].text) for row in table.rows if row.cells), default=1) for c in part}
+    head = _header(table, part, double)
+    body: list[str] = []
+    before = ""
+    for row in table.rows:
+        if row.style == "group":
+            text = tex(row.stub)
+            body += [r"\midrule"] * bool(body) + [rf"\multicolumn{{{total}}}{{l}}{{\emph{{{text}}}}} \\"]
+        else:
+            body += [r"\midrule"] * (row.style == "ceiling" and before != "ceiling")
+            cells = [_cell(row.cells[c], double[c], digits[c]) for c in part]
+            body.append(" & ".join([_first(row), *cells]) + r" \\")
+        before = row.style
+    return [
+        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        r"\toprule",
+        *head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def _header(table: Grid, part: range, double: dict[int, bool]) -> list[str]:
+    lines = []
+    for place, level in enumerate(table.levels):
+        last = place == len(table.levels) - 1
+        owner = [(number, text) for number, (text, span) in enumerate(level) for _ in range(span)]
+        cells, rules, start = [table.stub if last else ""], [], 2
+        for (_, text), group in groupby(part, key=lambda column, owner=owner: owner[column]):
+            inside = list(group)
+            span = sum(2 if double[c] else 1 for c in inside)
+            wide = max(len(row.cells[inside[0]].text) for row in table.rows if row.cells) if last else 99
+            stacked = r" \\ ".join(tex(line) for line in _broken(text, wide).split("\n"))
+            shown = rf"\shortstack{{{stacked}}}" if r"\\" in stacked else stacked
+            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{shown}}}" if span > 1 else shown)
+            rules += [rf"\cmidrule(lr){{{start}-{start + span - 1}}}"] if text and len(inside) > 1 else []
+            start += span
+        lines.append(" & ".join(cells) + r" \\")
+        lines += ["".join(rules)] if rules and not last else []
+    return lines
+
+
+def _whole(text: str) -> int:
+    """Digits before the point of a cell's spread."""
+    found = re.search(rf"{SPREAD}([\d\u202f]+)", text)
+    return len(found[1]) if found else 1
+
+
+def _cell(cell: Cell, double: bool, digits: int) -> str:
+    mean, _, spread = cell.text.partition(SPREAD)
+
+    def shown(text: str) -> str:
+        return rf"\best{{{tex(text)}}}" if cell.bold else tex(text)
+
+    if not double:
+        return shown(cell.text)
+    if spread:
+        room = rf"\phantom{{{'0' * (digits - _whole(cell.text))}}}" if digits > _whole(cell.text) else ""
+        return rf"{shown(mean)} & \,$\pm$\,{room}{shown(spread)}"
+    return rf"{shown(mean)} &" if NUMBER.match(mean) else rf"\multicolumn{{2}}{{c}}{{{shown(mean)}}}"
+
+
+def _first(row: GridRow) -> str:
+    r"""A row's first cell: after the \\ of the row above, LaTeX would take a [ or * for that command's argument."""
+    text = rf"\quad {tex(row.stub)}" if row.style == "printed" else tex(row.stub)
+    return f"{{}}{text}" if text[:1] in ("[", "*") else text

@@ -1,0 +1,129 @@
+"""Any number that methods report round by round: the accuracy they watch, how near their transition matrix is, …"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from fednoise_core.io import SpecError
+from fednoise_core.report import frames
+from fednoise_core.report.cells import count_words
+from fednoise_core.report.ends import End, name_ends
+from fednoise_core.report.names import Names
+from fednoise_core.report.result_figures.common import labels_of, of_setting
+from fednoise_core.report.runs import RecordedRun
+from fednoise_core.report.style import Drawn, Look, inches, outer, panels, titles
+
+__all__ = ["metric"]
+
+
+def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
+    """A metric of metrics.parquet or diagnostics.parquet over rounds, mean of the seeds, methods without it left out; a
+    vertical line where a method's next phase begins, a cross where it stopped watching.
+    """
+    name, labels = str(spec["metric"]), labels_of(runs)
+    each = pd.concat([_values(run, name) for run in runs], ignore_index=True)
+    if each.empty:
+        raise SpecError(f"metric: none of the runs reports {name!r} by round; {_reported(runs)}")
+    table = each.groupby([*frames.IDS, "method_label", "round"], sort=False)["value"].agg(n="size", mean="mean")
+    table = table.reset_index().sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
+    shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
+    here = [run for run in runs if run.listed.setting in shown]
+    names, letters = Names.of_runs(here), 24
+    columns = spec.get("columns") or (2 if inches(spec) > 5 else 1)
+    fullest = max(of_setting(table, key)["method"].nunique() for key in shown)
+    height = max(2.3, 0.2 * fullest + 0.6)
+    figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
+    ends, turns = [], []
+    for axis, setting in zip(axes, shown, strict=True):
+        found = []
+        for method, line in of_setting(table, setting).groupby("method", sort=False):
+            style = looks[str(method)].line()
+            axis.plot(line["round"], line["mean"], label=labels[str(method)], **{**style, "marker": ""})
+            own = [run for run in here if run.listed.setting == setting and run.listed.method == method]
+            turns += _turns(axis, own, line, style["color"], labels[str(method)])
+            x, y = float(line["round"].iloc[-1]), float(line["mean"].iloc[-1])
+            look = {key: style[key] for key in ("color", "linestyle")}
+            found.append(End(x, y, labels[str(method)], look, f"{y:.3g}"))
+        ends.append(found)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.set_xlim(0, 1.01 * float(table["round"].max()))
+        axis.set_ylim(*(spec.get("y") or axis.get_ylim()))
+    titles(axes, [names.title(setting) for setting in shown])
+    words = name.replace("_", " ")
+    outer(axes, "round", words)
+    name_ends(figure, axes, ends, letters)
+    said = "; ".join(dict.fromkeys(turns))
+    caption = (
+        f"{words} by round, mean over seeds: {count_words(table['n'])}."
+        if table["n"].max() > 1
+        else f"{words} by round, n = 1 seed."
+    )
+    caption += f" Vertical lines and crosses, in the methods' colours: {said}." if said else ""
+    common = names.common(shown[0])
+    caption += f" All on {common}." if common else ""
+    caption = f"{spec['caption']} {caption}" if spec.get("caption") else caption
+    last = table.groupby(frames.IDS, sort=False).tail(1)
+    told = [f"{row['method_label']} {row['mean']:.3g}" for _, row in last.iterrows()]
+    title = spec.get("title") or f"{words} by round"
+    return Drawn(figure, table, title, caption, f"{title}: lines by round. At the end: {'; '.join(told)}.")
+
+
+def _values(run: RecordedRun, name: str) -> pd.DataFrame:
+    """A run's values by round: of all clients together, or the mean over those that report one."""
+    found = []
+    for frame in (run.metrics, run.diagnostics):
+        rows = frame[frame["metric"] == name]
+        if "view" in rows:
+            rows = rows[rows["view"].isin(["", run.summary["headline_view"]])]
+        rows = rows[rows["client"] == -1] if (rows["client"] == -1).any() else rows
+        found.append(rows.groupby("round")["value"].mean().dropna().reset_index())
+    values = found[0] if len(found[0]) else found[1]
+    values = values if values["round"].nunique() > 1 else values.iloc[:0]
+    ids = dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True))
+    return values.assign(**ids, method_label=run.label)
+
+
+def _in_order(each: pd.DataFrame) -> Any:
+    """A sort key: ids in the order in which the runs came."""
+    return lambda column: column if column.name == "round" else pd.Categorical(column, each[column.name].unique()).codes
+
+
+def _turns(axis: Any, runs: Sequence[RecordedRun], line: pd.DataFrame, colour: str, label: str) -> list[str]:
+    """Draw where the runs' next phases begin and where they stopped watching (means over seeds); in words."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        frame = run.metrics
+        starts = frame[frame["round"] > 0].groupby("phase", sort=False)["round"].min().sort_values()
+        for phase, first in list(starts.items())[1:]:
+            found.setdefault(str(phase), []).append(float(first))
+        stop = (run.summary.get("notes") or {}).get("prestop") or {}
+        if stop.get("round"):
+            found.setdefault("stop", []).append(float(stop["round"]))
+    words = []
+    for phase, rounds in found.items():
+        at = float(np.mean(rounds))
+        when = f"round {min(rounds):g}" if min(rounds) == max(rounds) else f"rounds {min(rounds):g} to {max(rounds):g}"
+        if phase == "stop":
+            if line["round"].min() <= at <= line["round"].max():
+                y = float(np.interp(at, line["round"], line["mean"]))
+                axis.plot([at], [y], marker="x", color=colour, markersize=6, markeredgewidth=1.4, zorder=4)
+            words.append(f"{label} stopped at {when}")
+        else:
+            axis.axvline(at, color=colour, linewidth=0.9, linestyle=(0, (1.2, 1.6)), zorder=1.5)
+            words.append(f"{label}: {phase} from {when}")
+    return words
+
+
+def _reported(runs: Sequence[RecordedRun]) -> str:
+    """What the runs do report, for an error."""
+    found: dict[str, None] = {}
+    for run in runs:
+        for frame in (run.metrics, run.diagnostics):
+            rounds = frame.groupby("metric")["round"].nunique()
+            found |= dict.fromkeys(name for name in rounds[rounds > 1].index if not name.startswith("accuracy_class"))
+    return f"they report {', '.join(sorted(found))}" if found else "they report none"

@@ -1,0 +1,66 @@
+"""LaTeX tables: within the width of a paper's page at 8 pt, in parts if need be; compiled where LaTeX is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fednoise_core.report.cells import Cell, Grid, GridRow
+from fednoise_core.report.latex import latex
+
+PAPER = r"""\documentclass[10pt,twocolumn]{article}
+\usepackage[textwidth=7in,textheight=9in,columnsep=0.2in]{geometry}\usepackage{booktabs}
+\begin{document}\hbadness=10000
+%s
+\end{document}
+"""
+
+
+def table(settings: int, methods: int = 6) -> Grid:
+    words = [f"symmetric, no self-flips 0.{place % 10}" for place in range(settings)]
+    rows = [
+        GridRow(f"Method {m} with a name ‡", [Cell(f"{80 + m}.12 ± {c}.34", m == 2) for c in range(8, 8 + settings)])
+        for m in range(methods)
+    ]
+    rows[1].cells[0] = Cell("diverged (1 of 2)")
+    rows[3].cells[0] = Cell("91.00")
+    rows.append(GridRow("FedAvg, no noise", [Cell("95.00 ± 0.10")] * settings, "ceiling"))
+    levels = [[("digits & more", settings)], [(word, 1) for word in words]]
+    return Grid("Accuracy in %", "n = 2 seeds.", "method", levels, rows, ["Bold: the highest mean of a column."])
+
+
+def test_means_and_spreads_stand_below_each_other() -> None:
+    text = latex(table(2), "main")
+    assert r"\begin{tabular}{@{}lr@{}lr@{}l@{}}" in text
+    assert r"80.12 & \,$\pm$\,8.34 & 80.12 & \,$\pm$\,9.34 \\" in text
+    assert r"\best{82.12} & \,$\pm$\,\best{8.34}" in text
+    assert r"\multicolumn{2}{c}{diverged (1 of 2)}" in text
+    assert r" & 91.00 & & " in text
+    assert r"\multicolumn{2}{c}{\shortstack{symmetric, no \\ self-flips 0.0}}" in text  # as wide as its cells
+    wide = latex(table(4), "main")
+    assert r"\,$\pm$\,\phantom{0}0.10" in wide  # below 10.34 and 11.34
+    assert "resizebox" not in wide
+
+
+@pytest.mark.parametrize(("settings", "environment", "parts"), [(1, "table", 1), (5, "table*", 1), (20, "table*", 4)])
+def test_a_table_takes_the_room_it_needs(settings: int, environment: str, parts: int) -> None:
+    text = latex(table(settings), "main")
+    assert rf"\begin{{{environment}}}" in text
+    assert text.count(r"\begin{tabular}") == parts
+    assert text.count("FedAvg, no noise") == parts
+    assert len(re.findall("self-flips", text)) == settings
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
+@pytest.mark.parametrize("settings", [1, 5, 20])
+def test_it_compiles_and_no_line_is_too_wide(tmp_path: Path, settings: int) -> None:
+    (tmp_path / "paper.tex").write_text(PAPER % latex(table(settings), "main"), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    assert (tmp_path / "paper.pdf").stat().st_size > 1000
