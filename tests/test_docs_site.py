@@ -87,3 +87,25 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     shown = (site / "api/data.html").read_text(encoding="utf-8")
     assert 'id="fednoise_core.data.from_arrays.arrays"' in shown
     assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', shown)  # no request leaves the site
+
+
+def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both YAML files are studies as they stand, and the keys that the pages name are theirs."""
+    import yaml
+
+    from workflow_scripts.config_file import read_yaml
+    from workflow_scripts.project import Project
+    from workflow_scripts.study import Study
+
+    monkeypatch.chdir(ROOT)
+    for page, count in (("start/compare.md", 4), ("write_a_study.md", 12)):
+        first = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+        assert first
+        project = Project(read_yaml("config/config.yaml"))
+        file = tmp_path / "mine.yaml"
+        file.write_text(first[1], encoding="utf-8")
+        assert isinstance(yaml.safe_load(first[1]), dict)
+        monkeypatch.setitem(project.names, "mine", str(file))
+        assert len(Study(project, "mine").runs) == count

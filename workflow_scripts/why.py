@@ -36,8 +36,15 @@ def differences(old: Any, new: Any, key: str = "") -> Iterator[str]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in [*old, *(name for name in new if name not in old)]:
             yield from differences(old.get(name, MISSING), new.get(name, MISSING), f"{key}.{name}" if key else name)
-    elif old is MISSING or new is MISSING or canonical(old) != canonical(new):
+    elif not _same(old, new):
         yield f"{key}: {_value(old)} → {_value(new)}"
+
+
+def _same(old: Any, new: Any) -> bool:
+    if old is MISSING or new is MISSING:
+        return False
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (old, new))
+    return old == new if numbers else canonical(old) == canonical(new)
 
 
 def _value(value: Any) -> str:
