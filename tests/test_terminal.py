@@ -63,8 +63,11 @@ def test_a_failure_names_its_log_and_no_command(tmp_path: Path) -> None:
     say, text = speak()
     say("JOB_INFO", jobid=3, rule_name="train", rule_msg="train run 3")
     say("JOB_ERROR", jobid=3, rule_name="train", rule_msg=None, log=[str(log)], shellcmd="python " + 9000 * "x")
-    say(None, "RuleException:\nCalledProcessError: Command python " + 9000 * "x")
-    (said,) = text
+    for event in (None, "ERROR"):
+        say(event, "RuleException:\nCalledProcessError: Command python " + 9000 * "x")
+    say("ERROR", "RuleException:\nKeyError: a defect of a rule")
+    said, defect = text
+    assert "a defect of a rule" in defect
     assert said.startswith(f"FAILED: train run 3\n  log: {log}\n")
     assert said.endswith("train: lr must be above 0")
     assert "xxx" not in said

@@ -20,7 +20,6 @@ LEFT_OUT = (
     "Building DAG",
     "Execute ",
     "Reasons:",
-    "RuleException:",  # repeats the whole command; the failure's own lines name its log
     "Rules claiming",
     "Rules with provenance",
     "Select jobs",
@@ -56,8 +55,10 @@ class OneLine(logging.Formatter):
             first, self.counted = not self.counted, True  # a dry run says it before and after
             self.planned = record.__dict__.get("stats", {}).get("train", 0)
             return first
-        elif event is None:
-            return not str(record.msg or "").lstrip().startswith(LEFT_OUT)
+        elif event in (None, "ERROR"):
+            text = str(record.msg or "").lstrip()
+            repeated = text.startswith("RuleException:") and "CalledProcessError" in text  # the whole command again
+            return not repeated and not text.startswith(LEFT_OUT)
         return event not in ("JOB_INFO", "JOB_FINISHED", "SHELLCMD")
 
     def format(self, record: logging.LogRecord) -> str:
