@@ -29,6 +29,7 @@ __all__ = [
     "save_npz",
     "sha256_file",
     "write_json",
+    "write_npz",
 ]
 
 
@@ -107,12 +108,17 @@ def plain_cell(text: str) -> str:
 
 
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:
-    """Write arrays and their spec (as JSON inside, key `spec`) to one npz file; the same input gives the same bytes.
+    """Write arrays and their spec (as JSON inside, key `spec`) to one npz file; see `write_npz`."""
+    write_npz(path, {**dict(sorted(arrays.items())), "spec": np.array(canonical(dict(spec)))})
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to one npz file, in this order; the same input gives the same bytes.
 
     Raises ValueError for arrays of Python objects, which could only be stored as a pickle.
     """
     with atomic(path, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, array in [*sorted(arrays.items()), ("spec", np.array(canonical(dict(spec))))]:
+        for name, array in arrays.items():
             array = np.asanyarray(array)
             if array.dtype.hasobject:
                 raise ValueError(f"{path}: array {name!r} holds Python objects")

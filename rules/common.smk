@@ -65,7 +65,10 @@ PROJECT.export()
 @functools.cache
 def study(name):
     """A study, checked."""
-    return told(Study, PROJECT, name)
+    made = told(Study, PROJECT, name)
+    if made.absent and workflow.is_main_process:
+        print(f"{PROJECT.names[name]}: {made.words_of_absence()}", file=sys.stderr)
+    return made
 
 
 told(lambda: PROJECT.catalogue)  # also what no study uses
@@ -131,30 +134,30 @@ def study_targets(name):
         *run_targets(name),
         *shown_files(name),
         *(f"{root}/{file}" for file in paths.STUDY_FILES),
+        *(run.labels_page for run in study(name).runs if study(name).data.get("labels")),
     ]
 
 
 def shown_targets():
-    """(target, study, its files) of every table and figure. They are names for a user to type, which a job's own
-    Snakemake does not need.
+    """(target, study) of every table and figure. They are names for a user to type, which a job's own Snakemake does not
+    need.
     """
     files = PROJECT.names.items() if workflow.is_main_process else ()
-    found = {f"{name}_{made}": (name, *made_of) for name, file in files for made, *made_of in shown_of(file)}
+    found = {f"{name}_{made}": name for name, file in files for made in shown_of(file)}
     taken = {f"{name}{ending}" for name in PROJECT.names for ending in ("", "_runs", "_settings")}
-    return [(target, *found[target]) for target in found if target not in taken]
+    return [(target, name) for target, name in found.items() if target not in taken]
 
 
 def shown_of(file):
-    """(name, folder, endings) of the figures and tables in a study's file, which is not checked, and may be broken, as
-    long as nobody asks for it.
+    """Names of the figures and tables in a study's file, which is not checked, and may be broken, as long as nobody asks
+    for it.
     """
     try:
         data = read_yaml(Path(workflow.basedir, file))
     except SpecError:
         return []
-    kinds = ("figures", paths.FIGURE_SUFFIXES), ("tables", TABLE_SUFFIXES)
-    found = [(data.get(kind), kind, endings) for kind, endings in kinds]
-    return [(name, *rest) for made, *rest in found if isinstance(made, dict) for name in made if isinstance(name, str)]
+    found = [data.get(kind) for kind in ("figures", "tables")]
+    return [name for made in found if isinstance(made, dict) for name in made if isinstance(name, str)]
 
 
 def run_of(wildcards):
@@ -275,7 +278,18 @@ def artifact_files(runs):
 def shown(wildcards, key):
     """What a table or figure (`key` "tables", "figures") is made from."""
     spec, runs = named(wildcards, key), chosen(wildcards, key)
-    return artifact_files(runs) if spec["kind"] in ARTIFACTS else result_files(runs, NEEDS.get(spec["kind"], ()))
+    if spec["kind"] in ARTIFACTS:
+        return artifact_files(runs)
+    return [*result_files(runs, NEEDS.get(spec["kind"], ())), *paths.printed(spec)]
+
+
+def asked(name, part):
+    """Files of a table or figure that somebody asks for by its name. One of data that is not here is an error then; as a
+    part of a whole paper it says so in its cells.
+    """
+    made = study(name)
+    told(made.check_present, part)
+    return paths.shown(made.root, {part} & made.tables.keys(), {part} & made.figures.keys())
 
 
 def page_files(wildcards):

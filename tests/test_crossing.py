@@ -15,6 +15,7 @@ from fednoise_core.methods import METHODS, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.spec import Train
 from fednoise_core.testing.crossing import SIDES, Crossed, differences, tells_labels, watched
+from fednoise_core.tree import Entry, Layout, Weights
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ Y = torch.tensor([2, 0, 1, 1, 4, 2])
         {"deep": [{"down": Y.to(torch.uint8)}]},
         torch.nn.functional.one_hot(Y, 5),
         10.0 * torch.nn.functional.one_hot(Y, 7).float(),
+        Weights(Layout([Entry("w", (3,)), Entry("seen", (6,), "stat")]), torch.cat([torch.ones(3), Y.float()])),
+        dict(enumerate(Y.tolist())),
     ],
 )
 def test_labels_are_known_by_their_content(value):

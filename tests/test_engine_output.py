@@ -22,7 +22,7 @@ from fednoise_core.engine.evaluate import Evaluator, FromKept, Kept, scores
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS
-from fednoise_core.engine.output import summary
+from fednoise_core.engine.output import _plain, summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, digest
 from fednoise_core.methods import METHODS
@@ -394,3 +394,11 @@ def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
         assert {name.split("/")[0] for name in file.keys()} == {"client0", "client1", "client3"}  # noqa: SIM118
     assert facts["left_out"] == 4
     assert facts["nets"].keys() == {"client0", "client1", "client3"}
+
+
+def test_a_note_that_overflowed_does_not_lose_the_run() -> None:
+    """The summary is written last, as JSON, which has neither NaN nor infinity: a run must not end there."""
+    assert _plain({"losses": [1.0, math.inf, -math.inf, math.nan], "round": 3}) == {
+        "losses": [1.0, None, None, None],
+        "round": 3,
+    }

@@ -17,6 +17,10 @@ from workflow_scripts.stepcode import own_file
 __all__ = ["ORACLE", "check_method", "check_nets", "check_sampling", "check_setting", "oracle_rate"]
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
+HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
+    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
+    **{"fine": 0.4020, "coarse": 0.2640},
+}
 Defined = tuple[str, Mapping[str, Any], Place]  # id, settings, where they are defined
 
 
@@ -83,7 +87,11 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: Place) -> No
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) -> float:
-    """The nominal rate of a noise on a data set, for methods that are told it. SpecError if none is known."""
+    """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
+    SpecError if none is known.
+    """
+    if noise[1]["kind"] == "human":
+        return HUMAN_RATES[noise[1]["labels"]]
     classes = project.facts(dataset)[1]
     rate = None if classes is None else nominal_rate(noise[1], classes)
     if rate is None:

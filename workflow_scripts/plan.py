@@ -136,7 +136,7 @@ def planned_runs(project: Project, targets: Iterable[str]) -> dict[str, list[Pla
 
 def words(project: Project, plan: Mapping[str, list[PlannedRun]], rates: Rates, cores: int) -> list[str]:
     """The plan, a line a study and one for all."""
-    lines, total, runs_left, disk = [], 0.0, 0, 0.0
+    lines, total, runs_left, disk, last = [], 0.0, 0, 0.0, 0.0
     for name, runs in plan.items():
         left = _left(runs)
         costs = {run.folder: cost_of(project, run, rates) for run in left}
@@ -147,7 +147,9 @@ def words(project: Project, plan: Mapping[str, list[PlannedRun]], rates: Rates, 
         longest = Counter({run: cost.seconds for run, cost in costs.items()}).most_common(1)
         lines += [f"  longest: {run.split('/runs/')[1]}, {_time(seconds)}" for run, seconds in longest]
         total, runs_left, disk = total + seconds, runs_left + len(left), disk + size
-    lines.append(f"all: {runs_left} runs, about {_time(total / cores)} on {cores} cores, {disk / 1e6:,.0f} MB")
+        last = max([last, *(cost.seconds for cost in costs.values())])  # more cores make no run shorter
+    hours = _time(max(total / cores, last))
+    lines.append(f"all: {runs_left} runs, about {hours} on {cores} cores, {disk / 1e6:,.0f} MB")
     lines.append(_gpu())
     return lines
 
@@ -174,6 +176,17 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def _told(pair: str) -> tuple[str, Any]:
+    """Key and value of a KEY=VALUE of --config."""
+    key, sign, value = pair.partition("=")
+    try:
+        if sign:
+            return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise SpecError(f"--config: {pair!r} is no KEY=VALUE, such as scale=cpu")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code: 2 for a mistake in the config or an unknown target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,8 +196,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--over", type=float, metavar="HOURS", help="say nothing of what takes less")
     args = parser.parse_args(argv)
     try:
-        told = {key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in args.config)}
-        project = Project({**read_yaml("config/config.yaml"), **told})
+        project = Project({**read_yaml("config/config.yaml"), **dict(map(_told, args.config))})
         plan = planned_runs(project, args.targets or project.studies)
         rates, cores = Rates(), max(1, args.cores)
         if args.over is None or hours(project, plan, rates, cores) > args.over:

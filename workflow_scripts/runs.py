@@ -54,6 +54,12 @@ class PlannedRun:
         return [f"{self.folder}/{name}" for name in paths.RUN_OUTPUTS]
 
     @property
+    def labels_page(self) -> str:
+        """The page of the run's suspect labels, made where it is asked for."""
+        root = self.root.removeprefix("results/")
+        return paths.LABELS_PAGE.format(**{**vars(self), "root": root})
+
+    @property
     def work(self) -> str:
         """The folder of the run's checkpoint."""
         return paths.WORK.format(run=self.folder)

@@ -19,7 +19,7 @@ from fednoise_core.data.setting_checks import among, holdout, size, text, yes_no
 from fednoise_core.data.splits import all_classes_occur, held_out, hold_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 
-__all__ = ["SETTINGS", "facts", "files", "read", "shape_of"]
+__all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
 
 SETTINGS = {
     **{"path": text, "size": size, "channels": among(1, 3)},
@@ -31,10 +31,10 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
 
     `given`: a CSV below `path` with the columns file (below train/), label (a class name), client (the owner, any
-    text); label or client may be missing. `clean_known: false`: the folders are labels as collected, which may be
-    wrong; if the CSV has labels, they are, and the folders of train/ mean nothing. `test: {holdout: share}`: there is
-    no test/. Folders are searched with the folders in them; names that begin with a dot are passed over. A link is
-    followed if it leads to an image below `path`.
+    text), drop (yes leaves the image out); label or client, and drop may be missing. `clean_known: false`: the folders
+    are labels as collected, which may be wrong; if the CSV has labels, they are, and folders of train/ mean nothing.
+    `test: {holdout: share}`: there is no test/. Folders are searched with the folders in them; names that begin with a
+    dot are passed over. A link is followed if it leads to an image below `path`.
 
     Raises ArtifactError naming the file or folder that is missing or wrong: a link that leads out of `path`, an image
     beside the class folders, a class without a training image, a line of the CSV.
@@ -103,10 +103,16 @@ def _listed(
         names = _names(root, parts)
         images = _list(root / "train", names)
         paths = [name for name, _ in images]
-        table = None if path is None else read_table(path, paths, names)
-        return table, names, paths, np.array([label for _, label in images], np.int64)
+        labels = np.array([label for _, label in images], np.int64)
+        if path is None:
+            return None, names, paths, labels
+        table = read_table(path, paths, names)
+        at = [i for i, gone in enumerate(table.dropped) if not gone]
+        return table.kept(), names, [paths[i] for i in at], labels[at]
     paths = [name for name, _ in _list(root / "train", [""])]
     table = read_table(path, paths)
+    paths = [name for name, gone in zip(paths, table.dropped, strict=True) if not gone]
+    table = table.kept()
     assert table.labels is not None
     names = sorted({*table.labels, *(_folders(root, parts[1:]))})
     if len(names) < 2:
@@ -126,6 +132,12 @@ def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
     root = _root(spec, places)
     table = [_table_path(spec, root, places)] if "given" in spec else []
     return [root / "train", *([root / "test"] if "test" not in spec else []), *table]
+
+
+def classes_of_files(root: Path) -> dict[str, str]:
+    """File below train/ -> its class folder, for every training image below `root`, sorted by file."""
+    names = _names(root, ("train",))
+    return {name: names[label] for name, label in sorted(_list(root / "train", names))}
 
 
 def shape_of(spec: Mapping[str, Any], default: int | None = None) -> tuple[int, int] | None:

@@ -18,11 +18,22 @@ LONGEST = 200  # letters of a class or an owner: all are stored at the length of
 
 @dataclass(frozen=True)
 class Table:
-    """One entry per image, in the order of the images. labels: class names or None; owners: texts or None."""
+    """One entry per image, in the order of the images. labels: class names or None; owners: texts or None; dropped:
+    whether the column drop says yes, which leaves the image out.
+    """
 
     path: Path
     labels: list[str] | None
     owners: list[str] | None
+    dropped: list[bool]
+
+    def kept(self) -> Table:
+        """The same without the lines of images that are dropped."""
+        labels, owners = (self._of_kept(texts) for texts in (self.labels, self.owners))
+        return Table(self.path, labels, owners, [False] * self.dropped.count(False))
+
+    def _of_kept(self, texts: list[str] | None) -> list[str] | None:
+        return None if texts is None else [text for text, gone in zip(texts, self.dropped, strict=True) if not gone]
 
 
 def columns_of(path: Path) -> set[str]:
@@ -41,6 +52,7 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
     them (`io.plain_cell`). Raises ArtifactError naming file and line.
     """
     columns = columns_of(path)
+    dropped = [False] * len(images)
     place = {name: i for i, name in enumerate(images)}
     labels, owners, lines = [""] * len(images), [""] * len(images), [0] * len(images)
     for line, row in _rows(path)[1]:
@@ -53,6 +65,9 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
             raise ArtifactError(f"{where}: {name} comes twice")
         labels[i], owners[i] = (plain_cell((row.get(column) or "").strip()) for column in ("label", "client"))
         lines[i] = line
+        if (word := (row.get("drop") or "").strip()) not in ("", "no", "yes"):
+            raise ArtifactError(f"{where}: drop {word[:40]!r}: yes, no or nothing is needed")
+        dropped[i] = word == "yes"
         for column, text in (("label", labels[i]), ("client", owners[i])):
             if column in columns and not (text.strip() and text.isprintable() and len(text) <= LONGEST):
                 cure = f"a text of one line is needed, {LONGEST} letters at most"
@@ -62,7 +77,7 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
     if 0 in lines:
         what = "label" if "label" in columns else "line"
         raise ArtifactError(f"{path}: no {what} for train/{images[lines.index(0)]}")
-    return Table(path, labels if "label" in columns else None, owners if "client" in columns else None)
+    return Table(path, labels if "label" in columns else None, owners if "client" in columns else None, dropped)
 
 
 def _rows(path: Path) -> tuple[set[str], list[tuple[int, dict[str, Any]]]]:

@@ -18,7 +18,7 @@ from fednoise_core.data.setting_checks import holdout, text, whole, yes_no
 from fednoise_core.data.splits import all_classes_occur, held_out, hold_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["SETTINGS", "facts", "files", "read"]
+__all__ = ["SETTINGS", "content", "facts", "files", "is_given", "read"]
 
 SETTINGS = {"path": text, "clean_known": yes_no, "classes": whole(2), "test": holdout}
 
@@ -34,8 +34,8 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     Raises ArtifactError naming the file and the array that is missing or wrong.
     """
     path = user_path(spec, places)
-    found = members(path, lambda name: name in KNOWN or _is_given(name))
-    given = {name.removeprefix("given_"): _labels(path, name, found[name]) for name in found if _is_given(name)}
+    found = members(path, lambda name: name in KNOWN or is_given(name))
+    given = {name.removeprefix("given_"): _labels(path, name, found[name]) for name in found if is_given(name)}
     clean_known = bool(spec.get("clean_known", "y_train" in found))
     if "y_train" in found:
         if given and not clean_known:
@@ -73,10 +73,16 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
         names=names,
         clean_known=clean_known,
         origin=np.arange(len(x_train)),
-        source_sha256={name: content_sha256(found[name]) for name in sorted(found) if found[name].dtype.kind in "ui"},
+        source_sha256=content(found),
     )
     all_classes_occur(sets.values(), classes, names, str(path))
     return hold_out(arrays, spec)
+
+
+def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """SHA-256 of each array of integers that `read` reads, by its name; `found` may hold others."""
+    names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
+    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "ui"}
 
 
 def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
@@ -89,12 +95,12 @@ def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tu
     _check_test(path, spec, arrays_in(path))
     found: dict[str, np.ndarray] = {}
     if "classes" not in spec or "test" in spec:
-        found = members(path, lambda name: name in ("y_train", "y_test", "names") or _is_given(name))
+        found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
     names = _names(path, found)
     labels = {name: _labels(path, name, y) for name, y in found.items() if name != "names"}
     held = 0
     if (share := holdout_share(spec)) is not None:
-        used = labels.get("y_train", next((y for name, y in labels.items() if _is_given(name)), None))
+        used = labels.get("y_train", next((y for name, y in labels.items() if is_given(name)), None))
         held = 0 if used is None else held_out(used, share)
     return n - held, _classes(path, spec, n, names, labels), sides
 
@@ -127,7 +133,8 @@ def _owners(path: Path, found: Mapping[str, np.ndarray]) -> tuple[np.ndarray | N
     return owners_named([str(name) for name in ids])
 
 
-def _is_given(name: str) -> bool:
+def is_given(name: str) -> bool:
+    """Whether an array of this name holds labels as collected."""
     return name == "given" or name.startswith("given_")
 
 

@@ -81,7 +81,7 @@ def _headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None  # JSON has neither NaN nor infinity
 
 
 def _plain(value: Any) -> Any:

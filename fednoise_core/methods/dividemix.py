@@ -54,7 +54,7 @@ class DivideMix(TwoNets):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return min(stage(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
 
     def augments(self) -> list[Any]:
         return [self.train.augment] * 2

@@ -19,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import above, at_least, below
+from fednoise_core.settings import Rounds, above, at_least, below
 from fednoise_core.spec import stage
 from fednoise_core.tree import Weights
 
@@ -55,10 +55,10 @@ class FedDPCont(FedAvg):
         Literal["none", "cores"], "cores: weight 0 at first, then a linear rise to beta, as CORES has it."
     ] = "none"
     beta_start: Annotated[
-        int, at_least(0), "Rounds of weight 0 under the schedule; 0 = a tenth of all (CORES: 10 of 100)."
+        Rounds, "Rounds of weight 0 under the schedule, or their share; 0 = a tenth of all (CORES: 10 of 100)."
     ] = 0
     beta_rise: Annotated[
-        int, at_least(0), "Rounds of the rise from 0 to beta; 0 = three tenths of all (CORES: 30 of 100)."
+        Rounds, "Rounds of the rise from 0 to beta, or their share; 0 = three tenths of all (CORES: 30 of 100)."
     ] = 0
     beta_lr: Annotated[bool, "Divide the learning rate by 1 + beta of the round, as CORES does."] = False
     mode: Annotated[
@@ -80,6 +80,8 @@ class FedDPCont(FedAvg):
             raise SpecError("method.projection: 'none' leaves negative entries, from which mode 'sample' cannot draw")
         if self.draw != "global" and self.epsilon is not None:
             raise SpecError(f"method.epsilon: draw {self.draw!r} releases no label, so it has no budget: leave it out")
+        if self.dp == "none" and self.epsilon is not None:
+            raise SpecError("method.epsilon: dp 'none' sends exact counts, which no budget bounds: leave one out")
 
     # the one exchange of labels
 
@@ -153,7 +155,7 @@ class FedDPCont(FedAvg):
     def _stages(self) -> tuple[int, int]:
         """Rounds of weight 0, and rounds of the rise."""
         rounds = self.train.rounds
-        return self.beta_start or stage(rounds, 0.1), self.beta_rise or stage(rounds, 0.3)
+        return stage(rounds, self.beta_start or 0.1), stage(rounds, self.beta_rise or 0.3)
 
     # the client's side
 

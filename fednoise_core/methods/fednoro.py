@@ -21,7 +21,7 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import Share, above, at_least
+from fednoise_core.settings import Rounds, Share, above
 from fednoise_core.spec import stage
 from fednoise_core.stats import majority_group
 from fednoise_core.tree import Weights
@@ -79,10 +79,12 @@ class FedNoRo(FedAvg):
     example: ClassVar = {"teacher": 0.8}
     wire: ClassVar = {"down": ("model", "noisy"), "up": ("model", "losses")}
 
-    warmup: Annotated[int, at_least(0), "s_1, rounds before noisy clients are looked for; 0 = a tenth of all."] = 0
-    ramp_from: Annotated[int, at_least(0), "t_b, rounds after which the teacher's weight rises; 0 = warmup."] = 0
+    warmup: Annotated[
+        Rounds, "s_1, rounds before noisy clients are looked for, or their share; 0 = a tenth of all."
+    ] = 0
+    ramp_from: Annotated[Rounds, "t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup."] = 0
     ramp_to: Annotated[
-        int, at_least(0), "t_e, rounds after which it is full, at once if not after ramp_from; 0 = half of all."
+        Rounds, "t_e, rounds after which it is full, or their share; at once if not after ramp_from; 0 = half of all."
     ] = 0
     teacher: Annotated[Share, "a, full weight of the teacher on noisy clients."] = 0.8
     temperature: Annotated[float, above(0), "Of the teacher's softmax."] = 0.8
@@ -91,7 +93,7 @@ class FedNoRo(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(self.warmup or stage(self.train.rounds, 0.1), self.train.rounds)
+        return min(stage(self.train.rounds, self.warmup or 0.1), self.train.rounds)
 
     # the server's side
 
@@ -127,8 +129,9 @@ class FedNoRo(FedAvg):
 
     def teacher_weight(self, round: int) -> float:
         """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between ramp_from and ramp_to."""
-        start = self.ramp_from or self.warm_rounds
-        end = self.ramp_to or stage(self.train.rounds, 0.5)
+        rounds = self.train.rounds
+        start = stage(rounds, self.ramp_from) if self.ramp_from else self.warm_rounds
+        end = stage(rounds, self.ramp_to or 0.5)
         x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
         return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
 

@@ -93,8 +93,10 @@ class FedRN(FedAvg):
 
     example: ClassVar = {"neighbours": 2}
     wire: ClassVar = {
-        "down": ("model", "probe", "near*?", "scores", "asked"), "up": ("model", "skill", "answer"), "relay": ("model",)
-    }  # fmt: skip
+        "down": ("model", "probe", "near*?", "scores?", "asked"),
+        "up": ("model", "skill", "answer"),
+        "relay": ("model",),
+    }
 
     neighbours: Annotated[int, at_least(0), "k, models of other clients that a client asks."] = 2
     weight: Annotated[Share, "w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness."] = 0.6
@@ -104,7 +106,7 @@ class FedRN(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return stage(self.train.rounds, self.warmup or 0.2)
+        return min(stage(self.train.rounds, self.warmup or 0.2), self.train.rounds)
 
     # the server's side
 

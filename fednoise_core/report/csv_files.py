@@ -28,6 +28,14 @@ TEXT = (
     "parameters",
     "marks",
     "metric",
+    "member",
+    "scale",
+    "paper",
+    "note",
+    "verdict",
+    "parameter",
+    "ours",
+    "column",
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""
 

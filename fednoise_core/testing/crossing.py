@@ -79,16 +79,18 @@ def differences(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str
 
 
 def tells_labels(value: Any, y: Tensor) -> bool:
-    """Whether a tensor (or list of numbers) in `value` holds exactly the labels y [n], in whatever order and shape, or
-    one row [K] per sample with a single number other than 0 in the label's place. Parts of longer tensors, and counts,
-    are not found.
+    """Whether a tensor, an entry of weights, or a list or dict of numbers in `value` holds exactly the labels y [n], in
+    whatever order and shape, or one row [K] per sample with a single number other than 0 in the label's place. Parts of
+    longer tensors, and counts, are not found.
     """
+    if isinstance(value, Weights):
+        value = dict(value.views)
     if isinstance(value, Mapping):
-        return any(tells_labels(part, y) for part in value.values())
+        value = list(value.values())
     if isinstance(value, list | tuple):
         numbers = len(value) == len(y) and all(isinstance(part, int | float) for part in value)
         return tells_labels(torch.tensor(value), y) if numbers else any(tells_labels(part, y) for part in value)
-    tensor = value.flat if isinstance(value, Weights) else value
+    tensor = value
     if not isinstance(tensor, Tensor) or len(y) < FEW:
         return False
     there = tensor != 0

@@ -66,6 +66,12 @@ def test_a_budget_without_a_release_is_refused(draw):
         started({"draw": draw, "epsilon": 1.0})
 
 
+def test_a_budget_for_exact_counts_is_refused():
+    """Else a run that is thought to be private would not be."""
+    with pytest.raises(SpecError, match=r"method\.epsilon: dp 'none' sends exact counts"):
+        started({"dp": "none", "epsilon": 1.0})
+
+
 def test_the_server_step():
     """theta_g + alpha_g sum w_c (theta_c - theta_g), the erratum's sign."""
     fed, method, state = started({"server_lr": 0.25, "draw": "local"})
@@ -86,9 +92,11 @@ CORES = [*np.zeros(10), *np.linspace(0, 2, 30), *np.full(60, 2)]
         ({}, 100, CORES),
         ({"beta": 0.5}, 100, np.array(CORES) / 4),
         ({"beta_start": 2, "beta_rise": 3}, 7, [0, 0, 0, 1, 2, 2, 2]),
+        ({"beta_start": 0.2, "beta_rise": 0.3}, 10, [0, 0, 0, 1, 2, 2, 2, 2, 2, 2]),
         ({"beta_start": 2, "beta_rise": 1}, 4, [0, 0, 0, 2]),
         ({}, 3, [0, 0, 2]),  # a tenth and three tenths of three rounds: one each
         ({"beta_start": 9}, 4, [0, 0, 0, 0]),
+        ({"beta_start": 0.25, "beta_rise": 0.5}, 8, [0, 0, 0, 2 / 3, 4 / 3, 2, 2, 2]),
     ],
 )
 def test_the_weight_of_each_round(fields, rounds, betas):

@@ -327,6 +327,21 @@ def test_counting_early_tells_of_every_round_and_changes_no_model():
     assert never.suspects == toy.play("fedavg", rounds=never.summary["rounds"]).suspects  # no opinion of its own
 
 
+def test_counts_are_added_up_client_by_client():
+    """What clients keep may lie in a file: each is read once."""
+
+    class Kept(dict):
+        read: list[int] = []  # noqa: RUF012
+
+        def __getitem__(self, c):
+            self.read.append(c)
+            return super().__getitem__(c)
+
+    kept = Kept({4: {"counts": COUNTS[0]}, 1: {"other": 0}, 0: {"counts": COUNTS[1]}})
+    torch.testing.assert_close(_pooled(kept), counted(COUNTS[0] + COUNTS[1]), rtol=0, atol=0)
+    assert kept.read == [0, 1, 4]
+
+
 def test_a_prestop_in_the_last_round_tells_nothing():
     made = toy.play("fedefc", method={"latest": 3})
     assert made.summary["notes"]["prestop"]["round"] == 3

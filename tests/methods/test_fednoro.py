@@ -141,6 +141,7 @@ def test_without_a_teachers_weight_a_noisy_client_trains_as_a_clean_one():
         (100, {"ramp_to": 49}, 50, 0.8),
         (100, {"warmup": 20, "ramp_to": 40, "teacher": 0.4}, 21, 0.4 * math.exp(-5)),
         (100, {"warmup": 20, "ramp_from": 30, "ramp_to": 40}, 25, 0.8 * math.exp(-5)),
+        (100, {"warmup": 0.2, "ramp_from": 0.3, "ramp_to": 0.7}, 51, 0.8 * math.exp(-5 * 0.25)),  # shares
         (100, {"warmup": 60}, 61, 0.8),  # half of all is over: at once
         (3, {}, 2, 0.8 * math.exp(-5)),
         (3, {}, 3, 0.8),
@@ -151,7 +152,9 @@ def test_weight_of_the_teacher(rounds, fields, round, weight):
     assert method.teacher_weight(round) == pytest.approx(weight)
 
 
-@pytest.mark.parametrize(("rounds", "warmup", "ends"), [(100, 0, (10, 100)), (120, 20, (20, 120)), (5, 9, (5, 5))])
+@pytest.mark.parametrize(
+    ("rounds", "warmup", "ends"), [(100, 0, (10, 100)), (120, 20, (20, 120)), (50, 0.3, (15, 50)), (5, 9, (5, 5))]
+)
 def test_phases(rounds, warmup, ends):
     phases = make({"name": "fednoro", "warmup": warmup}, Train(rounds=rounds)).phases(toy.federation())
     assert [(p.name, p.end) for p in phases] == list(zip(("warm-up", "distil"), ends, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.report.result_figures.curves import curves
+from fednoise_core.report.result_figures.prestop import prestop
 from fednoise_core.report.result_figures.rate import rate
 from fednoise_core.report.result_figures.seconds import seconds
 from fednoise_core.report.result_figures.sweep import sweep
@@ -21,5 +22,6 @@ RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], M
     "bytes": traffic,
     "seconds": seconds,
     "sweep": sweep,
+    "prestop": prestop,
 }
 """Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""
