@@ -91,6 +91,6 @@ def test_the_start_pages_run_as_printed(page: str, tmp_path: Path, monkeypatch: 
     exec(compile(code, page, "exec"), module.__dict__)
     if page == "clean_labels":
         rows = (tmp_path / "cleaned/suspects.csv").read_text(encoding="utf-8").splitlines()
-        assert len(rows) > 1000
+        assert len(rows) > 900  # four fifths of digits' training images
         assert {row.split(",")[3] for row in rows[1:]} == {"north", "south", "west"}
         assert len((tmp_path / "cleaned/sites.csv").read_text(encoding="utf-8").splitlines()) == 4
