@@ -85,6 +85,8 @@ for _target, _name in shown_targets():
 
 onsuccess:
     ledger.pack()
+    for _line in told(closing_lines):
+        print(_line, file=sys.stderr)
 
 
 onerror:

@@ -296,7 +296,7 @@ def test_the_progress_command_reads_the_lines_of_unfinished_runs(tmp_path, capsy
         file.write('{"round": 3, "o')  # killed while it wrote
     assert progress_command.main(["--work", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("study/half: round 2, of 3, phase train, accuracy global 0.5")
+    assert said.startswith("study/half: round 2 of 3, 66 %, stopped; the same command goes on, global 50.0 %")
     assert "done" not in said
 
 

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NOT_LOCKED = {"cluster", "tensorboard"}  # cluster has a lock of its own
+NOT_LOCKED = {"cluster", "docs", "tensorboard"}  # cluster and docs have locks of their own
 
 
 def asked(*extras: str) -> Iterator[Requirement]:
@@ -39,6 +39,13 @@ def test_the_lock_holds_every_extra():
     locked = {plain(name): version for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", text, re.MULTILINE)}
     for requirement in asked(*(EXTRAS.keys() - NOT_LOCKED)):
         assert plain(requirement.name) in locked, requirement.name
+        assert requirement.specifier.contains(locked[plain(requirement.name)]), requirement
+
+
+def test_the_lock_of_the_site_holds_what_it_asks_for():
+    text = (ROOT / "requirements-docs.lock").read_text(encoding="utf-8")
+    locked = {plain(name): version for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", text, re.MULTILINE)}
+    for requirement in map(Requirement, EXTRAS["docs"]):
         assert requirement.specifier.contains(locked[plain(requirement.name)]), requirement
 
 

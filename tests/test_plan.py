@@ -109,3 +109,15 @@ def test_a_rate_is_measured_once(tmp_path: Path) -> None:
     assert len(json.loads(file.read_text())) == 1
     file.write_text("damaged")
     assert Rates(file).of("mlp", (1, 8, 8), 10, 32).trained != 7.0
+
+
+def test_what_takes_less_is_not_said(project: Project, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(plan, "Rates", Known)
+    plan.main(["quick", "--cores", "2"])
+    said = capsys.readouterr().out
+    runs = plan.planned_runs(project, ["quick"])
+    hours = plan.hours(project, runs, Known(), 2)
+    assert 0 < hours < 10
+    for over, expected in ((hours * 1.01, ""), (hours * 0.99, said)):
+        assert plan.main(["quick", "--cores", "2", "--over", str(over)]) == 0
+        assert capsys.readouterr().out == expected
