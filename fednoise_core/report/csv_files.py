@@ -87,7 +87,7 @@ def read_texts(path: str | Path) -> pd.DataFrame:
 
 
 def at_hand(path: str | Path) -> Path:
-    """A file that a spec names: in the working folder, else beside the code, where `snakemake --directory` leaves it."""
+    """A file that a spec names: in the working folder, else beside the code (`snakemake --directory`)."""
     beside = Path(__file__).parents[2] / path
     return beside if not Path(path).exists() and beside.exists() else Path(path)
 
