@@ -280,7 +280,12 @@ def shown(wildcards, key):
     spec, runs = named(wildcards, key), chosen(wildcards, key)
     if spec["kind"] in ARTIFACTS:
         return artifact_files(runs)
-    return [*result_files(runs, NEEDS.get(spec["kind"], ())), *paths.printed(spec)]
+    return [*result_files(runs, NEEDS.get(spec["kind"], ())), *map(at_hand, paths.printed(spec))]
+
+
+def at_hand(file):
+    """A file of the user: in the working folder, else beside the Snakefile."""
+    return file if os.path.exists(file) else os.path.normpath(os.path.join(HOME, file))
 
 
 def asked(name, part):

@@ -27,7 +27,7 @@ from fednoise_core.report.cells import (
     signed,
 )
 from fednoise_core.report.claims import judge
-from fednoise_core.report.csv_files import read_texts
+from fednoise_core.report.csv_files import at_hand, read_texts
 from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED, VERDICTS, rank_correlation
 
 __all__ = ["reproduction", "setup"]
@@ -180,7 +180,7 @@ def _remarks(frame: pd.DataFrame) -> list[str]:
 
 def _unplaced(spec: Mapping[str, Any]) -> list[str]:
     """The paper's numbers whose heads nobody can read."""
-    rows, table = read_texts(spec["reference"]["file"]), spec["reference"].get("table")
+    rows, table = read_texts(at_hand(spec["reference"]["file"])), spec["reference"].get("table")
     rows = rows[(rows["method"] == "") & ((table is None) | (rows["table"] == str(table)))]
     if rows.empty:
         return []

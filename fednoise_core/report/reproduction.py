@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report import frames
-from fednoise_core.report.csv_files import read_texts
+from fednoise_core.report.csv_files import at_hand, read_texts
 from fednoise_core.report.marks import together
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
@@ -108,7 +108,7 @@ def _cells(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _printed(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
     """The paper's numbers by cell. A row without a method cannot be placed; the layout tells of it."""
     path, table = spec["reference"]["file"], spec["reference"].get("table")
-    rows = read_texts(path)
+    rows = read_texts(at_hand(path))
     missing = [name for name in ("table", *KEYS, "mean", "std", "note") if name not in rows.columns]
     if missing:
         raise ArtifactError(f"{path}: has no column {', '.join(missing)}")

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.csv_files import read_texts
+from fednoise_core.report.csv_files import at_hand, read_texts
 from fednoise_core.report.runs import RecordedRun
 
 __all__ = ["TOLD", "setup"]
@@ -20,7 +20,7 @@ def setup(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study
     has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
-    rows = read_texts(spec["file"])
+    rows = read_texts(at_hand(spec["file"]))
     if "parameter" not in rows.columns:
         raise ArtifactError(f"{spec['file']}: has no column parameter")
     columns = [name for name in rows.columns if name not in TOLD]
