@@ -77,7 +77,7 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
     frame, lost = by_round(runs), divergence(results(runs))
-    labels = {ids: frame_of["method_label"].iloc[0] for ids, frame_of in frame.groupby(IDS, sort=False)}
+    labels: dict[Any, str] = {ids: frame_of["method_label"].iloc[0] for ids, frame_of in frame.groupby(IDS, sort=False)}
     words = {ids: f"{label}, diverged ({lost[ids][0]} of {lost[ids][1]})" if ids in lost else label
              for ids, label in labels.items()}  # fmt: skip
     clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}

@@ -106,7 +106,7 @@ def _header(table: Grid, part: range, double: dict[int, bool]) -> list[str]:
         last = place == len(table.levels) - 1
         owner = [(number, text) for number, (text, span) in enumerate(level) for _ in range(span)]
         cells, rules, start = [table.stub if last else ""], [], 2
-        for (_, text), group in groupby(part, key=lambda column, owner=owner: owner[column]):
+        for (_, text), group in groupby(part, key=owner.__getitem__):
             inside = list(group)
             span = sum(2 if double[c] else 1 for c in inside)
             wide = max(len(row.cells[inside[0]].text) for row in table.rows if row.cells) if last else 99

@@ -66,7 +66,7 @@ def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     heads = list(dict.fromkeys(frame["column"]))
     rows = []
     for parameter, group in frame.groupby("parameter", sort=False):
-        found = {row["column"]: row for row in group.to_dict("records")}
+        found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
         rows.append(GridRow(str(parameter), [Cell(_setting(found.get(head))) for head in heads]))
     level = [(str(spec.get("heads", {}).get(head, head)), 1) for head in heads]
     caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."

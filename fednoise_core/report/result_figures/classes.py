@@ -53,8 +53,8 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         min(50.0, float(np.floor(np.nanmin(table["mean"]) / 10) * 10)) if table["mean"].notna().any() else 0.0,
     )
     for axis, setting in zip(grid, shown, strict=False):
-        values = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
-        values = values.reindex(index=order, columns=range(k)).to_numpy(float)
+        pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
+        values = pivot.reindex(index=order, columns=range(k)).to_numpy(float)
         image = axis.imshow(values, aspect="auto", cmap=HEAT, vmin=low, vmax=100, interpolation="none")
         axis.grid(False)
         axis.spines[:].set_visible(False)
@@ -74,5 +74,5 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         f"Test accuracy per class in %, mean of the last ten evaluations: {count_words(table['n'])}; darker is higher."
     )
     end = table.groupby([*frames.IDS, "method_label"], sort=False)["mean"].mean().reset_index()
-    said = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
+    said: dict[str, Any] = {"shape": "heat maps, a row a method, a column a class", "which": "mean over the classes"}
     return drawn(figure, table, spec, "Accuracy per class", caption, end, here, names, {}, **said)

@@ -60,7 +60,7 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     end = table.sort_values("round").groupby(frames.IDS, sort=False).tail(1)
     table = table.rename(columns={"x": x} if x != "round" else {})
     caption = _caption(runs, table, window, band, low)
-    said = {"dotted": bool(ceiling), "shape": f"lines over {x}", "which": _last(window)}
+    said: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {x}", "which": _last(window)}
     end = end.assign(mean=end["drawn"])
     return drawn(figure, table, spec, f"Accuracy over {x}", caption, end, runs, names, ceiling, **said)
 

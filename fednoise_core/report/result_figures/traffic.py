@@ -37,7 +37,7 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     rows = Rows(here, shown, order, spec)
     rows.cut([], (table["mean"].min(), table["mean"].max()))
     colours = [mpl.colormaps["Blues"](0.15 + 0.7 * place / max(len(words) - 1, 1)) for place in range(len(words))]
-    looks_of = [
+    looks_of: list[dict[str, Any]] = [
         {"marker": "o", "markersize": 4.8, "markerfacecolor": colour, "color": FILL, "markeredgewidth": 0.9}
         for colour in (["white", *colours[1:-1], FILL] if len(words) > 1 else [FILL])
     ]
@@ -86,7 +86,7 @@ def _budgets(
     whole = {}
     for setting in shown:
         ends = of_setting(sent, setting).groupby(["method", "seed"])["megabytes"].max().groupby("method").mean()
-        whole[setting] = float(ends[base] if base in ends else ends.median())
+        whole[setting] = float(ends[base] if base is not None and base in ends else ends.median())
     of = "FedAvg's traffic" if base else "the median method's traffic"
     words = {f"{name} of {of}": share for share, name in SHARES.items()}
     return list(words), {word: {s: share * whole[s] for s in shown} for word, share in words.items()}
@@ -113,7 +113,8 @@ def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> p
         low=("value", "min"),
         high=("value", "max"),
     )
-    table.loc[grouped["value"].agg(lambda column: column.isna().any()), ["mean", "low", "high"]] = math.nan
+    lost = grouped["value"].agg(lambda column: bool(column.isna().any())).to_numpy(bool)
+    table.loc[lost, ["mean", "low", "high"]] = math.nan
     return table.assign(budget=word).reset_index()
 
 
