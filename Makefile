@@ -5,9 +5,10 @@ WORKERS ?= 2
 VENV := .venv
 STAMP := $(VENV)/installed
 CLUSTER := $(VENV)/cluster
+DOCS := .venv-docs
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: setup setup-cluster reproduce test test-slurm lint audit prune bench
+.PHONY: setup setup-cluster reproduce test test-slurm lint audit prune export bench docs
 
 setup: $(STAMP)
 
@@ -37,7 +38,9 @@ $(CLUSTER): $(STAMP) requirements-cluster.lock
 	fi
 	@touch $(CLUSTER)
 
+# first, if it takes more than an hour, how long
 reproduce: setup
+	@python -m workflow_scripts.plan --over 1 $(if $(filter-out all,$(CORES)),--cores $(CORES))
 	snakemake --cores $(CORES)
 
 test: setup lint
@@ -60,5 +63,23 @@ audit: setup
 prune: setup
 	python -m workflow_scripts.prune $(if $(YES),--yes)
 
+# model, card and example of one run: make export RUN=results/…/seed0 OUT=folder
+export: setup
+	python -m workflow_scripts.export --run "$(RUN)" $(if $(OUT),--out "$(OUT)")
+
 bench: setup
 	python -m benchmarks
+
+# the documentation as a site, build/site/index.html; its tools have an environment of their own and need no torch
+docs: $(DOCS)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
+
+$(DOCS)/installed: requirements-docs.lock
+	@rm -rf $(DOCS)
+	@$(PYTHON) -m venv $(DOCS)
+	@if command -v uv > /dev/null; then \
+		uv pip install --quiet --python $(DOCS)/bin/python --no-deps --require-hashes -r requirements-docs.lock; \
+	else \
+		$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-docs.lock; \
+	fi
+	@touch $(DOCS)/installed

@@ -72,19 +72,21 @@ for _name in PROJECT.names:
         localrule: True
 
 
-for _target, _name, _folder, _suffixes in shown_targets():
+for _target, _name in shown_targets():
 
     rule:
         """One table or figure of one study, in its three formats."""
         name:
             _target
         input:
-            [f"{PROJECT.root(_name)}/{_folder}/{_target.removeprefix(_name + '_')}.{suffix}" for suffix in _suffixes],
+            lambda wc, name=_name, part=_target.removeprefix(_name + "_"): asked(name, part),
         localrule: True
 
 
 onsuccess:
     ledger.pack()
+    for _line in told(closing_lines):
+        print(_line, file=sys.stderr)
 
 
 onerror:

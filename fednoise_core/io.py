@@ -22,11 +22,14 @@ __all__ = [
     "canonical",
     "digest",
     "load_npz",
+    "plain_cell",
     "read_npz",
     "remove_unfinished",
+    "safe_cell",
     "save_npz",
     "sha256_file",
     "write_json",
+    "write_npz",
 ]
 
 
@@ -91,13 +94,31 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
         file.write("\n")
 
 
+FORMULA = (*"=+-@＝＋－＠\t\r\n", "'")  # first letters that may make a spreadsheet run a cell, and the mark itself
+
+
+def safe_cell(text: str) -> str:
+    """The text of a CSV cell with a ' in front if a spreadsheet might else run it; `plain_cell` takes it off again."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def plain_cell(text: str) -> str:
+    """The text that `safe_cell` made this cell of."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+
+
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:
-    """Write arrays and their spec (as JSON inside, key `spec`) to one npz file; the same input gives the same bytes.
+    """Write arrays and their spec (as JSON inside, key `spec`) to one npz file; see `write_npz`."""
+    write_npz(path, {**dict(sorted(arrays.items())), "spec": np.array(canonical(dict(spec)))})
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to one npz file, in this order; the same input gives the same bytes.
 
     Raises ValueError for arrays of Python objects, which could only be stored as a pickle.
     """
     with atomic(path, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, array in [*sorted(arrays.items()), ("spec", np.array(canonical(dict(spec))))]:
+        for name, array in arrays.items():
             array = np.asanyarray(array)
             if array.dtype.hasobject:
                 raise ValueError(f"{path}: array {name!r} holds Python objects")

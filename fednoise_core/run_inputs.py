@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
 from fednoise_core.arguments import expect, expect_texts, plain, seed_of, spec_of
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.labelled import labels_digest
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.lanes import LanePool
 from fednoise_core.engine.loop import Saving
@@ -22,6 +23,9 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.params import integer, nearest
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.spec import Train, parse
+
+if TYPE_CHECKING:
+    from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Options", "check_augmentation", "check_data", "checked_settings", "options_of", "with_foreign"]
 
@@ -44,6 +48,8 @@ class Options:
     label: str = ""
     console: TextIO | None = None
     progress: Path | None = None
+    on_round: Callable[[dict[str, Any]], object] | None = None
+    made: FedAvg | None = None
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -63,6 +69,8 @@ class Options:
             raise SpecError(f"progress: {self.progress} is a folder; name a file")
         if self.console is not None and not hasattr(self.console, "write"):
             raise TypeError(f"console: got {type(self.console).__name__}; pass a stream such as sys.stdout, or None")
+        if self.on_round is not None and not callable(self.on_round):
+            raise TypeError(f"on_round: got {type(self.on_round).__name__}; pass a function of one dict, or None")
         if self.spec is not None:
             expect(self.spec, Mapping, "spec", "pass a mapping with the key 'spec', or None")
             plain(self.spec, "spec")
@@ -98,8 +106,7 @@ def check_device(device: Any) -> None:
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
     """Raise TypeError or SpecError unless labels and partition were made for these arrays."""
     expect(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
-    own = "fn.Arrays(…, given={'mine': y}), then fn.inject(arrays, 'given', seed)"
-    expect(labels, Labels, "labels", f"pass what fn.inject(…) gives; for labels of your own: {own}")
+    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
     expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
     expect(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
     try:
@@ -109,7 +116,7 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
         raise
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise SpecError(f"labels: {error}; make them with fn.inject") from error
-    partition.belongs(arrays.n)
+    partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
 
 
 def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:

@@ -5,6 +5,7 @@ call this.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import resource
 import sys
@@ -40,14 +41,24 @@ __all__ = ["FinishedRun", "run"]
 
 @dataclass(repr=False)
 class FinishedRun:
-    """A finished run. summary: the dict of summary.json; cost: that of cost.json. outcome: state, curves and models for
-    a closer look. world: its data as tensors.
+    """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
+    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was
+    given.
     """
 
     summary: dict[str, Any]
     cost: dict[str, Any]
     outcome: Outcome
     world: World
+    spec: dict[str, Any]
+    arrays: Arrays
+    labels: Labels
+    partition: Partition
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write the result files (docs/results_files.md), each whole or not at all."""
+        told = self.outcome, self.summary, self.spec, self.cost
+        output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -56,13 +67,17 @@ class FinishedRun:
 
     @property
     def suspects(self) -> list[tuple[int, int, float, int]]:
-        """(sample, client, P(given label is wrong), proposed label) for every sample that the method judged."""
-        rows = self.world.index
-        return [(int(rows[c][k]), c, p, proposed) for c, k, p, proposed in self.outcome.suspects]
+        """(sample, client, P(given label is wrong), proposed label) of every sample that was judged; `outcome.suspects`
+        has more, site by site.
+        """
+        columns = ("samples", "p_wrong", "proposed")
+        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in self.outcome.suspects)
+        return [(i, site, p, label) for site, *lists in rows for i, p, label in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
         ran, found = self.summary["run"], self.summary["accuracy"]
-        accuracy = f"accuracy {found['last']:.4f}, best {found['best']:.4f}"
+        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
+        accuracy = f"{what} {found['last']:.4f}, best {found['best']:.4f}"
         seconds = f"{self.cost['seconds']:.1f} s"
         return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
 
@@ -88,7 +103,8 @@ def run(
     torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
     often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
     for the result files. spec: what spec.json records instead of the settings. label: what the run is called in
-    messages. console: a stream for one line per round. progress: a file for the same as JSON lines.
+    messages. console: a stream for one line per round. progress: a file for the same as JSON lines. on_round: a
+    function that gets each round's metrics (`Record.of_round`). made: the method itself, of a class that has no name.
 
     Raises SpecError for wrong settings and for data that do not belong together, TypeError for arguments of another
     type, both before any training; loop.Stopped if `saving` asked to stop.
@@ -97,7 +113,7 @@ def run(
     how = options_of(options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
-    chosen = make(method, settings)
+    chosen = how.made or make(method, settings)
     arrays = with_foreign(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
     check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
@@ -106,16 +122,18 @@ def run(
     with _torch_set_up(how.threads):
         outcome, executor = _trained(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
+    facts["test_known"] = arrays.test_known
     record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
         record = {key: value for key, value in how.spec.items() if key != "facts"}
     facts["spec_digest"] = digest(record["spec"])
     cost = _cost(outcome, world, executor, began)
-    if how.out is None:
-        return FinishedRun(output.summary(outcome, facts), cost, outcome, world)
-    summary = output.write(Path(how.out), outcome, facts, record, cost, rows, labels.noisy)
-    return FinishedRun(summary, cost, outcome, world)
+    summary = output.summary(outcome, facts)
+    made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
+    if how.out is not None:
+        made.write(how.out)
+    return made
 
 
 def _trained(
@@ -127,6 +145,8 @@ def _trained(
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
         print(f"{label}  {executor.name} x {executor.count}, {_device(world.device)}", file=how.console)
+        if not arrays.test_known:
+            print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
         outcome = loop(
             world,
@@ -140,6 +160,7 @@ def _trained(
             label=label,
             console=how.console,
             progress=how.progress,
+            on_round=how.on_round,
         )
     return outcome, executor.name
 

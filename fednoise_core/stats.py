@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,10 +20,12 @@ __all__ = [
     "by_confidence",
     "by_rank",
     "confident_counts",
+    "cosine",
     "filled",
     "label_issues",
     "lid",
     "low_loss",
+    "majority_group",
     "need_cleanlab",
     "scaled",
     "two_groups",
@@ -57,6 +60,15 @@ def two_groups(
     return posterior[:, int(mixture.means_.sum(1).argmax())]
 
 
+def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
+    """Mask [n] of the high group of `values` [n, d]: the set of points that `two_groups` finds from most of the seeds,
+    of several the one found first (FedNoRo; methods.md 5.17). Nobody if a group is empty.
+    """
+    found = [tuple(two_groups(values, seed=seed) > 0.5) for seed in seeds]
+    high = np.array(max(found, key=found.count), dtype=bool)
+    return high & ~high.all()
+
+
 def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
     """Local intrinsic dimension [n] of each row of x [n, d] from its k nearest other rows (Ma et al.; FedCorr;
     methods.md 5.14).
@@ -80,6 +92,11 @@ def scaled(x: Tensor) -> Tensor:
     """Min-max to 0..1 over all entries; 0 where all are equal (methods.md 5.0)."""
     low, high = x.amin(), x.amax()
     return (x - low) / torch.where(high > low, high - low, 1.0)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """a·b / max(|a||b|, 1e-8) over the last axis, the others broadcast; 0 for a vector of zeros (methods.md 5.0)."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-8)
 
 
 def low_loss(loss: Tensor, *, seed: int, max_iter: int = 100) -> Tensor:

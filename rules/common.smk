@@ -9,17 +9,19 @@ import shlex
 import sys
 from pathlib import Path
 
+from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
 from snakemake.utils import validate
 
 sys.path.insert(0, workflow.basedir)
 
 from fednoise_core import noise, partition
 from fednoise_core.io import ArtifactError, SpecError, canonical, digest, sha256_file
-from workflow_scripts import device, grid, ledger, paths, sizes
+from workflow_scripts import device, grid, ledger, paths, sizes, terminal, why, winners
 from workflow_scripts.config_file import Place, read_yaml
 from workflow_scripts.paths import ANY, ARTIFACTS, NEEDS, RUN_FILES, TABLE_SUFFIXES
 from workflow_scripts.project import Project
-from workflow_scripts.runs import nets_of, weights_of
+from workflow_scripts.runs import net_code, weights_of
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study
 
@@ -63,7 +65,10 @@ PROJECT.export()
 @functools.cache
 def study(name):
     """A study, checked."""
-    return told(Study, PROJECT, name)
+    made = told(Study, PROJECT, name)
+    if made.absent and workflow.is_main_process:
+        print(f"{PROJECT.names[name]}: {made.words_of_absence()}", file=sys.stderr)
+    return made
 
 
 told(lambda: PROJECT.catalogue)  # also what no study uses
@@ -129,30 +134,30 @@ def study_targets(name):
         *run_targets(name),
         *shown_files(name),
         *(f"{root}/{file}" for file in paths.STUDY_FILES),
+        *(run.labels_page for run in study(name).runs if study(name).data.get("labels")),
     ]
 
 
 def shown_targets():
-    """(target, study, its files) of every table and figure. They are names for a user to type, which a job's own
-    Snakemake does not need.
+    """(target, study) of every table and figure. They are names for a user to type, which a job's own Snakemake does not
+    need.
     """
     files = PROJECT.names.items() if workflow.is_main_process else ()
-    found = {f"{name}_{made}": (name, *made_of) for name, file in files for made, *made_of in shown_of(file)}
+    found = {f"{name}_{made}": name for name, file in files for made in shown_of(file)}
     taken = {f"{name}{ending}" for name in PROJECT.names for ending in ("", "_runs", "_settings")}
-    return [(target, *found[target]) for target in found if target not in taken]
+    return [(target, name) for target, name in found.items() if target not in taken]
 
 
 def shown_of(file):
-    """(name, folder, endings) of the figures and tables in a study's file, which is not checked, and may be broken, as
-    long as nobody asks for it.
+    """Names of the figures and tables in a study's file, which is not checked, and may be broken, as long as nobody asks
+    for it.
     """
     try:
         data = read_yaml(Path(workflow.basedir, file))
     except SpecError:
         return []
-    kinds = ("figures", paths.FIGURE_SUFFIXES), ("tables", TABLE_SUFFIXES)
-    found = [(data.get(kind), kind, endings) for kind, endings in kinds]
-    return [(name, *rest) for made, *rest in found if isinstance(made, dict) for name in made if isinstance(name, str)]
+    found = [data.get(kind) for kind in ("figures", "tables")]
+    return [name for made in found if isinstance(made, dict) for name in made if isinstance(name, str)]
 
 
 def run_of(wildcards):
@@ -164,7 +169,7 @@ def run_of(wildcards):
 def train_code(wildcards):
     """The code hash of a run: the engine's, its method's and its nets'."""
     spec = run_of(wildcards).spec
-    return STEPS.code(STEPS.train(spec["method"]["name"], nets_of(spec["train"])))
+    return STEPS.code(STEPS.train(spec["method"]["name"], net_code(spec["train"])))
 
 
 def spec_part(name):
@@ -273,7 +278,23 @@ def artifact_files(runs):
 def shown(wildcards, key):
     """What a table or figure (`key` "tables", "figures") is made from."""
     spec, runs = named(wildcards, key), chosen(wildcards, key)
-    return artifact_files(runs) if spec["kind"] in ARTIFACTS else result_files(runs, NEEDS.get(spec["kind"], ()))
+    if spec["kind"] in ARTIFACTS:
+        return artifact_files(runs)
+    return [*result_files(runs, NEEDS.get(spec["kind"], ())), *map(at_hand, paths.printed(spec))]
+
+
+def at_hand(file):
+    """A file of the user: in the working folder, else beside the Snakefile."""
+    return file if os.path.exists(file) else os.path.normpath(os.path.join(HOME, file))
+
+
+def asked(name, part):
+    """Files of a table or figure that somebody asks for by its name. One of data that is not here is an error then; as a
+    part of a whole paper it says so in its cells.
+    """
+    made = study(name)
+    told(made.check_present, part)
+    return paths.shown(made.root, {part} & made.tables.keys(), {part} & made.figures.keys())
 
 
 def page_files(wildcards):
@@ -287,3 +308,22 @@ def setting_files(wildcards):
     """Arrays, labels and partition of a setting, in the grid or not."""
     ids = (wildcards.dataset, wildcards.noise, wildcards.partition, int(wildcards.seed))
     return told(study_of(wildcards).artifacts, *ids)
+
+
+def changed_settings():
+    """What a dry run says about the settings of the runs that it lists."""
+    runs = [run_of(job.wildcards) for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
+    lines = why.changes(runs)
+    more = "More: python -m workflow_scripts.why (code, too), plan (hours), or snakemake -n --quiet host (all reasons)"
+    return [*(["Settings of these runs:", *lines] if lines else []), more]
+
+
+def closing_lines():
+    """What won in the studies whose page this workflow made."""
+    roots = sorted({str(job.wildcards.root) for job in workflow.dag.jobs if job.rule.name == "page"})
+    names = {root: PROJECT.roots[root] for root in roots}
+    return [line for root in roots for line in winners.closing(names[root], f"results/{root}", study(names[root]).runs)]
+
+
+if workflow.is_main_process and Quietness.REASON in (workflow.output_settings.quiet or ()):
+    terminal.attach(logger, dryrun=workflow.output_settings.dryrun, changed=changed_settings)

@@ -105,6 +105,33 @@ rule page:
         ' --root "${{out%/*}}" --out "$out" > {log:q} 2>&1'
 
 
+rule labels:
+    """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
+    input:
+        arrays=lambda wc: PROJECT.arrays(wc.dataset),
+        labels=lambda wc: run_of(wc).labels,
+        donor=donor,
+        suspects=lambda wc: f"{run_of(wc).folder}/suspects.csv",
+        sites=lambda wc: f"{run_of(wc).folder}/sites.csv",
+    output:
+        "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html",
+    log:
+        "logs/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}.log",
+    resources:
+        mem_mb=need("labels", "mem_mb", data_size),
+        runtime=need("labels", "runtime", data_size),
+    params:
+        code=STEPS.code(STEPS.report("make_labels")),
+        templates=TEMPLATES,
+        title=lambda wc: f"{wc.dataset} · {wc.noise} · {wc.partition} · {run_of(wc).label}, seed {wc.seed}",
+        images=lambda wc, input: optional("--donor", input.donor),
+    message:
+        "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
+    shell:
+        "python -m workflow_scripts.make_labels --code {params.code:q} --arrays {input.arrays:q} --labels {input.labels:q} {params.images}"
+        ' --run "$(dirname {input.suspects:q})" --title {params.title:q} --out {output:q} > {log:q} 2>&1'
+
+
 rule setting:
     """Pictures of one setting without any training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
     input:

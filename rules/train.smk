@@ -14,6 +14,7 @@ rule train:
         cost="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/cost.json",
         model="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/model.safetensors",
         suspects="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/suspects.csv",
+        sites="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/sites.csv",
     log:
         "logs/train/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}.log",
     benchmark:

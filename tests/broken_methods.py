@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from fednoise_core.methods.fedavg import FedAvg
@@ -46,6 +48,22 @@ class ReachesInside(FedAvg):
     def round(self, fed, state, among=None):
         state.server["counts"] = torch.bincount(fed._world.given, minlength=fed.classes).float()
         return super().round(fed, state, among)
+
+
+class SaysMore(FedAvg):
+    """Its clients send something that the class does not declare."""
+
+    def after(self, me, up, down):
+        return {**up, "samples": me.n}
+
+
+class TellsLabels(FedAvg):
+    """Its clients send their labels, which it declares."""
+
+    wire: ClassVar = {"down": ("model",), "up": ("model", "told")}
+
+    def after(self, me, up, down):
+        return {**up, "told": [me.labels.flip(0).float()]}
 
 
 class LosesCount(FedAvg):

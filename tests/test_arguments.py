@@ -167,11 +167,27 @@ def test_an_unknown_argument_of_run_is_named_with_the_nearest():
         run(label="a\nb")
 
 
-def test_plain_arrays_as_labels_are_told_where_they_go():
-    with pytest.raises(TypeError, match=r"labels: got an array int64 \[200\].*fn\.Arrays\(…, given="):
-        run(labels=data().y_train)
-    mine = dataclasses.replace(data(), given={"mine": (data().y_train + 1) % 10})
-    assert run(arrays=mine, labels=fn.inject(mine, "given", 0)).summary["rounds"] == 1  # what the message says
+def test_a_plain_array_is_taken_as_labels():
+    mine = (data().y_train + 1) % 10
+    made = dataclasses.replace(data(), given={"mine": mine})
+    by_set = run(arrays=made, labels=fn.inject(made, "given", 0))
+    by_hand = run(labels=mine.astype(np.uint8))
+    assert by_hand.summary["diagnostics"] == by_set.summary["diagnostics"]
+    assert by_hand.summary["diagnostics"]["noise_rate"] == 1.0
+    assert by_hand.curve == by_set.curve
+    drawn = fn.partition_of(data(), OPENSET, 0, labels().noisy)
+    np.testing.assert_array_equal(drawn.index, fn.partition_of(data(), OPENSET, 0, labels()).index)
+    unsure = dataclasses.replace(data(), clean_known=False)
+    assert run(arrays=unsure, labels=mine).summary["diagnostics"]["noise_rate"] is None
+    for wrong, message in (
+        (mine[:-1], r"labels: got an array int64 \[199\]; integers \[200\], one per image"),
+        (mine + 1, r"labels: they are 1\.\.10; this data set's classes are 0\.\.9"),
+        (mine / 2, r"labels: got an array float64"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            run(labels=wrong)
+        with pytest.raises(SpecError, match=message):
+            fn.partition_of(data(), OPENSET, 0, wrong)
 
 
 def test_labels_and_partition_of_other_data_are_refused():
@@ -187,6 +203,10 @@ def test_labels_and_partition_of_other_data_are_refused():
     smaller = data().take(np.arange(100))
     with pytest.raises(SpecError, match="partition: made for 100 training samples, the data set has 200"):
         run(partition=fn.partition_of(smaller, {"kind": "iid", "clients": 4}, 0))
+    with pytest.raises(SpecError, match="partition: made for other arrays, whose training labels differ"):
+        run(partition=fn.partition_of(other, {"kind": "iid", "clients": 4}, 0))
+    with pytest.raises(SpecError, match="partition: made for other arrays"):
+        fn.inject(data(), "none", 0, fn.partition_of(other, {"kind": "iid", "clients": 4}, 0))
     broken = dataclasses.replace(split(), offsets=split().offsets[::-1])
     with pytest.raises(SpecError, match="partition: ValueError: offsets must rise"):
         run(partition=broken)
@@ -241,3 +261,9 @@ def test_a_finished_run_says_what_it_is_in_a_line():
     made = run()
     assert repr(made).startswith("<fedavg, seed 0, 1 rounds: accuracy ")
     assert len(repr(made)) < 120
+
+
+def test_what_a_session_shows_is_a_line():
+    assert repr(data()) == "<Arrays digits 200 training and 20 test images 8x8, 250 public, 10 classes>"
+    assert repr(labels()) == f"<Labels symmetric: 200 of 10 classes, {100 * labels().rate:.1f} % wrong>"
+    assert repr(split()) == "<Partition iid: 4 clients with 50 to 50 of 200 samples>"

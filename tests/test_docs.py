@@ -80,3 +80,17 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
     assert toy.same(ends[0].server, ends[1].server)
     seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
     assert seen == {c: 2 * toy.SIZES[c] for c in toy.federation().sample(1)}  # two epochs
+
+
+@pytest.mark.parametrize("page", ["clean_labels", "extend"])
+def test_the_start_pages_run_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = blocks(ROOT / f"docs/start/{page}.md")
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("printed")
+    monkeypatch.setitem(sys.modules, "printed", module)
+    exec(compile(code, page, "exec"), module.__dict__)
+    if page == "clean_labels":
+        rows = (tmp_path / "cleaned/suspects.csv").read_text(encoding="utf-8").splitlines()
+        assert len(rows) > 900  # four fifths of digits' training images
+        assert {row.split(",")[3] for row in rows[1:]} == {"north", "south", "west"}
+        assert len((tmp_path / "cleaned/sites.csv").read_text(encoding="utf-8").splitlines()) == 4

@@ -279,8 +279,8 @@ def test_time_left_counts_the_rounds_of_this_process_only(monkeypatch, tmp_path)
     clock = iter([100.0, 104.0, 108.0])
     monkeypatch.setattr("fednoise_core.engine.record.time.monotonic", lambda: next(clock))
     progress = Progress("run", 20, 10, tmp_path / "p.jsonl", None)  # went on from round 10
-    progress.round(11, "a", {})
-    progress.round(12, "a", {})
+    progress.round(11, "a", {}, Record())
+    progress.round(12, "a", {}, Record())
     progress.close()
     lines = (tmp_path / "p.jsonl").read_text().splitlines()
     assert [json.loads(line)["left"] for line in lines] == [36.0, 32.0]
@@ -290,13 +290,13 @@ def test_the_progress_command_reads_the_lines_of_unfinished_runs(tmp_path, capsy
     for run, rounds in (("done", 3), ("half", 2)):
         progress = Progress(run, 3, 0, tmp_path / "study" / run / "progress.jsonl", None)
         for number in range(1, rounds + 1):
-            progress.round(number, "train", {"global": 0.5})
+            progress.round(number, "train", {"global": 0.5}, Record())
         progress.close()
     with (tmp_path / "study" / "half" / "progress.jsonl").open("a") as file:
         file.write('{"round": 3, "o')  # killed while it wrote
     assert progress_command.main(["--work", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("study/half: round 2, of 3, phase train, accuracy global 0.5")
+    assert said.startswith("study/half: round 2 of 3, 66 %, stopped; the same command goes on, global 50.0 %")
     assert "done" not in said
 
 

@@ -16,12 +16,13 @@ import toy
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from fednoise_core.engine import output
+from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.evaluate import Evaluator, FromKept, Kept, scores
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.output import summary
+from fednoise_core.engine.label_files import SITES, SUSPECTS
+from fednoise_core.engine.output import _plain, summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, digest
 from fednoise_core.methods import METHODS
@@ -33,6 +34,7 @@ FILES = {
     "metrics.parquet",
     "diagnostics.parquet",
     "suspects.csv",
+    "sites.csv",
     "model.safetensors",
     "spec.json",
     "cost.json",
@@ -191,7 +193,7 @@ def test_suspects_are_listed_most_suspect_first(coteaching):
     out, made = coteaching
     with (out / "suspects.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["sample", "client", "given", "p_wrong", "proposed"]
+    assert list(rows[0]) == list(SUSPECTS)
     assert sorted(int(r["sample"]) for r in rows) == list(range(72))
     p = [float(r["p_wrong"]) for r in rows]
     assert p == sorted(p, reverse=True)
@@ -199,13 +201,36 @@ def test_suspects_are_listed_most_suspect_first(coteaching):
     for row in rows:
         a, b = toy.bounds(int(row["client"]))
         assert a <= int(row["sample"]) < b
+        assert row["source"] == row["sample"]
+        assert row["site"] == row["client"]
         assert int(row["given"]) == toy.labels().noisy[int(row["sample"])]
+        assert row["given_name"] == row["given"] != row["proposed"] == row["proposed_name"]
+        p = float(row["p_wrong"])
+        assert row["verdict"] == ("wrong" if p > 0.5 else "check" if p > 0.2 else "keep")
+        assert 0 <= float(row["p_proposed"]) <= p
     assert sorted(s for s, *_ in made.suspects) == list(range(72))
 
 
-def test_a_method_without_opinion_writes_the_header_only(tmp_path):
-    made = toy.play("fedavg", out=tmp_path)
-    assert (tmp_path / "suspects.csv").read_text() == "sample,client,given,p_wrong,proposed\n"
+def test_sites_are_counted(coteaching):
+    out, made = coteaching
+    with (out / "sites.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(SITES)
+    assert [int(row["client"]) for row in rows] == [0, 1, 3, 4, 5, 6, 7]  # client 2 holds nothing
+    for row, one in zip(rows, made.outcome.suspects, strict=True):
+        assert int(row["samples"]) == toy.SIZES[int(row["client"])]
+        low, wrong, high = (float(row[name]) for name in ("wrong_low", "wrong", "wrong_high"))
+        assert 0 <= low <= wrong <= high <= int(row["samples"])
+        assert wrong == pytest.approx(one.p_wrong.sum(), abs=0.051)
+        assert float(row["share"]) == pytest.approx(one.p_wrong.mean(), abs=1e-4)
+        assert int(row["named"]) == (one.p_wrong > 0.5).sum()
+        assert int(row["check"]) == ((one.p_wrong > 0.2) & (one.p_wrong <= 0.5)).sum()
+
+
+def test_a_model_that_knows_nothing_names_nobody(tmp_path):
+    made = toy.play("fedavg", out=tmp_path, lr=1e-9)  # the first weights
+    assert (tmp_path / "suspects.csv").read_text() == ",".join(SUSPECTS) + "\n"
+    assert (tmp_path / "sites.csv").read_text() == ",".join(SITES) + "\n"
     assert not any("suspects" in name for name in made.summary["diagnostics"])
     assert made.suspects == []
 
@@ -362,10 +387,18 @@ def test_what_clients_keep_is_evaluated_without_being_sent(monkeypatch):
 
 
 def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr(output, "LIMIT", 3 * 4 * (64 * 6 + 6 + 6 * 5 + 5))
+    monkeypatch.setattr(models, "LIMIT", 3 * 4 * (64 * 6 + 6 + 6 * 5 + 5))
     toy.play("local", out=tmp_path, net={"name": "mlp", "hidden": 6})
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         facts = json.loads(file.metadata()["fednoise"])
         assert {name.split("/")[0] for name in file.keys()} == {"client0", "client1", "client3"}  # noqa: SIM118
     assert facts["left_out"] == 4
     assert facts["nets"].keys() == {"client0", "client1", "client3"}
+
+
+def test_a_note_that_overflowed_does_not_lose_the_run() -> None:
+    """The summary is written last, as JSON, which has neither NaN nor infinity: a run must not end there."""
+    assert _plain({"losses": [1.0, math.inf, -math.inf, math.nan], "round": 3}) == {
+        "losses": [1.0, None, None, None],
+        "round": 3,
+    }

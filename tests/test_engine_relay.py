@@ -94,6 +94,31 @@ def test_bytes_by_hand(executor):
         assert again["heard"] == [6.5, 6.5]
 
 
+class Both(Local):
+    """Sends one model to the server and to others, and to others something else besides."""
+
+    def __init__(self, train: Train):
+        self.train = train
+
+    def finish(self, net, carry, down, mine, steps):
+        model = carry["model"].values()
+        return {"model": model, "relay": {"same": model, "equal": model.clone(), "more": torch.zeros(3)}}
+
+
+def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
+    """The same object counts once, an equal one twice; and the message arrives."""
+    with toy.federation_on(executor) as fed:
+        state, model = State(round=1), fed.fresh("model")
+        _, ups = fed.fit(Both(fed.train), state, [0, 3], {"model": model})
+        assert fed.bytes_up == 2 * (MODEL + MODEL + 12)
+        messages = state._relay.messages()
+        assert all(toy.same(messages[c]["same"], up["model"]) for c, up in zip([0, 3], ups, strict=True))
+        down = fed.bytes_down
+        state.round = 2
+        fed.fit(Both(fed.train), state, [4], {"model": model, "near": fed.relayed(state, 0, "same")})
+        assert fed.bytes_down - down == 2 * MODEL
+
+
 def test_the_server_holds_a_name_and_nothing_else():
     fed, state = toy.federation(), State(round=1)
     _, (up,) = fed.fit(Hands(fed.train), state, [0], {"model": fed.fresh("model")})

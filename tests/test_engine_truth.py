@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fednoise_core.engine.truth import Truth, auroc
+from fednoise_core.wrong_labels import SiteLabels
 
 CLEAN = np.array([0, 0, 1, 1, 2, 2, 0, 1, 2])
 GIVEN = np.array([0, 1, 1, 1, 2, 0, 2, 1, 1])  # wrong: 1, 5, 6 and 8 (which nobody holds)
@@ -49,15 +50,20 @@ def test_noise_rate_of_targets_after_relabelling():
     assert truth().target_noise(3, {}) == []
 
 
+def judged(samples, p_wrong):
+    none = np.zeros(len(samples), np.int64)
+    return SiteLabels(0, np.asarray(samples), np.asarray(p_wrong), none, none * 0.0, 0.0, 0.0, 0.0)
+
+
 def test_precision_and_recall_of_suspects():
     sample = np.array([0, 1, 2, 4, 5, 6])
     p_wrong = np.array([0.9, 0.8, 0.1, 0.5, 0.2, 0.7])  # names 0, 1, 6; wrong are 1, 5, 6
-    scores = named(truth().suspects(2, np.zeros(6), sample, p_wrong))
+    scores = named(truth().suspects(2, [judged(sample[:2], p_wrong[:2]), judged(sample[2:], p_wrong[2:])]))
     assert scores[-1, "suspects_precision"] == pytest.approx(2 / 3)
     assert scores[-1, "suspects_recall"] == pytest.approx(2 / 3)
     # pairs (wrong, right): .8 beats .1 and .5; .2 beats .1; .7 beats .1 and .5: five of nine
     assert scores[-1, "suspects_auroc"] == pytest.approx(5 / 9)
-    nobody = named(truth().suspects(2, np.zeros(2), np.array([0, 1]), np.array([0.1, 0.2])))
+    nobody = named(truth().suspects(2, [judged([0, 1], [0.1, 0.2])]))
     assert math.isnan(nobody[-1, "suspects_precision"])
     assert nobody[-1, "suspects_recall"] == 0.0
 
@@ -103,7 +109,7 @@ def test_without_clean_labels_everything_is_unknown_but_the_prior():
     unknown = truth(None)
     assert all(math.isnan(value) for value in named(unknown.given_noise(0)).values())
     assert all(math.isnan(value) for value in named(unknown.target_noise(0, {0: GIVEN[:4]})).values())
-    assert all(math.isnan(v) for v in named(unknown.suspects(0, np.zeros(1), np.array([0]), np.array([0.9]))).values())
+    assert all(math.isnan(v) for v in named(unknown.suspects(0, [judged([0], [0.9])])).values())
     estimates = {"client_noise": {0: 1.0}, "transition": np.eye(3), "label_prior": np.array([0.25, 0.5, 0.25])}
     scores = named(unknown.estimates(0, estimates))
     assert math.isnan(scores[-1, "noisy_client_auroc"])

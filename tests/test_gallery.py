@@ -127,6 +127,21 @@ def test_gallery_methods_has_every_method_once() -> None:
     assert {run.spec["train"]["rounds"] for run in Study(Project(small, ROOT), "gallery-methods").runs} == {2}
 
 
+def test_feddpcont_digits_changes_one_thing_at_a_time() -> None:
+    """A sweep of the budget, rows that differ from the default by what their labels say; two rounds at test size."""
+    config = {**read_yaml(ROOT / "config/config.yaml"), "studies": ["feddpcont-digits"]}
+    runs = Study(Project(config, ROOT), "feddpcont-digits").runs
+    methods = {run.method: run.spec["method"] for run in runs}
+    budgets = {id_: fields["epsilon"] for id_, fields in methods.items() if id_.startswith("private@")}
+    assert len(budgets) >= 3
+    assert all(id_ == f"private@epsilon={budget:g}" for id_, budget in budgets.items())
+    assert methods["exact"] == {"name": "feddpcont", "dp": "none"}
+    assert methods["own"] == {"name": "feddpcont", "draw": "local"}
+    assert {run.seed for run in runs} == {0, 1, 2}
+    small = {**config, **read_yaml(ROOT / "config/scales/smoke.yaml"), "studies": ["feddpcont-digits"]}
+    assert {run.spec["train"]["rounds"] for run in Study(Project(small, ROOT), "feddpcont-digits").runs} == {2}
+
+
 def test_real_smoke_has_real_images_and_real_labels() -> None:
     config = {**read_yaml(ROOT / "config/config.yaml"), "studies": ["real-smoke"]}
     runs = Study(Project(config, ROOT), "real-smoke").runs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from workflow_scripts import plan
+from workflow_scripts import plan, rates
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.rates import Rate, Rates
@@ -60,6 +60,18 @@ def test_a_study_its_parts_and_what_is_left(project: Project, tmp_path: Path, mo
     assert f"{len(whole) - 1} runs (1 more are made)" in plan.words(project, {"quick": whole}, Known(), 2)[0]
 
 
+def test_cores_make_no_run_shorter(project: Project) -> None:
+    run = plan.planned_runs(project, ["quick"])["quick"][0]
+    alone = plan._time(plan.cost_of(project, run, Known()).seconds)
+    assert plan.words(project, {"quick": [run]}, Known(), 8)[-2].startswith(f"all: 1 runs, about {alone} on 8 cores")
+
+
+@pytest.mark.parametrize("pair", ["scale", "scale=[cpu"])
+def test_a_config_that_is_no_pair(pair: str, project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan.main(["quick", "--config", pair]) == 2
+    assert f"plan: --config: {pair!r} is no KEY=VALUE" in capsys.readouterr().err
+
+
 def test_a_method_counts_what_it_needs_more_than_fedavg(project: Project) -> None:
     assert plan.factor("fedavg") == 1
     assert plan.factor("coteaching") == pytest.approx(2, abs=0.01)
@@ -75,6 +87,15 @@ def test_unknown_targets(project: Project, target: str, message: str) -> None:
         plan.planned_runs(project, [target])
 
 
+def test_a_net_whose_dropout_stays_on_in_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "TESTED", 3)
+    monkeypatch.setattr(rates, "MOMENT", 0.0)
+    for batch in (2, 5):  # fewer and more than the images of a forward pass
+        found = Rates(tmp_path / "r.json").of({"name": "cnn9", "dropout_at_eval": True}, (1, 28, 28), 10, batch)
+        assert found.trained > 0
+        assert found.tested > 0
+
+
 def test_a_rate_is_measured_once(tmp_path: Path) -> None:
     file = tmp_path / "work/rates.json"
     first = Rates(file).of("mlp", (1, 8, 8), 10, 32)
@@ -88,3 +109,15 @@ def test_a_rate_is_measured_once(tmp_path: Path) -> None:
     assert len(json.loads(file.read_text())) == 1
     file.write_text("damaged")
     assert Rates(file).of("mlp", (1, 8, 8), 10, 32).trained != 7.0
+
+
+def test_what_takes_less_is_not_said(project: Project, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(plan, "Rates", Known)
+    plan.main(["quick", "--cores", "2"])
+    said = capsys.readouterr().out
+    runs = plan.planned_runs(project, ["quick"])
+    hours = plan.hours(project, runs, Known(), 2)
+    assert 0 < hours < 10
+    for over, expected in ((hours * 1.01, ""), (hours * 0.99, said)):
+        assert plan.main(["quick", "--cores", "2", "--over", str(over)]) == 0
+        assert capsys.readouterr().out == expected

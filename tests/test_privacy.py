@@ -63,6 +63,35 @@ def test_sampler_by_chi_square(K, epsilon) -> None:
         assert told.dtype == np.int64
 
 
+def told_ratios(K: int, epsilon: float, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """What `labels` released labels say of ln P(told k | true i)/P(told k | true j): [i, k, j], and half the width of
+    its 99 % interval, Bonferroni over all of them.
+    """
+    n = labels // K
+    shares = [np.bincount(privacy.randomise(np.full(n, i), K, epsilon, rng(i)), minlength=K) / n for i in range(K)]
+    log, variance = np.log(shares), (1 - np.array(shares)) / (n * np.array(shares))
+    ratio = log[:, :, None] - log.T[None]
+    spread = np.sqrt(variance[:, :, None] + variance.T[None])
+    return ratio, stats.norm.ppf(1 - 0.01 / (2 * K * K * (K - 1))) * spread
+
+
+@pytest.mark.parametrize(("K", "epsilon"), [(10, 0.811), (14, 1.179), (2, 0.5)])
+def test_a_million_labels_tell_as_much_as_epsilon_says(K, epsilon) -> None:
+    """The likelihood ratio of any told label under any two true ones: epsilon for the true one, 0 between two others,
+    and of no pair more than epsilon. An epsilon that is off by a fifth would be noticed.
+    """
+    ratio, half = told_ratios(K, epsilon, 10**6)
+    i, k, j = np.indices(ratio.shape)
+    truth = epsilon * ((k == i).astype(float) - (k == j)) * (i != j)
+    different = i != j
+    assert (np.abs(ratio - truth) <= half)[different].all()
+    assert (ratio - half <= epsilon)[different].all()
+    own = different & (k == i)
+    assert own.sum() == K * (K - 1)
+    off, narrow = told_ratios(K, 1.2 * epsilon, 10**6)
+    assert (np.abs(off - epsilon) > narrow)[own].any()
+
+
 def test_debias_by_hand() -> None:
     # K = 2, ε = ln 3: p = 3/4, q = 1/4. Told shares .625 and .375 → (.625 - .25)/.5 = .75 and .25
     assert np.allclose(privacy.debias(np.array([625, 375]), math.log(3), 2), [0.75, 0.25])

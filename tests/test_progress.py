@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -11,28 +12,83 @@ import pytest
 from workflow_scripts import progress
 
 
-def job(work: Path, name: str, *lines: str, age: float = 0) -> None:
+def job(work: Path, name: str, *lines: str, age: float = 0) -> Path:
     """The progress file of a job."""
     path = work / name / "progress.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("".join(f"{line}\n" for line in lines))
     os.utime(path, (path.stat().st_mtime - age, path.stat().st_mtime - age))
+    return path.parent
+
+
+def after(number: int, of: int = 8) -> str:
+    row = {"run": "x", "round": number, "of": of, "phase": "train", "accuracy": {"global": 0.51234}}
+    return json.dumps({**row, "seconds": 10.0 * number, "left": 10.0 * (of - number)})
 
 
 def test_last_whole_line_of_every_unfinished_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = [
-        json.dumps({"run": "x", "round": n, "of": 9, "accuracy": {"global": 0.51234}, "left": 3.5}) for n in (1, 2)
-    ]
-    job(tmp_path, "results/quick/a", *rounds, '{"round": 3, "of"')  # a line is just being written
-    job(tmp_path, "results/quick/b", rounds[0], age=100)
+    job(tmp_path, "results/quick/a", after(1), after(2), '{"round": 3, "of"')  # a line is just being written
+    job(tmp_path, "results/quick/long-name", after(1), age=100)
+    job(tmp_path, "results/quick/first", '{"round": 0, "of": 60, "phase": "begun", "time": 1.0}', age=50)
     job(tmp_path, "results/quick/done", '{"round": 9, "of": 9}')
     job(tmp_path, "results/quick/empty")
     assert progress.main(["--work", str(tmp_path)]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("results/quick/b: round 1, of 9")
-    assert told[0].endswith("(100 s ago)")
-    assert told[1].startswith("results/quick/a: round 2, of 9, accuracy global 0.5123, left 3.5")
-    assert len(told) == 2
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    stopped = "stopped; the same command goes on"
+    assert told == [
+        f"results/quick/long-name: round 1 of 8, 12 %, {stopped}, global 51.2 % (2 min ago)",
+        f"results/quick/first: in the first round of 60, {stopped} (50 s ago)",
+        f"results/quick/a: round 2 of 8, 25 %, {stopped}, global 51.2 % (0 s ago)",
+    ]
+
+
+def test_a_job_that_holds_its_lock_is_running(tmp_path: Path) -> None:
+    folder = job(tmp_path, "results/quick/a", after(2))
+    with (folder / "lock").open("w") as file:
+        assert [one.running for one in progress.jobs(tmp_path)] == [False]
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (held,) = progress.jobs(tmp_path)
+        assert held.running
+        assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in held.line()
+    assert [one.running for one in progress.jobs(tmp_path)] == [False]  # looking took nothing from it
+
+
+def test_the_total_counts_runs_that_have_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five runs one took 100 s, one has 60 s to go of 80, one is in its first round: two wait. The mean is 90 s, so
+    60 + 90 + 2 · 90 = 330 s on the two that go side by side.
+    """
+    monkeypatch.chdir(tmp_path)
+    folders = [f"results/quick/{name}" for name in "abcde"]
+    made = tmp_path / folders[0]
+    made.mkdir(parents=True)
+    (made / "summary.json").write_text("{}")
+    (made / "cost.json").write_text('{"seconds": 100.0}')
+    begun = '{"round": 0, "of": 8, "phase": "begun"}'
+    held = [job(tmp_path / "work", folders[1], after(2)), job(tmp_path / "work", folders[2], begun)]
+    job(tmp_path / "work", "results/other/x", after(1))  # another study's: not counted
+    files = [(folder / "lock").open("w") for folder in held]
+    for file in files:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    said = progress.total(folders, progress.jobs(tmp_path / "work"))
+    assert said == "5 runs: 1 done, 2 running, 2 waiting; about 3 min left"
+    for file in files:
+        file.close()
+    assert progress.total(folders, progress.jobs(tmp_path / "work")) == "5 runs: 1 done, 0 running, 4 waiting"
+
+
+def test_watch_ends_at_an_interrupt(tmp_path: Path, monkeypatch, capsys) -> None:
+    job(tmp_path, "a", after(2))
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.time, "sleep", sleep)
+    assert progress.main(["--work", str(tmp_path), "--watch", "3"]) == 0
+    assert slept == [3.0, 3.0]
+    assert capsys.readouterr().out.count("a: round 2 of 8") == 2
 
 
 def test_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

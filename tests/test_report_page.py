@@ -65,6 +65,7 @@ def make_study(path: Path, title: str = "A <script>alert(1)</script> & more", **
     """A study with tables, figures and page, made by the commands."""
     study = write_study(path, grid=options.pop("grid", GRID), rounds=12, **options)
     study |= {"title": title, "text": "First\nparagraph.\n\nSecond <b>paragraph</b>."}
+    study["blocks"] = [{"datasets": ["digits"], **GRID[1], "train": {"lr": 0.25, "rounds": 7}}]
     study["figures"] = {"curves": {"kind": "curves"}, "bytes": {"kind": "bytes", "title": "Bytes & co"}}
     (path / "study.json").write_text(json.dumps(study), encoding="utf-8")
     shared = ["--root", str(path), "--runs-list", str(path / "runs.json")]
@@ -104,6 +105,11 @@ def test_text_from_the_config_is_escaped(root: Path) -> None:
     assert "First paragraph." in page.text
     assert "Second <b>paragraph</b>." in page.text
     assert "b" not in page.tags
+
+
+def test_training_settings_of_a_block_are_told(root: Path) -> None:
+    text = (root / "report.html").read_text(encoding="utf-8")
+    assert "<dt>digits · clean · iid · fedavg</dt><dd>lr: 0.25, rounds: 7</dd>" in text
 
 
 def test_every_picture_has_words_and_a_size(root: Path) -> None:

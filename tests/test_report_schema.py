@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from report.fake_runs import METHODS, SWEPT, write_study
+from report.fake_runs import METHODS, STOPPED, SWEPT, write_study
 
 from fednoise_core.report import figures, style, tables
 from fednoise_core.report.runs import ListedRun, listed_runs
@@ -24,7 +24,7 @@ KINDS = [(family, kind) for family, kinds in SCHEMAS.items() for kind in kinds]
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
     path = tmp_path_factory.mktemp("study")
     grid = [
-        {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT]},
+        {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},
         {"noises": ["random40"], "partitions": ["openset-nonuniform"], "methods": list(METHODS)},
     ]
     write_study(path, grid=grid, rounds=4, seeds=(0,))

@@ -147,6 +147,38 @@ def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
         Study(project(folder), "toy")
 
 
+def test_a_scale_changes_options_of_a_blocks_net_and_the_page_tells_them(folder: Path) -> None:
+    """A scale's mapping is laid over key by key, with and without settings of the block."""
+    deep = {"name": "resnet10", "width": 8}
+
+    def edit(data: dict[str, Any]) -> None:
+        data["train"]["net"] = deep
+        data["scales"] = {"smoke": {"train": {"net": {"width": 4}}}}
+        data["grid"].append({**data["grid"][0], "noises": ["levels"], "partitions": ["even"], "train": {"lr": 0.2}})
+        data["tables"], data["figures"] = {}, {}
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    study = Study(project(folder, scale="smoke", overlay={}), "toy")
+    runs = {(run.noise, run.method): run.spec["train"] for run in study.runs}
+    assert {json.dumps(train["net"]) for train in runs.values()} == {json.dumps({**deep, "width": 4})}
+    assert [runs[noise, "fedavg"]["lr"] for noise in ("mine", "levels")] == [0.1, 0.2]
+    (block,) = study.described()["blocks"]
+    assert (block["noises"], block["train"]) == (["levels"], {"lr": 0.2})
+    write(folder, "config/studies/toy.yaml", STUDY)
+    assert "blocks" not in Study(project(folder), "toy").described()
+
+
+def test_a_scales_word_that_does_not_fit_a_block_is_told_of_there(folder: Path) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["train"]["net"] = {"name": "resnet10"}
+        data["scales"] = {"smoke": {"train": {"net": {"width": 4}}}}
+        data["grid"][0]["train"] = {"net": "mlp"}
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    with pytest.raises(SpecError, match=r"config/studies/toy.yaml: grid\[0\].train.net"):
+        Study(project(folder, scale="smoke", overlay={}), "toy")
+
+
 def test_overlay_and_the_studys_own_scale(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"lr": 0.9}}})))
     study = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}), "toy")
@@ -516,7 +548,7 @@ def test_patterns_of_the_rules_are_those_of_paths() -> None:
     """Snakemake wants paths written out in the rules; everything else takes them from paths.py."""
     text = "".join(file.read_text() for file in (ROOT / "rules").glob("*.smk"))
     outputs = [f"{paths.RUN}/{name}" for name in paths.RUN_OUTPUTS]
-    for pattern in (paths.ARRAYS, paths.LABELS, paths.PARTITION, *outputs):
+    for pattern in (paths.ARRAYS, paths.LABELS, paths.PARTITION, paths.LABELS_PAGE, *outputs):
         assert text.count(f'"{pattern}"') == 1, pattern
     for file in paths.STUDY_FILES:
         assert f'"results/{{root}}/{file}"' in text

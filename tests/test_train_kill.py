@@ -21,7 +21,10 @@ from fork_train import rounds
 from fednoise_core.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-KEPT = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
+KEPT = [
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("model.safetensors", "spec.json", "summary.json"),
+]
 KILLS = [(2, 0.0), (4, 0.01), (6, 0.03)]  # (round, seconds after it was reported): before, while or after it is saved
 KEEP = ("scaffold", "feddyn", "feddyn_efc", "ditto", "fedmd", "local")  # methods whose clients keep something
 LONGER = {"fedcorr": {"iterations": 2, "tune_rounds": 3, "full_rounds": 4}}

@@ -24,7 +24,10 @@ from workflow_scripts.stepcode import StepCode
 from workflow_scripts.training import TrainingOptions
 
 ROOT = Path(__file__).parents[1]
-KEPT = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
+KEPT = [
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("model.safetensors", "spec.json", "summary.json"),
+]
 NAMES = ("fedavg", "scaffold", "feddpcont")
 
 

@@ -92,7 +92,9 @@ def _parsed(root: Path, name: str, content: bytes) -> tuple[str, tuple[str, ...]
     tree = ast.parse(content, filename=name)
     package = name.removesuffix(".py").split("/")[:-1]
     files = {module_file(root, ".".join(package[:depth])) for depth in range(1, len(package) + 1)}
-    files |= {module_file(root, dotted) for dotted in _imports(tree, package) if dotted.split(".")[0] in PACKAGES}
+    own = name.split("/")[0] not in PACKAGES  # the user's: what it imports of the project counts, wherever it lies
+    imported = {dotted for dotted in _imports(tree, package) if own or dotted.split(".")[0] in PACKAGES}
+    files |= {module_file(root, dotted) for dotted in imported if dotted}
     value = hashlib.sha256("\n".join(_words(tree)).encode()).hexdigest()
     return value, tuple(sorted(file for file in files if file is not None and file not in BOOKKEEPING))
 

@@ -7,15 +7,20 @@ from typing import Any
 
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
-from fednoise_core.io import canonical
+from fednoise_core.io import SpecError, canonical
 from fednoise_core.noise.nominal import nominal_rate
 from workflow_scripts.config_file import Place
 from workflow_scripts.project import Project
-from workflow_scripts.runs import nets_of
+from workflow_scripts.runs import net_code, nets_of
+from workflow_scripts.stepcode import own_file
 
 __all__ = ["ORACLE", "check_method", "check_nets", "check_sampling", "check_setting", "oracle_rate"]
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
+HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
+    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
+    **{"fine": 0.4020, "coarse": 0.2640},
+}
 Defined = tuple[str, Mapping[str, Any], Place]  # id, settings, where they are defined
 
 
@@ -60,7 +65,14 @@ def check_method(
 
 
 def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: Place) -> None:
-    """Whether the nets, the default net among them, take images as small as the data set's."""
+    """Whether the nets, the default net among them, take images as small as the data set's, and whether the files of
+    the user's own are there.
+    """
+    for factory in (name for name in net_code(train) if ":" in name):
+        try:
+            own_file(project.folder, factory)
+        except SpecError as error:
+            raise place.error(str(error)) from error
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
     for name in nets_of(train):
         if side is not None and side < (least := facts[name]["smallest"]):
@@ -75,7 +87,11 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: Place) -> No
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) -> float:
-    """The nominal rate of a noise on a data set, for methods that are told it. SpecError if none is known."""
+    """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
+    SpecError if none is known.
+    """
+    if noise[1]["kind"] == "human":
+        return HUMAN_RATES[noise[1]["labels"]]
     classes = project.facts(dataset)[1]
     rate = None if classes is None else nominal_rate(noise[1], classes)
     if rate is None:

@@ -5,7 +5,8 @@ rules, which Snakemake wants written out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = [
     "ANY",
@@ -13,6 +14,7 @@ __all__ = [
     "ARTIFACTS",
     "FIGURE_SUFFIXES",
     "LABELS",
+    "LABELS_PAGE",
     "NEEDS",
     "PARTITION",
     "RUN",
@@ -22,6 +24,7 @@ __all__ = [
     "TABLE_SUFFIXES",
     "WORK",
     "name_problem",
+    "printed",
     "shown",
 ]
 
@@ -39,7 +42,10 @@ RUN_OUTPUTS = (
     "cost.json",
     "model.safetensors",
     "suspects.csv",
+    "sites.csv",
 )
+# A page holds images, which may be the user's own: like their arrays it stays out of DVC's reach, so not in results/.
+LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
 WORK = "work/{run}"  # a run's checkpoint and progress; run: its folder
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
@@ -49,8 +55,16 @@ STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.c
 # code's hash: a rerun with the same numbers must not draw everything again, and the summary's spec digest changes with
 # the spec. So the rules ask that it is there, and let no change of it count.
 RUN_FILES = ("summary.json", "metrics.parquet")
-NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "metric": ("diagnostics.parquet",)}
+DIAGNOSTICS = ("diagnostics.parquet",)
+NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "metric": DIAGNOSTICS, "prestop": DIAGNOSTICS}
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
+
+
+def printed(spec: Mapping[str, Any]) -> list[str]:
+    """Files of a paper's numbers that a table is made from."""
+    named = (spec.get("file"), (spec.get("reference") or {}).get("file"))
+    return [str(file) for file in named if file]
+
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 OTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")

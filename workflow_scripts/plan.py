@@ -33,7 +33,7 @@ from workflow_scripts.rates import Rate, Rates
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.study import Study
 
-__all__ = ["Cost", "cost_of", "images", "planned_runs", "words"]
+__all__ = ["Cost", "cost_of", "hours", "images", "planned_runs", "words"]
 
 GALLERY = Path("docs/results/gallery-methods/cost.csv")
 START = 8.0  # seconds until a process has imported torch and read its data
@@ -136,9 +136,9 @@ def planned_runs(project: Project, targets: Iterable[str]) -> dict[str, list[Pla
 
 def words(project: Project, plan: Mapping[str, list[PlannedRun]], rates: Rates, cores: int) -> list[str]:
     """The plan, a line a study and one for all."""
-    lines, total, runs_left, disk = [], 0.0, 0, 0.0
+    lines, total, runs_left, disk, last = [], 0.0, 0, 0.0, 0.0
     for name, runs in plan.items():
-        left = [run for run in runs if not Path(run.folder, "summary.json").exists()]
+        left = _left(runs)
         costs = {run.folder: cost_of(project, run, rates) for run in left}
         seconds = sum(cost.seconds for cost in costs.values())
         size = sum(cost.disk for cost in costs.values())
@@ -147,9 +147,20 @@ def words(project: Project, plan: Mapping[str, list[PlannedRun]], rates: Rates, 
         longest = Counter({run: cost.seconds for run, cost in costs.items()}).most_common(1)
         lines += [f"  longest: {run.split('/runs/')[1]}, {_time(seconds)}" for run, seconds in longest]
         total, runs_left, disk = total + seconds, runs_left + len(left), disk + size
-    lines.append(f"all: {runs_left} runs, about {_time(total / cores)} on {cores} cores, {disk / 1e6:,.0f} MB")
+        last = max([last, *(cost.seconds for cost in costs.values())])  # more cores make no run shorter
+    hours = _time(max(total / cores, last))
+    lines.append(f"all: {runs_left} runs, about {hours} on {cores} cores, {disk / 1e6:,.0f} MB")
     lines.append(_gpu())
     return lines
+
+
+def hours(project: Project, plan: Mapping[str, list[PlannedRun]], rates: Rates, cores: int) -> float:
+    """Hours on this machine of all runs that are left."""
+    return sum(cost_of(project, run, rates).seconds for runs in plan.values() for run in _left(runs)) / 3600 / cores
+
+
+def _left(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    return [run for run in runs if not Path(run.folder, "summary.json").exists()]
 
 
 def _gpu() -> str:
@@ -165,18 +176,31 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def _told(pair: str) -> tuple[str, Any]:
+    """Key and value of a KEY=VALUE of --config."""
+    key, sign, value = pair.partition("=")
+    try:
+        if sign:
+            return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise SpecError(f"--config: {pair!r} is no KEY=VALUE, such as scale=cpu")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code: 2 for a mistake in the config or an unknown target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", help="studies, their parts, or papers (default: the configured studies)")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=cpu")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="default: all of this machine")
+    parser.add_argument("--over", type=float, metavar="HOURS", help="say nothing of what takes less")
     args = parser.parse_args(argv)
     try:
-        told = {key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in args.config)}
-        project = Project({**read_yaml("config/config.yaml"), **told})
+        project = Project({**read_yaml("config/config.yaml"), **dict(map(_told, args.config))})
         plan = planned_runs(project, args.targets or project.studies)
-        print("\n".join(words(project, plan, Rates(), max(1, args.cores))))
+        rates, cores = Rates(), max(1, args.cores)
+        if args.over is None or hours(project, plan, rates, cores) > args.over:
+            print("\n".join(words(project, plan, rates, cores)))
     except (SpecError, ArtifactError) as error:
         print(f"plan: {error}", file=sys.stderr)
         return 2

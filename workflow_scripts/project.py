@@ -28,6 +28,7 @@ FILES = "files:"  # begins a fingerprint
 RESERVED = (  # rules of the Snakefile and of rules/: a study is a rule of its name
     *("all", "papers", "stage_data"),
     *("download", "pretrained", "noise", "partition", "train", "table", "figure", "summary", "page", "setting"),
+    "labels",
 )
 PARTS = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
 
@@ -161,6 +162,16 @@ class Project:
         """Whether a file is here, or was when the ledger was written."""
         book = ledger.ledger_of(file)
         return Path(file).is_file() or (book is not None and file in ledger.read(book))
+
+    def absent(self, dataset: str) -> bool:
+        """Whether a data set is read from a path of the user, and nothing is at that path, nor was when its arrays were
+        made.
+        """
+        spec = self.datasets[dataset]
+        path = self.schemas.load("dataset")[spec["source"]]["properties"].get("path")
+        if path is None or self._known(self.arrays(dataset)):
+            return False
+        return not any(Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.places))
 
     def export(self) -> None:
         """Tell the jobs by environment what differs between machines: device, data folder, which `python` runs them,

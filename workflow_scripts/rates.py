@@ -75,15 +75,17 @@ def _measured(net: str | Mapping[str, Any], shape: tuple[int, int, int], classes
     channels, height, width = shape
     x = torch.randn(max(batch, TESTED), height, width, channels, generator=generator).permute(0, 3, 1, 2)
     y = torch.randint(classes, (batch,), generator=generator)
-    u = torch.rand(batch, made.draws, generator=generator) if made.draws else None
+    u = torch.rand(len(x), made.draws, generator=generator) if made.draws else None
+    seen = None if u is None else u[:batch]
+    masks = u[:TESTED] if u is not None and made.dropout_at_eval else None
 
     def step() -> None:
-        trained.backward(F.cross_entropy(made.train(trained.w, x[:batch], u), y))
+        trained.backward(F.cross_entropy(made.train(trained.w, x[:batch], seen), y))
         trained.update(0.01)
 
     def test() -> None:
         with torch.no_grad():
-            made.predict(trained.w, x[:TESTED])
+            made.predict(trained.w, x[:TESTED], masks)
 
     return Rate(_seconds(step) / batch, _seconds(test) / TESTED, made.parameters)
 

@@ -32,7 +32,10 @@ def table(study: Path) -> str:
         accuracy, cost = (pd.read_csv(study / f"{name}.csv") for name in ("accuracy", "cost"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{error.filename}: no such file; publish the study first") from error
-    rows = accuracy.merge(cost, on="method", suffixes=("", "_cost"), validate="one_to_one")
+    for name, frame in (("accuracy", accuracy), ("cost", cost)):
+        if frame["method"].duplicated().any():
+            raise ArtifactError(f"{study / name}.csv: several rows of a method, so the study has several settings")
+    rows = accuracy.merge(cost, on="method", suffixes=("", "_cost"))
     if len(rows) != len(accuracy):
         raise ArtifactError(f"{study}: accuracy.csv and cost.csv are of different methods")
     return HEAD + "".join(_row(row) for _, row in rows.iterrows())

@@ -11,7 +11,7 @@ from fednoise_core.nets.weights import paths as weight_files
 from fednoise_core.spec import Train
 from workflow_scripts import paths
 
-__all__ = ["SPEC_KEYS", "PlannedRun", "check_spec", "nets_of", "weights_of"]
+__all__ = ["SPEC_KEYS", "PlannedRun", "check_spec", "net_code", "nets_of", "weights_of"]
 
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
 NEEDED = ("method", "train", "seed")
@@ -52,6 +52,12 @@ class PlannedRun:
     def outputs(self) -> list[str]:
         """The run's result files."""
         return [f"{self.folder}/{name}" for name in paths.RUN_OUTPUTS]
+
+    @property
+    def labels_page(self) -> str:
+        """The page of the run's suspect labels, made where it is asked for."""
+        root = self.root.removeprefix("results/")
+        return paths.LABELS_PAGE.format(**{**vars(self), "root": root})
 
     @property
     def work(self) -> str:
@@ -97,6 +103,14 @@ def nets_of(train: Mapping[str, Any]) -> list[str]:
     found = train.get("net", Train.net)
     nets = found if isinstance(found, list | tuple) else [found]
     return [str(net.get("name") if isinstance(net, Mapping) else net) for net in nets]
+
+
+def net_code(train: Mapping[str, Any]) -> list[str]:
+    """What the code of the nets starts from: their names, and the factories "module:function" of the user's own."""
+    found = train.get("net", Train.net)
+    nets = found if isinstance(found, list | tuple) else [found]
+    own = [str(net["factory"]) for net in nets if isinstance(net, Mapping) and "factory" in net]
+    return list(dict.fromkeys([*nets_of(train), *own]))
 
 
 def weights_of(train: Mapping[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ from workflow_scripts.codehash import PACKAGES, closure_hash
 from workflow_scripts.config_file import deep_merge, read_yaml
 from workflow_scripts.equal_code import COLUMNS, FILE, first_of, recorded
 from workflow_scripts.project import Project
-from workflow_scripts.runs import nets_of
+from workflow_scripts.runs import net_code
 from workflow_scripts.step import USER_ERROR
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study
@@ -50,7 +50,7 @@ def used(folder: Path) -> dict[str, tuple[str, tuple[Any, ...]]]:
         for run in study.runs:
             spec = run.spec
             source, noise, partition = spec["dataset"]["source"], spec["noise"]["kind"], spec["partition"]["kind"]
-            method, nets = spec["method"]["name"], tuple(dict.fromkeys(nets_of(spec["train"])))
+            method, nets = spec["method"]["name"], tuple(net_code(spec["train"]))
             public = spec["dataset"].get("public")
             other = f" {public['dataset']}" if isinstance(public, dict) else ""
             found[f"download {source}{other}"] = "download", (spec["dataset"],)

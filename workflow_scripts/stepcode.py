@@ -6,10 +6,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fednoise_core.io import SpecError
 from workflow_scripts.codehash import closure_hash, module_file, registry
 from workflow_scripts.equal_code import first_of, recorded
 
-__all__ = ["StepCode"]
+__all__ = ["StepCode", "own_file"]
+
+
+def own_file(folder: str | Path, factory: str) -> str:
+    """The project's file of a net's factory "module:function". Raises SpecError if there is none."""
+    where = factory.partition(":")[0]
+    found = module_file(folder, where) if where else None
+    if found is None:
+        problem = f"there is no file {where.replace('.', '/')}.py in the project's folder"
+        raise SpecError(f"train.net.factory: {factory!r}: {problem}: only its code decides what runs again")
+    return found
 
 
 class StepCode:
@@ -42,11 +53,14 @@ class StepCode:
         return ["workflow_scripts/partition.py", *self._modules("partition/registry.py", "PARTITIONS", [kind])]
 
     def train(self, method: str, nets: Iterable[str]) -> list[str]:
-        """A training run of `method` (a name of METHODS) with `nets` (names of NETS). It starts from training.py: the
-        command line around it, its help and its messages decide no number.
+        """A training run of `method` (a name of METHODS) with `nets` (names of NETS, and the user's own factories
+        "module:function"). It starts from training.py: the command line around it, its help and its messages decide no
+        number. Raises SpecError for a factory whose file is not in the project's folder.
         """
         modules = [*self._modules("methods/__init__.py", "METHODS", [method])]
+        nets = list(nets)
         modules += self._modules("nets/__init__.py", "NETS", nets)
+        modules += [own_file(self.folder, net) for net in nets if ":" in net]
         return ["workflow_scripts/training.py", *modules]
 
     def report(self, script: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
 from fednoise_core.variants import family, position, settings
-from workflow_scripts import compatible, definitions, paths, sweeps
+from workflow_scripts import compatible, definitions, paper_tables, paths, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
 from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
@@ -32,6 +32,8 @@ class Study:
         self.full, self.data = self._read()
         definitions.check_definitions(project.schemas, self.data, self.place)
         definitions.check_train(project.schemas, self.data["train"], self.place / "train")
+        self.stand_ins: dict[str, str] = dict(self.data.get("stand_ins", {}))
+        self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
         self._runs = self._expand()
         self.tables, self.figures = self._shown("tables"), self._shown("figures")
@@ -99,9 +101,27 @@ class Study:
 
     def select(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
         """The runs that a table or figure shows: those allowed by its lists `datasets`, …, `seeds` (no list: all)."""
+        if spec.get("kind") in paper_tables.RUNLESS:
+            return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
         named = ((run, [position(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
         return [run for run, places in named if None not in places]
+
+    def words_of_absence(self) -> str:
+        """What the data sets that are not here mean, in words."""
+        return (
+            f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
+            "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
+            "FEDNOISE_DATA names"
+        )
+
+    def check_present(self, part: str) -> None:
+        """Raises SpecError if a table or figure shows only data sets that are not here, or nothing at this scale."""
+        spec = {**self.full.get("figures", {}), **self.full.get("tables", {}), **self.figures, **self.tables}[part]
+        if paper_tables.wholly_absent(self, spec):
+            raise self.place.error(f"{part} has no other data. {self.words_of_absence()}")
+        if part not in {**self.figures, **self.tables}:
+            raise self.place.error(f"{part} has no run at scale {self.project.scale}")
 
     def described(self) -> dict[str, Any]:
         """The study as its page tells it: every id that its runs use, with its settings."""
@@ -116,9 +136,19 @@ class Study:
             "partitions": {name: self.define("partitions", name)[1] for name in used["partition"]},
             "methods": {name: self.define("methods", name)[1] for name in used["method"]},
             "train": self.data["train"],
+            **({"blocks": own} if (own := self._own_training()) else {}),
             "tables": self.tables,
             "figures": self.figures,
         }
+
+    def _own_training(self) -> list[dict[str, Any]]:
+        """The grid's blocks that have training settings of their own, with these as their runs have them."""
+        found = []
+        for number, block in enumerate(self.data["grid"]):
+            if block.get("train"):
+                made = self._train(number)
+                found.append({**block, "train": {key: made[key] for key in block["train"]}})
+        return found
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it.
@@ -130,6 +160,7 @@ class Study:
         check("study", data, self.place)
         own = data.get("scales", {}).get(scale, {})
         self._scaled = deep_merge(self.project.overlay.get("train", {}), own.get("train", {}))
+        self._scaled_seeds = own.get("seeds") or self.project.overlay.get("seeds")
         if not own and not self.project.overlay:
             return data, data
         layers = (*self.project.overlay_layers, Layer(Place(self.place.file, ("scales", scale)), own))
@@ -144,9 +175,17 @@ class Study:
         study.
         """
         place = self.place / "grid" / block
-        found = definitions.method(self.project.schemas, *self.define("methods", name, place))
-        train = {**self.data["train"], **self.data["grid"][block].get("train", {}), **self._scaled, **found.train}
+        name, spec, where = self.define("methods", name, place)
+        for layer in (self.data["grid"][block].get("settings", {}), self.data.get("settings", {})):
+            spec = {**spec, **layer.get(family(name), {})}
+        found = definitions.method(self.project.schemas, name, spec, where)
+        train = {**self._train(block), **found.train}
         return MethodDefinition(found.fields, found.label, train, found.place)
+
+    def _train(self, block: int) -> dict[str, Any]:
+        """The training settings of a block of the grid, before those of a method."""
+        own = self.data["grid"][block].get("train")
+        return deep_merge({**self.full["train"], **own}, self._scaled) if own else self.data["train"]
 
     def _expand(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
@@ -154,16 +193,20 @@ class Study:
         for number, block in enumerate(self.data["grid"]):
             place = self.place / "grid" / number
             definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
+            if block.get("train"):
+                definitions.check_train(self.project.schemas, self._train(number), place / "train")
             methods = [one for name in block["methods"] for one in self._variants(name, place)]
-            for dataset in block["datasets"]:
-                self.project.dataset(dataset, place / "datasets")
+            for named in block["datasets"]:
+                dataset = self._present(named, place / "datasets")
+                if dataset is None:
+                    continue
                 for noise in block["noises"]:
                     for partition in block["partitions"]:
                         self._check_setting(dataset, noise, partition, place)
                         self._settings.add((dataset, noise, partition))
                         for method in methods:
                             plan = self._plan(dataset, noise, partition, method, number)
-                            for seed in block.get("seeds", self.data["seeds"]):
+                            for seed in self._scaled_seeds or block.get("seeds", self.data["seeds"]):
                                 ids = (dataset, noise, partition, method, seed)
                                 run = self._run(ids, *plan)
                                 if runs.setdefault(ids, run).spec != run.spec:
@@ -171,7 +214,21 @@ class Study:
                                         f"another block has {'/'.join(map(str, ids))} with other training settings: "
                                         "give the method another id"
                                     )
+        if not runs:
+            raise (self.place / "grid").error(f"no run is left. {self.words_of_absence()}")
         return runs
+
+    def _present(self, named: str, place: Place) -> str | None:
+        """The data set that a grid's id stands for at this scale; None if it is to come from the user and is not here,
+        which a paper's other cells can do without. Of any other study it is an error.
+        """
+        dataset = self.stand_ins.get(named, named)
+        self.project.dataset(named, place)
+        self.project.dataset(dataset, self.place / "stand_ins" / named)
+        if self.name not in self.project.papers or not self.project.absent(dataset):
+            return dataset
+        self.absent += [named] if named not in self.absent else []
+        return None
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
     def _check_setting(self, dataset: str, noise: str, partition: str, place: Place) -> None:
@@ -233,12 +290,23 @@ class Study:
                 for number, wanted in enumerate(spec.get(f"{field}s") or []):
                     if wanted not in known[field]:
                         raise (place / f"{field}s" / number).error(f"no run has {wanted!r}{hint(wanted, known[field])}")
-            if self.select(spec):
-                sweeps.check_shown(spec, self.select(spec), self.partition, place)
-                found[name] = spec
-            elif self.data is self.full:
+            stood = self._stood_in(spec)
+            runs = self.select(stood)
+            if runs:
+                sweeps.check_shown(spec, runs, self.partition, place)
+            if spec["kind"] in paper_tables.OF_PAPERS:
+                found[name] = paper_tables.completed(self, spec, place) | {"datasets": stood.get("datasets")}
+            elif runs:
+                found[name] = stood
+            elif self.data is self.full and not paper_tables.wholly_absent(self, spec):
                 raise place.error("no run has all that it asks for")
         return found
+
+    def _stood_in(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of a table or figure with the data sets of this scale."""
+        named = spec.get("datasets")
+        used = dict.fromkeys(self.stand_ins.get(one, one) for one in named or ())
+        return {**spec, "datasets": list(used)} if named else dict(spec)
 
     def _known_variants(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""

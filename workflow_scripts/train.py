@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import json
 import signal
 import sys
 import threading
@@ -31,12 +32,14 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.spec import Train
 from workflow_scripts import training_jobs
 from workflow_scripts.device import claim
 from workflow_scripts.made import note
 from workflow_scripts.own_code import CodeChanged, own_code
 from workflow_scripts.paths import RUN_OUTPUTS
-from workflow_scripts.runs import nets_of
+from workflow_scripts.progress import last_line
+from workflow_scripts.runs import net_code
 from workflow_scripts.step import STOPPED, USER_ERROR
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.training import TrainingJob, TrainingOptions, is_finished, set_up_torch, shared_lanes, train
@@ -151,7 +154,7 @@ def _code(job: TrainingJob, *, load: bool = True) -> str:
 
     def entries(folder: Path) -> tuple[list[str], str]:
         steps = StepCode(folder)
-        found = steps.train(str(job.spec["method"].get("name")), nets_of(job.spec["train"]))
+        found = steps.train(str(job.spec["method"].get("name")), net_code(job.spec["train"]))
         return found, steps.code(found)
 
     return own_code(entries, job.code, load=load)
@@ -185,6 +188,7 @@ def _attempt(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callab
         if several and is_finished(job):
             return 0  # by an earlier call
         with _alone(job.work):
+            _begin(job)
             train(job, options, pool, stop)
             note(*(job.out / name for name in RUN_OUTPUTS))
     except Stopped as stopped:
@@ -199,6 +203,18 @@ def _attempt(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callab
         print(f"train: {job.out}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _begin(job: TrainingJob) -> None:
+    """A line for `workflow_scripts.progress` before the first round ends. An earlier attempt's last line says better
+    how many rounds there are: methods with phases of their own count them otherwise than the setting.
+    """
+    path = job.work / "progress.jsonl"
+    before = (last_line(path) if path.is_file() else None) or {}
+    of = before.get("of", job.spec["train"].get("rounds", Train.rounds))
+    row = {"round": before.get("round", 0), "of": of, "phase": "begun", "time": round(time.time(), 1)}
+    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:  # what is wrong, the run says
+        file.write(json.dumps(row) + "\n")
 
 
 @contextlib.contextmanager

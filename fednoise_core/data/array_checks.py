@@ -11,7 +11,7 @@ import numpy as np
 
 from fednoise_core.io import SpecError
 
-__all__ = ["ArraysError", "check"]
+__all__ = ["ArraysError", "as_images", "as_labels", "check"]
 
 
 class ArraysError(SpecError):
@@ -25,6 +25,29 @@ def check(arrays: Any) -> None:
     _check_images(arrays)
     _check_labels(arrays)
     _check_facts(arrays)
+
+
+def as_images(name: str, x: np.ndarray) -> np.ndarray:
+    """Images as uint8 [n, H, W] or [n, H, W, C], from integers 0..255 of any width. Floats are refused: NaN and
+    infinity have no grey level, and 0..1 would be black. Raises ArraysError.
+    """
+    _need(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
+    _need(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
+    _need(x.size, f"{name} has shape {x.shape}: it holds no pixel")
+    if x.dtype != np.uint8:  # every uint8 is a grey level
+        low, high = x.min(), x.max()
+        _need(low >= 0 and high <= 255, f"{name} holds {low}..{high}; images are integers 0..255")
+    return np.ascontiguousarray(x, np.uint8)
+
+
+def as_labels(name: str, y: np.ndarray) -> np.ndarray:
+    """Labels (or owners) as int64 [n], from integers >= 0 of any width. Raises ArraysError."""
+    _need(y.dtype.kind in "ui", f"{name} is {y.dtype}; integers are needed")
+    _need(y.ndim == 1, f"{name} has shape {y.shape}; a vector is needed")
+    if y.size:
+        low, high = y.min(), y.max()
+        _need(low >= 0 and high < 1 << 62, f"{name} holds {low}..{high}; they count from 0")
+    return y.astype(np.int64)
 
 
 def _need(condition: Any, problem: str) -> None:
@@ -67,6 +90,12 @@ def _check_labels(arrays: Any) -> None:
     if arrays.client is not None:
         _check_vector("client", arrays.client, n)
         _need(arrays.client.min() >= 0, "client holds a negative id")
+        named = len(arrays.sites) or arrays.client.max() + 1
+        _need(arrays.client.max() < named, f"client holds {arrays.client.max()}, but sites names {named}")
+    if arrays.origin is not None:
+        kind = getattr(getattr(arrays.origin, "dtype", None), "kind", "")
+        _need(kind == "U" or kind == "i", "origin is no numpy array of int64 or texts")
+        _need(arrays.origin.shape == (n,), f"origin has shape {arrays.origin.shape}; {(n,)} is needed")
     if arrays.coarse is not None:
         _check_vector("coarse", arrays.coarse, k)
 

@@ -39,7 +39,7 @@ def take(x: Any, index: np.ndarray) -> Any:
     return x.take(index) if hasattr(x, "paths") else x[index]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Arrays:
     """Images, labels and facts of one data set. Arrays that do not fit together raise ArraysError (a ValueError).
 
@@ -47,7 +47,10 @@ class Arrays:
     y_train: int64 [n], clean labels 0..classes-1; the *given* ones if `clean_known` is False. y_test: int64 [m].
     x_public: uint8 [p, ...] or None: unlabelled images that nobody owns.
     given: key -> int64 [n], labels that people gave to the training images (CIFAR-N, the user's own).
-    client: int64 [n] or None: who owns a training image, where the data set says so.
+    client: int64 [n] or None: who owns a training image, where the data set says so. sites: what owners 0, 1 … are
+    called, or (): their numbers.
+    origin: what a training image is called in the user's data, int64 [n] (row of the file) or texts [n] (file below
+    train/); None: its number here. test_known: False where held-out given labels stand in for a trusted test set.
     coarse: int64 [classes] or None: superclass of each class. names: class names, all different, or ().
     mean, std: per channel, of pixels scaled to [0, 1]; the normalisation the networks see.
     spec: the data set's settings. source_sha256: content name -> SHA-256.
@@ -66,11 +69,23 @@ class Arrays:
     coarse: np.ndarray | None = None
     names: tuple[str, ...] = ()
     clean_known: bool = True
+    origin: np.ndarray | None = None
+    sites: tuple[str, ...] = ()
+    test_known: bool = True
     spec: Mapping[str, Any] = field(default_factory=dict)
     source_sha256: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(self)
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.x_train.shape[1:]))
+        owners = "" if self.client is None else f", {len(np.unique(self.client))} owners"
+        public = "" if self.x_public is None else f", {len(self.x_public)} public"
+        unsure = "" if self.clean_known else ", clean labels unknown"
+        name = f"{source} " if (source := self.spec.get("source")) else ""
+        parts = f"{self.n} training and {len(self.y_test)} test images {size}{public}, {self.classes} classes"
+        return f"<Arrays {name}{parts}{owners}{unsure}>"
 
     @property
     def n(self) -> int:
@@ -83,6 +98,10 @@ class Arrays:
         height, width, *channels = self.x_train.shape[1:]
         return (channels[0] if channels else 1, height, width)
 
+    def source(self, i: int) -> str:
+        """What training sample `i` is called in the user's data: a row number, or a file name."""
+        return str(i if self.origin is None else self.origin[i])
+
     def take(self, index: np.ndarray) -> Arrays:
         """The same data set with only these training samples (positions, int [k]), in this order."""
         return dataclasses.replace(
@@ -91,6 +110,7 @@ class Arrays:
             y_train=self.y_train[index],
             given={key: labels[index] for key, labels in self.given.items()},
             client=None if self.client is None else self.client[index],
+            origin=None if self.origin is None else self.origin[index],
         )
 
     def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> list[Path]:
@@ -115,6 +135,10 @@ class Arrays:
             arrays["client"] = self.client
         if self.coarse is not None:
             arrays["coarse"] = self.coarse
+        if self.origin is not None:
+            arrays["origin"] = self.origin
+        if self.sites:
+            arrays["sites"] = np.array(self.sites)
         if self.names:
             arrays["names"] = np.array(self.names)
         facts = {
@@ -122,6 +146,7 @@ class Arrays:
             "dataset": dict(self.spec),
             "classes": self.classes,
             "clean_known": self.clean_known,
+            "test_known": self.test_known,
             "mean": list(self.mean),
             "std": list(self.std),
             "source_sha256": dict(self.source_sha256),
@@ -150,6 +175,9 @@ class Arrays:
                 names=tuple(str(name) for name in arrays.get("names", ())),
                 classes=int(facts["classes"]),
                 clean_known=bool(facts["clean_known"]),
+                test_known=bool(facts.get("test_known", True)),
+                origin=arrays.get("origin"),
+                sites=tuple(str(name) for name in arrays.get("sites", ())),
                 mean=tuple(facts["mean"]),
                 std=tuple(facts["std"]),
                 spec=facts["dataset"],

@@ -41,6 +41,7 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
         x_test=x[test_index],
         y_test=y[test_index],
         classes=10,
+        origin=train_index,
         mean=mean,
         std=std,
         names=tuple(str(digit) for digit in range(10)),

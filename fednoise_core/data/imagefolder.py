@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -12,77 +11,133 @@ import numpy as np
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.images import SUFFIXES, ImageFiles
+from fednoise_core.data.label_table import Table, columns_of, read_table
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.mean_std import mean_and_std
-from fednoise_core.data.setting_checks import among, size, text, yes_no
-from fednoise_core.data.splits import all_classes_occur
+from fednoise_core.data.owners import owners_named
+from fednoise_core.data.setting_checks import among, holdout, size, text, yes_no
+from fednoise_core.data.splits import all_classes_occur, held_out, hold_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 
-__all__ = ["SETTINGS", "facts", "files", "read", "shape_of"]
+__all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
 
-SETTINGS = {"path": text, "size": size, "channels": among(1, 3), "given": text, "clean_known": yes_no}
+SETTINGS = {
+    **{"path": text, "size": size, "channels": among(1, 3)},
+    **{"given": text, "clean_known": yes_no, "test": holdout},
+}
 
 
 def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
     """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
 
-    `given`: a CSV below `path` with the columns file (below train/), label (a class name), and optionally client (an
-    integer). `clean_known: false`: the folders are labels as collected, which may be wrong. Folders within a class
-    folder are searched too; names that begin with a dot are passed over. A link is followed if it leads to an image
-    below `path`.
+    `given`: a CSV below `path` with the columns file (below train/), label (a class name), client (the owner, any
+    text), drop (yes leaves the image out); label or client, and drop may be missing. `clean_known: false`: the folders
+    are labels as collected, which may be wrong; if the CSV has labels, they are, and folders of train/ mean nothing.
+    `test: {holdout: share}`: there is no test/. Folders are searched with the folders in them; names that begin with a
+    dot are passed over. A link is followed if it leads to an image below `path`.
 
     Raises ArtifactError naming the file or folder that is missing or wrong: a link that leads out of `path`, an image
     beside the class folders, a class without a training image, a line of the CSV.
     """
     root = _root(spec, places)
-    names = _names(root)
-    clean_known = bool(spec.get("clean_known", True))
-    parts = {part: _list(root / part, names) for part in ("train", "test")}
-    channels = int(spec.get("channels", 3))
-    train = ImageFiles(root / "train", [name for name, _ in parts["train"]], channels, shape_of(spec))
-    test = ImageFiles(root / "test", [name for name, _ in parts["test"]], channels, train.size)
+    clean_known, channels = bool(spec.get("clean_known", True)), int(spec.get("channels", 3))
+    table, names, paths, folders = _listed(spec, root, places)
+    train = ImageFiles(root / "train", paths, channels, shape_of(spec))
+    y_train, given = folders, {}
+    if table is not None and table.labels is not None:
+        if clean_known:
+            given = {"given": _numbers(table, names)}
+        else:
+            y_train = _numbers(table, names)
+    test, y_test = train.take(np.arange(1)), y_train[:1]  # `hold_out` puts the test set in place
+    if "test" not in spec:
+        images = _list(root / "test", names)
+        test = ImageFiles(root / "test", [name for name, _ in images], channels, train.size)
+        y_test = np.array([label for _, label in images], np.int64)
     test.fixed = train.fixed
-    given: dict[str, np.ndarray] = {}
-    client = None
-    hashes: dict[str, str] = {}
-    if "given" in spec:
-        table = _table_path(spec, root, places)
-        labels, client = _table(table, train.paths, names)
-        given, hashes = {"given": labels}, {table.name: sha256_file(table)}
-        if not clean_known:
-            raise SpecError(f"dataset imagefolder: clean_known: false, but {table} gives labels beside the folders'")
-    y_train = np.array([label for _, label in parts["train"]], np.int64)
     all_classes_occur([y_train, *given.values()], len(names), names, str(root / "train"))
     mean, std = mean_and_std(train)
-    return Arrays(
+    owner, sites = (None, ()) if table is None or table.owners is None else owners_named(table.owners)
+    arrays = Arrays(
         x_train=train,  # type: ignore[arg-type]  # decoded when it is saved
         y_train=y_train,
         x_test=test,  # type: ignore[arg-type]
-        y_test=np.array([label for _, label in parts["test"]], np.int64),
+        y_test=y_test,
         classes=len(names),
         mean=mean,
         std=std,
         given=given,
-        client=client,
+        client=owner,
+        sites=sites,
         names=tuple(names),
         clean_known=clean_known,
-        source_sha256=hashes,
+        origin=np.array(paths),
+        source_sha256={} if table is None else {table.path.name: sha256_file(table.path)},
     )
+    return hold_out(arrays, spec)
 
 
 def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-    """(training samples, classes, (H, W)), from the names of files and folders and, without `size`, the first image."""
+    """(training samples, classes, (H, W)), from the names of files and folders, the CSV, and, without `size`, the first
+    image.
+    """
     root = _root(spec, places)
-    names = _names(root)
-    train = [name for name, _ in _list(root / "train", names)]
-    return len(train), len(names), shape_of(spec) or ImageFiles(root / "train", train[:1]).size
+    table, names, paths, labels = _listed(spec, root, places)
+    if table is not None and table.labels is not None and not spec.get("clean_known", True):
+        labels = _numbers(table, names)
+    share = holdout_share(spec)
+    held = 0 if share is None else held_out(labels, share)
+    return len(paths) - held, len(names), shape_of(spec) or ImageFiles(root / "train", paths[:1]).size
+
+
+def _listed(
+    spec: Mapping[str, Any], root: Path, places: Sequence[Path]
+) -> tuple[Table | None, list[str], list[str], np.ndarray]:
+    """(the CSV or None, class names, training images, the number of each one's class folder int64 [n]).
+
+    Where the CSV's labels are the only ones, the classes are what it names, with the folders of test/.
+    """
+    parts = ("train", "test") if "test" not in spec else ("train",)
+    path = _table_path(spec, root, places) if "given" in spec else None
+    if path is None or spec.get("clean_known", True) or "label" not in columns_of(path):
+        names = _names(root, parts)
+        images = _list(root / "train", names)
+        paths = [name for name, _ in images]
+        labels = np.array([label for _, label in images], np.int64)
+        if path is None:
+            return None, names, paths, labels
+        table = read_table(path, paths, names)
+        at = [i for i, gone in enumerate(table.dropped) if not gone]
+        return table.kept(), names, [paths[i] for i in at], labels[at]
+    paths = [name for name, _ in _list(root / "train", [""])]
+    table = read_table(path, paths)
+    paths = [name for name, gone in zip(paths, table.dropped, strict=True) if not gone]
+    table = table.kept()
+    assert table.labels is not None
+    names = sorted({*table.labels, *(_folders(root, parts[1:]))})
+    if len(names) < 2:
+        raise ArtifactError(f"{path}: the column label names {len(names)} class; at least 2 are needed")
+    return table, names, paths, np.zeros(len(paths), np.int64)
+
+
+def _numbers(table: Table, names: Sequence[str]) -> np.ndarray:
+    """Class numbers int64 [n] of the CSV's labels."""
+    number = {name: label for label, name in enumerate(names)}
+    assert table.labels is not None
+    return np.array([number[label] for label in table.labels], np.int64)
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-    """What is read: the two folders and, if there is one, the CSV."""
+    """What is read: the folders and, if there is one, the CSV."""
     root = _root(spec, places)
     table = [_table_path(spec, root, places)] if "given" in spec else []
-    return [root / "train", root / "test", *table]
+    return [root / "train", *([root / "test"] if "test" not in spec else []), *table]
+
+
+def classes_of_files(root: Path) -> dict[str, str]:
+    """File below train/ -> its class folder, for every training image below `root`, sorted by file."""
+    names = _names(root, ("train",))
+    return {name: names[label] for name, label in sorted(_list(root / "train", names))}
 
 
 def shape_of(spec: Mapping[str, Any], default: int | None = None) -> tuple[int, int] | None:
@@ -95,10 +150,16 @@ def shape_of(spec: Mapping[str, Any], default: int | None = None) -> tuple[int, 
 
 
 def _root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
+    """The folder, in which there is train/ and exactly one test set: test/, or the setting `test`."""
     root = user_path(spec, places)
-    for part in ("train", "test"):
-        if not (root / part).is_dir():
-            raise SpecError(f"dataset imagefolder: path: {root} has no folder {part}/")
+    if not (root / "train").is_dir():
+        raise SpecError(f"dataset imagefolder: path: {root} has no folder train/")
+    there = (root / "test").is_dir()
+    if "test" in spec and there:
+        raise SpecError(f"dataset imagefolder: test: {root} has a folder test/; remove the setting `test` to use that")
+    if "test" not in spec and not there:
+        cure = "add trusted images there, or let a share of the given data stand in: test: {holdout: 0.2}"
+        raise SpecError(f"dataset imagefolder: path: {root} has no folder test/; {cure}")
     return root
 
 
@@ -110,9 +171,9 @@ def _table_path(spec: Mapping[str, Any], root: Path, places: Sequence[Path]) -> 
     return user_path({**spec, "given": root / name} if (root / name).exists() else spec, places, "given")
 
 
-def _names(root: Path) -> list[str]:
+def _folders(root: Path, parts: Sequence[str]) -> set[str]:
     found = set()
-    for part in ("train", "test"):
+    for part in parts:
         for entry in sorted((root / part).iterdir()):
             if entry.name.startswith("."):
                 continue
@@ -120,9 +181,14 @@ def _names(root: Path) -> list[str]:
                 raise ArtifactError(f"{entry}: an image beside the class folders; its folder says its class")
             if entry.is_dir():
                 found.add(entry.name)
-    names = sorted(found)
+    return found
+
+
+def _names(root: Path, parts: Sequence[str]) -> list[str]:
+    names = sorted(_folders(root, parts))
     if len(names) < 2:
-        raise ArtifactError(f"{root}: {len(names)} class folder(s) in train/ and test/; at least 2 are needed")
+        where = " and ".join(f"{part}/" for part in parts)
+        raise ArtifactError(f"{root}: {len(names)} class folder(s) in {where}; at least 2 are needed")
     return names
 
 
@@ -145,58 +211,25 @@ def _list(folder: Path, names: Sequence[str]) -> list[tuple[str, int]]:
                 path = Path(base, entry)
                 if path.is_symlink() and not path.resolve().is_relative_to(inside):
                     raise _link(path, inside)
-                found.append((path.relative_to(folder).as_posix(), label))
+                name_below = path.relative_to(folder).as_posix()
+                if not _encodes(name_below):
+                    raise ArtifactError(f"{folder}: {name_below!r}: its name is not UTF-8; rename it")
+                found.append((name_below, label))
     if not found:
         raise ArtifactError(f"{folder}: no images in its class folders")
     return sorted(found)
+
+
+def _encodes(name: str) -> bool:
+    """Whether a file's name can be written into a table."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _link(path: Path, inside: Path) -> ArtifactError:
     """Files that lie elsewhere can change without anything made from them becoming stale."""
     cure = "links are followed only to images in it: copy what it leads to, or set path to the folder that holds all"
     return ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
-
-
-def _table(path: Path, paths: Sequence[str], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray | None]:
-    """(given labels int64 [n], owners int64 [n] or None) in the order of `paths`."""
-    number = {name: label for label, name in enumerate(names)}
-    place = {name: i for i, name in enumerate(paths)}
-    labels = np.full(len(paths), -1, np.int64)
-    client = np.full(len(paths), -1, np.int64)
-    columns, rows = _rows(path)
-    for line, row in rows:
-        where = f"{path}, line {line}"
-        name, label = row["file"], row["label"]
-        if name not in place:
-            raise ArtifactError(f"{where}: train/{name} does not exist")
-        if label not in number:
-            raise ArtifactError(f"{where}: {label!r} is no class folder")
-        if labels[place[name]] >= 0:
-            raise ArtifactError(f"{where}: {name} comes twice")
-        labels[place[name]] = number[label]
-        if "client" in columns:
-            owner = (row["client"] or "").strip()
-            if not owner.isdecimal() or len(owner) > 18:
-                raise ArtifactError(f"{where}: client {row['client']!r} is not an integer")
-            client[place[name]] = int(owner)
-    if (labels < 0).any():
-        raise ArtifactError(f"{path}: no label for train/{paths[int(np.argmax(labels < 0))]}")
-    return labels, client if "client" in columns else None
-
-
-def _rows(path: Path) -> tuple[set[str], list[tuple[int, dict[str, Any]]]]:
-    """(column names, (line number, row) of every row) of the CSV. Raises ArtifactError naming the file and line."""
-    rows: csv.DictReader[str] | None = None
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            columns = set(rows.fieldnames or ())
-            if not {"file", "label"} <= columns:
-                has = ", ".join(sorted(columns))
-                raise ArtifactError(f"{path}: the columns file and label are needed; it has {has}")
-            return columns, [(rows.line_num, row) for row in rows]
-    except UnicodeDecodeError as error:
-        raise ArtifactError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
-    except csv.Error as error:  # such as a field of more than 128 KiB: a quote that is not closed
-        line = rows.line_num + 1 if rows is not None else 1
-        raise ArtifactError(f"{path}, line {line}: {error}") from error

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fednoise_core.arguments import expect
-from fednoise_core.io import ArtifactError, load_npz
+from fednoise_core.io import ArtifactError, SpecError, load_npz
 
-__all__ = ["GivenLabels", "LabelledData", "labels_digest"]
+__all__ = ["GivenLabels", "LabelledData", "labels_digest", "plain_labels"]
 
 
 def labels_digest(y: np.ndarray, classes: int) -> str:
@@ -26,6 +26,17 @@ def labels_digest(y: np.ndarray, classes: int) -> str:
     sha = hashlib.sha256(f"{classes} {len(y)} ".encode())
     sha.update(np.ascontiguousarray(y, dtype="<i8").data)
     return sha.hexdigest()[:16]
+
+
+def plain_labels(y: np.ndarray, n: int, classes: int) -> np.ndarray:
+    """Labels given as a plain array, as int64 [n]. Raises SpecError naming `labels` unless they are n integers of
+    0..classes-1.
+    """
+    if y.dtype.kind not in "iu" or y.shape != (n,):
+        raise SpecError(f"labels: got an array {y.dtype} {list(y.shape)}; integers [{n}], one per image, are needed")
+    if y.min() < 0 or y.max() >= classes:
+        raise SpecError(f"labels: they are {y.min()}..{y.max()}; this data set's classes are 0..{classes - 1}")
+    return y.astype(np.int64)
 
 
 class GivenLabels(Protocol):
@@ -42,7 +53,8 @@ class LabelledData:
     """Labels of a data set's n training samples.
 
     y int64 [n]: clean labels 0..classes-1, or the given ones if `clean_known` is false. given: name → int64 [n].
-    coarse int64 [classes] or None: superclass of each class. client int64 [n] or None: owner of each sample.
+    coarse int64 [classes] or None: superclass of each class. client int64 [n] or None: owner of each sample;
+    sites: what owners are called, or ().
     arrays: where `images()` finds the images: an `Arrays`, the path of an arrays artifact, or None.
     """
 
@@ -52,6 +64,7 @@ class LabelledData:
     given: Mapping[str, np.ndarray] = field(default_factory=dict)
     coarse: np.ndarray | None = None
     client: np.ndarray | None = None
+    sites: tuple[str, ...] = ()
     arrays: Any = None
 
     @property
@@ -91,12 +104,12 @@ class LabelledData:
         if isinstance(data, (str, os.PathLike)):
             return cls._open(Path(data))
         expect(data, Arrays, name, "pass the arrays that fn.dataset(…) gives, or the path of an arrays artifact")
-        return cls(data.y_train, data.classes, data.clean_known, data.given, data.coarse, data.client, data)
+        return cls(data.y_train, data.classes, data.clean_known, data.given, data.coarse, data.client, data.sites, data)
 
     @classmethod
     def _open(cls, path: Path) -> LabelledData:
         """Read the labels of an arrays artifact; the images stay where they are."""
-        found, spec = load_npz(path, "arrays", lambda name: not name.startswith("x_"))
+        found, spec = load_npz(path, "arrays", lambda name: not name.startswith("x_") and name != "origin")
         try:
             return cls(
                 y=found["y_train"],
@@ -105,6 +118,7 @@ class LabelledData:
                 given={key[6:]: value for key, value in found.items() if key.startswith("given_")},
                 coarse=found.get("coarse"),
                 client=found.get("client"),
+                sites=tuple(str(name) for name in found.get("sites", ())),
                 arrays=path,
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fednoise_core.io import ArtifactError, read_npz
 
-__all__ = ["members", "shape"]
+__all__ = ["arrays_in", "members", "shape"]
 
 
 def members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
@@ -19,6 +19,15 @@ def members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
         return read_npz(path, wanted)
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
         raise ArtifactError(f"{path}: damaged, or not plain arrays ({type(error).__name__}: {error})") from error
+
+
+def arrays_in(path: Path) -> list[str]:
+    """Names of the arrays in `path`. Raises ArtifactError naming the file if it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
 
 
 def shape(path: Path, name: str) -> tuple[int, ...]:

@@ -117,9 +117,7 @@ def _from_npz(path: Path) -> Content:
 
 def _from_raw(source: str, folder: Path) -> Content:
     """Read torchvision's raw layout through torchvision. Raises ArtifactError naming a damaged file."""
-    import torchvision.datasets
-
-    kind = getattr(torchvision.datasets, _TORCHVISION[source])
+    kind = _reader(source)
     for name, md5 in _checksums(kind).items():
         if not intact(folder / name, f"md5:{md5}"):
             raise ArtifactError(f"{folder / name}: damaged: its MD5 is not the published {md5}")
@@ -137,6 +135,16 @@ def _from_raw(source: str, folder: Path) -> Content:
     except Exception as error:  # torchvision reports a damaged file by whatever breaks first
         raise ArtifactError(f"{folder}: {source} cannot be read ({type(error).__name__}: {error})") from error
     return content
+
+
+def _reader(source: str) -> Any:
+    """torchvision's class for a data set. Raises SpecError if torchvision is missing."""
+    try:
+        import torchvision.datasets
+    except ImportError as error:
+        cure = "pip install 'fednoise_core[vision]', or name a folder that holds an npz of it"
+        raise SpecError(f"dataset {source}: its files are read by torchvision ({error}): {cure}") from error
+    return getattr(torchvision.datasets, _TORCHVISION[source])
 
 
 def _checksums(kind: Any) -> dict[str, str]:
@@ -170,10 +178,9 @@ def _check(source: str, facts: Facts, content: Content) -> dict[str, str]:
 
 def _download(source: str, cache: Path) -> None:
     """Fetch and unpack the official files into `cache`, under a lock: two data sets may need the same archive."""
-    import torchvision.datasets
     from filelock import FileLock
 
-    kind = getattr(torchvision.datasets, _TORCHVISION[source])
+    kind = _reader(source)
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f".{source}.lock"):
         if not missing(cache, RAW[source]):

@@ -12,7 +12,7 @@ from fednoise_core.arguments import yes_no
 from fednoise_core.io import SpecError
 from fednoise_core.params import integer, nearest, number
 
-__all__ = ["COMMON", "Check", "among", "check", "size", "text", "whole", "yes_no"]
+__all__ = ["COMMON", "Check", "among", "check", "holdout", "size", "text", "whole", "yes_no"]
 
 Check = Callable[[Any, str], object]
 
@@ -44,6 +44,13 @@ def size(value: Any, where: str) -> None:
         raise SpecError(f"{where}: {value!r}: a number, or [height, width], is needed")
     for side in value if isinstance(value, list | tuple) else [value]:
         integer(side, where, 1)
+
+
+def holdout(value: Any, where: str) -> None:
+    """{holdout: share}: the share of the training samples that stands in for a test set."""
+    if not isinstance(value, Mapping) or set(value) != {"holdout"}:
+        raise SpecError(f"{where}: {value!r} is no mapping like {{holdout: 0.2}}")
+    number(value["holdout"], f"{where}: holdout", 0, 1, open_low=True, open_high=True)
 
 
 def _public(value: Any, where: str) -> None:

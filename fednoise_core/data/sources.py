@@ -66,7 +66,10 @@ def read(spec: Mapping[str, Any] | str, places: Places = (), cache: str | Path =
     check(spec, module.SETTINGS)
     path = f" ({spec['path']})" if "path" in spec else ""
     try:
-        arrays: Arrays = trim(module.read(spec, folders, Path(cache)), spec)
+        found = module.read(spec, folders, Path(cache))
+        if found.origin is None:
+            found = dataclasses.replace(found, origin=np.arange(found.n))
+        arrays: Arrays = trim(found, spec)
         if isinstance(spec.get("public"), Mapping):
             arrays = dataclasses.replace(arrays, x_public=_foreign(spec, folders, Path(cache)))
         x_train, x_test = (

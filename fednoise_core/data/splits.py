@@ -12,7 +12,17 @@ from fednoise_core import rng
 from fednoise_core.data.arrays import Arrays, take
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["all_classes_occur", "public_count", "shares", "split_off", "stratified", "trim"]
+__all__ = [
+    "all_classes_occur",
+    "held_out",
+    "hold_out",
+    "holdout_share",
+    "public_count",
+    "shares",
+    "split_off",
+    "stratified",
+    "trim",
+]
 
 DEFAULT_PUBLIC = 250  # of digits: every method trains on the same 1,187 images, whether it needs public ones or not
 
@@ -48,6 +58,37 @@ def split_off(labels: np.ndarray, n: int, seed: int, part: str) -> tuple[np.ndar
     taken = stratified(labels, n, rng.stream(seed, "split", part))
     rest = np.setdiff1d(np.arange(len(labels), dtype=np.int64), taken, assume_unique=True)
     return rest, taken
+
+
+def holdout_share(spec: Mapping[str, Any]) -> float | None:
+    """The share of the setting `test: {holdout: share}`; None without it."""
+    test = spec.get("test")
+    return float(test["holdout"]) if isinstance(test, Mapping) else None
+
+
+def held_out(labels: np.ndarray, share: float) -> int:
+    """How many samples `hold_out` sets aside."""
+    return int((np.unique(labels, return_counts=True)[1] * share + 1e-9).astype(np.int64).sum())
+
+
+def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
+    """Apply `test: {holdout: share}`: that share of the training samples, rounded down in every class, as the test set.
+
+    Where the clean labels are unknown, so are those of such a test set (`test_known`). Raises SpecError if no class has
+    enough samples to give one.
+    """
+    share, seed = holdout_share(spec), int(spec.get("split_seed", 0))
+    if share is None:
+        return arrays
+    n = held_out(arrays.y_train, share)
+    if not n:
+        raise SpecError(f"dataset: test: holdout: {share} of {arrays.n} training samples is less than one of a class")
+    draw, y = rng.stream(seed, "split", "heldout"), arrays.y_train
+    parts = [draw.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+    taken = np.sort(np.concatenate([part[: int(len(part) * share + 1e-9)] for part in parts]))
+    rest = np.setdiff1d(np.arange(arrays.n, dtype=np.int64), taken, assume_unique=True)
+    test = {"x_test": take(arrays.x_train, taken), "y_test": y[taken], "test_known": arrays.clean_known}
+    return dataclasses.replace(arrays.take(rest), **test)
 
 
 def public_count(spec: Mapping[str, Any]) -> int:

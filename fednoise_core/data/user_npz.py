@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.mean_std import mean_and_std
-from fednoise_core.data.npz import members, shape
-from fednoise_core.data.setting_checks import text, whole, yes_no
-from fednoise_core.data.splits import all_classes_occur
+from fednoise_core.data.npz import arrays_in, members, shape
+from fednoise_core.data.owners import owners_named
+from fednoise_core.data.setting_checks import holdout, text, whole, yes_no
+from fednoise_core.data.splits import all_classes_occur, held_out, hold_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["SETTINGS", "facts", "files", "read"]
+__all__ = ["SETTINGS", "content", "facts", "files", "is_given", "read"]
 
-SETTINGS = {"path": text, "clean_known": yes_no, "classes": whole(2)}
+SETTINGS = {"path": text, "clean_known": yes_no, "classes": whole(2), "test": holdout}
 
 KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names")  # others are left alone
 
@@ -26,13 +28,14 @@ KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names"
 def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
     """Arrays of `path`. Keys: x_train, x_test uint8 [n, H, W] or [n, H, W, C]; y_train, y_test integers [n] from 0.
 
-    Optional keys: `given` or `given_<name>` (labels as collected), `client` (owner of each training image), `x_public`,
-    `names`. With `clean_known: false`, or without y_train, the training labels are the ones as collected.
+    Optional keys: `given` or `given_<name>` (labels as collected), `client` (owner of each training image: integers or
+    texts), `x_public`, `names`. With `test: {holdout: share}` there is no x_test and no y_test. With `clean_known:
+    false`, or without y_train, the training labels are the ones as collected.
     Raises ArtifactError naming the file and the array that is missing or wrong.
     """
     path = user_path(spec, places)
-    found = members(path, lambda name: name in KNOWN or _is_given(name))
-    given = {name.removeprefix("given_"): _labels(path, name, found[name]) for name in found if _is_given(name)}
+    found = members(path, lambda name: name in KNOWN or is_given(name))
+    given = {name.removeprefix("given_"): _labels(path, name, found[name]) for name in found if is_given(name)}
     clean_known = bool(spec.get("clean_known", "y_train" in found))
     if "y_train" in found:
         if given and not clean_known:
@@ -45,29 +48,41 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
         raise SpecError(f"dataset npz: clean_known: true, but {path} has no y_train")
     else:
         raise ArtifactError(f"{path}: it has neither y_train nor exactly one set of given labels")
-    y_test = _labels(path, "y_test", _need(path, found, "y_test"))
+    _check_test(path, spec, found)
     x_train = _images(path, "x_train", _need(path, found, "x_train"))
+    held = "test" in spec  # `hold_out` puts the test set in place
+    x_test = x_train[:1] if held else _images(path, "x_test", _need(path, found, "x_test"))
+    y_test = y_train[:1] if held else _labels(path, "y_test", _need(path, found, "y_test"))
     names = _names(path, found)
     sets = {"y_train": y_train, **{f"given_{key}": labels for key, labels in given.items()}}
     classes = _classes(path, spec, len(x_train), names, {**sets, "y_test": y_test})
+    client, sites = _owners(path, found)
     mean, std = mean_and_std(x_train)
     arrays = Arrays(
         x_train=x_train,
         y_train=y_train,
-        x_test=_images(path, "x_test", _need(path, found, "x_test")),
+        x_test=x_test,
         y_test=y_test,
         x_public=_images(path, "x_public", found["x_public"]) if "x_public" in found else None,
         classes=classes,
         mean=mean,
         std=std,
         given=given,
-        client=_labels(path, "client", found["client"]) if "client" in found else None,
+        client=client,
+        sites=sites,
         names=names,
         clean_known=clean_known,
-        source_sha256={name: content_sha256(found[name]) for name in sorted(found) if found[name].dtype.kind in "ui"},
+        origin=np.arange(len(x_train)),
+        source_sha256=content(found),
     )
     all_classes_occur(sets.values(), classes, names, str(path))
-    return arrays
+    return hold_out(arrays, spec)
+
+
+def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """SHA-256 of each array of integers that `read` reads, by its name; `found` may hold others."""
+    names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
+    return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "ui"}
 
 
 def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
@@ -77,12 +92,17 @@ def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tu
     if len(images) not in (3, 4):
         raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
     n, sides = images[0], (images[1], images[2])
+    _check_test(path, spec, arrays_in(path))
     found: dict[str, np.ndarray] = {}
-    if "classes" not in spec:
-        found = members(path, lambda name: name in ("y_train", "y_test", "names") or _is_given(name))
+    if "classes" not in spec or "test" in spec:
+        found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
     names = _names(path, found)
     labels = {name: _labels(path, name, y) for name, y in found.items() if name != "names"}
-    return n, _classes(path, spec, n, names, labels), sides
+    held = 0
+    if (share := holdout_share(spec)) is not None:
+        used = labels.get("y_train", next((y for name, y in labels.items() if is_given(name)), None))
+        held = 0 if used is None else held_out(used, share)
+    return n - held, _classes(path, spec, n, names, labels), sides
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
@@ -90,7 +110,31 @@ def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
     return [user_path(spec, places)]
 
 
-def _is_given(name: str) -> bool:
+def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> None:
+    """Raise SpecError or ArtifactError unless there is exactly one test set, in the file or by the setting `test`."""
+    there = [name for name in ("x_test", "y_test") if name in names]
+    if "test" in spec and there:
+        raise SpecError(f"dataset npz: test: {path} has {' and '.join(there)}; remove the setting `test` to use that")
+    if "test" not in spec and len(there) < 2:
+        missing = "y_test" if there == ["x_test"] else "x_test"
+        cure = "add trusted test images and labels, or let a share of the given data stand in: test: {holdout: 0.2}"
+        raise ArtifactError(f"{path}: it has no {missing}; {cure}")
+
+
+def _owners(path: Path, found: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """(owner of each training image int64 [n] or None, what the owners are called where they are texts)."""
+    if "client" not in found:
+        return None, ()
+    ids = found["client"]
+    if ids.dtype.kind != "U":
+        return _labels(path, "client", ids), ()
+    if ids.ndim != 1:
+        raise ArtifactError(f"{path}: client has shape {ids.shape}; a vector is needed")
+    return owners_named([str(name) for name in ids])
+
+
+def is_given(name: str) -> bool:
+    """Whether an array of this name holds labels as collected."""
     return name == "given" or name.startswith("given_")
 
 
@@ -128,23 +172,14 @@ def _names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
 
 
 def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
-    """uint8 [n, H, W] or [n, H, W, C]. Whole numbers 0..255 only: NaN and infinity have no grey level."""
-    if x.dtype.kind not in "ui":
-        raise ArtifactError(f"{path}: {name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
-    if x.ndim not in (3, 4):
-        raise ArtifactError(f"{path}: {name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
-    if not x.size:
-        raise ArtifactError(f"{path}: {name} has shape {x.shape}: it holds no pixel")
-    if x.dtype != np.uint8 and (x.min() < 0 or x.max() > 255):
-        raise ArtifactError(f"{path}: {name} holds {x.min()}..{x.max()}; images are integers 0..255")
-    return np.ascontiguousarray(x, np.uint8)
+    try:
+        return as_images(name, x)
+    except ArraysError as error:
+        raise ArtifactError(f"{path}: {error}") from error
 
 
 def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
-    if y.dtype.kind not in "ui":
-        raise ArtifactError(f"{path}: {name} is {y.dtype}; integers are needed")
-    if y.ndim != 1:
-        raise ArtifactError(f"{path}: {name} has shape {y.shape}; a vector is needed")
-    if y.size and (y.min() < 0 or y.max() >= 1 << 62):
-        raise ArtifactError(f"{path}: {name} holds {y.min()}..{y.max()}; they count from 0")
-    return y.astype(np.int64)
+    try:
+        return as_labels(name, y)
+    except ArraysError as error:
+        raise ArtifactError(f"{path}: {error}") from error

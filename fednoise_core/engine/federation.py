@@ -358,7 +358,7 @@ class Federation:
                 )
             if c != SERVER:
                 self.bytes_down += down
-                self.bytes_up += nbytes(result.up) + nbytes(result.relay)
+                self.bytes_up += nbytes(result.up) + nbytes(result.relay) - result.twice
                 self.passes += result.passes
                 self.asked.append(c)
                 if not good:

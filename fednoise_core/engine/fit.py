@@ -18,7 +18,7 @@ from fednoise_core.engine.plan import Columns, Plan, cut, make_plan, make_side_p
 from fednoise_core.engine.pool import augmentation
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.optim import Trained
-from fednoise_core.tree import finite
+from fednoise_core.tree import finite, nbytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 
@@ -67,6 +67,7 @@ class FitResult:
     passes: int = 0
     relay: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
+    twice: int = 0  # bytes of `relay` that are in `up` too: they cross once
 
 
 class Workspace:
@@ -344,7 +345,9 @@ class ClientFit:
         up = self.local.after(self.me, up, self.down)
         relay = up.pop("relay", {})
         targets = self.me.targets if self.me.changed else None
-        return FitResult(up, self.me.take(type(self.local).__name__), targets, steps, self.passes, relay)
+        twice = sum(nbytes(value) for value in relay.values() if any(value is one for one in up.values()))
+        mine = self.me.take(type(self.local).__name__)
+        return FitResult(up, mine, targets, steps, self.passes, relay, twice=twice)
 
     def _finite(self) -> bool:
         return all(finite(trained.w) for trained in self.carry.values())

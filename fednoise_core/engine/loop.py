@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ROOM
@@ -23,10 +21,12 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
 from fednoise_core.engine.state import State, kept_path, load_checkpoint, put_aside, relay_path, save_checkpoint
+from fednoise_core.engine.suspects import site_labels
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.tree import Weights
+from fednoise_core.wrong_labels import SiteLabels
 
 __all__ = ["Diverged", "Outcome", "Saving", "Stopped", "loop"]
 
@@ -58,16 +58,13 @@ class Saving:
 
 @dataclass
 class Outcome:
-    """What a finished run leaves: state, record, views and suspects (client, position among its samples, P(wrong),
-    proposed).
-    """
+    """What a finished run leaves: state, record, views, and the given labels of every site, judged."""
 
     fed: Federation
     state: State
     record: Record
     views: Views
-    suspects: list[tuple[int, int, float, int]]
-    names_suspects: bool
+    suspects: list[SiteLabels]
     resumed: int  # the round it went on from, 0 if it started afresh
     spent: list[float]  # seconds, CPU seconds of the attempts before that round
 
@@ -91,16 +88,17 @@ def loop(
     label: str = "run",
     console: TextIO | None = None,
     progress: Path | None = None,
+    on_round: Callable[[dict[str, Any]], object] | None = None,
 ) -> Outcome:
     """Run `method` to its end, going on from a checkpoint where there is one. Raises Stopped if asked to stop, Diverged
     if no update of a round is finite.
 
     room: bytes of what clients keep that may stay in memory; the rest goes to a file. graphs: how evaluations run
-    beside the training (default: as the device can).
+    beside the training (default: as the device can). on_round: gets each round's metrics (`Record.of_round`).
     """
     run = _Running(world, executor, method, truth, saving, label, console)
     run.start(room, Evaluator(run.fed, test, test_y, graphs))
-    with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console)) as log:
+    with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console, on_round)) as log:
         while (phase := run.phase()) is not None:
             run.round(phase, log)
             run.save_if_due(phase, log)
@@ -195,7 +193,7 @@ class _Running:
         if self._is_last(phase) or state.round % self.world.train.eval_every == 0:
             self.pending = self._measure(phase.name)
         else:
-            log.round(state.round, phase.name, {})
+            log.round(state.round, phase.name, {}, self.record)
         if self._is_last(phase) or not self.evaluator.deferred:  # else while the next round goes on
             self._finish_evaluation(log)
 
@@ -255,7 +253,7 @@ class _Running:
     def _finish_evaluation(self, log: Progress) -> None:
         pending, self.pending = self.pending, None
         if pending is not None:
-            log.round(pending.round, pending.phase, pending.into(self.record, self.truth))
+            log.round(pending.round, pending.phase, pending.into(self.record, self.truth), self.record)
 
     # checkpoints and the end
 
@@ -278,15 +276,14 @@ class _Running:
     def finish(self) -> Outcome:
         """What the run leaves."""
         state, record = self.state, self.record
-        suspects, named = self._suspects()
-        if named:
-            record.diagnostics += _score(self.truth, state, suspects)
         targets = {c: t.cpu().numpy() for c, t in state.relabelled.items()}
         record.diagnostics += self.truth.target_noise(state.round, targets)
         with state.server_side():
             views = self.method.views(self.fed, state)
+        suspects = site_labels(self.fed, views, state.clients, self._opinions())
+        record.diagnostics += self.truth.suspects(state.round, suspects)
         self._validate(views)
-        return Outcome(self.fed, state, record, views, suspects, named, self.resumed, self.spent)
+        return Outcome(self.fed, state, record, views, suspects, self.resumed, self.spent)
 
     def _validate(self, views: Views) -> None:
         """Measure the headline view on what clients keep for validation, as they would themselves: none of it is sent.
@@ -298,9 +295,9 @@ class _Running:
             phase = record.metrics[-1][2]
             record.metrics.append((self.state.round, record.work, phase, headline, SERVER, "valid_accuracy", value))
 
-    def _suspects(self) -> tuple[list[tuple[int, int, float, int]], bool]:
-        """What each client finds out about its own labels. A product for the client's owner, not traffic: it is not
-        counted.
+    def _opinions(self) -> dict[int, tuple[Tensor, Tensor] | None]:
+        """What the method finds out about each client's labels. A product for the client's owner, not traffic: it is
+        not counted.
         """
         fed, state = self.fed, self.state
         before = fed.bytes_up, fed.bytes_down
@@ -308,12 +305,7 @@ class _Running:
             down = self.method.down(fed, state)
         said = fed.on_clients(state, fed.all, self.method.suspects, down)
         fed.bytes_up, fed.bytes_down = before
-        rows = []
-        for client, answer in zip(fed.all, said, strict=True):
-            if answer is not None:
-                p, proposed = (torch.as_tensor(t).tolist() for t in answer)
-                rows += [(client, k, float(a), int(b)) for k, (a, b) in enumerate(zip(p, proposed, strict=True))]
-        return rows, any(answer is not None for answer in said)
+        return dict(zip(fed.all, said, strict=True))
 
 
 def _clients(who: list[int]) -> str:
@@ -357,11 +349,3 @@ def _host(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     return {k: _host(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _score(
-    truth: Truth, state: State, suspects: list[tuple[int, int, float, int]]
-) -> list[tuple[int, int, str, float]]:
-    client, position, p, _ = zip(*suspects, strict=True)
-    sample = np.array([truth.rows[c][k] for c, k in zip(client, position, strict=True)])
-    return truth.suspects(state.round, np.array(client), sample, np.array(p))

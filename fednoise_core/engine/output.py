@@ -4,22 +4,20 @@ machine.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fednoise_core.engine.federation import SERVER
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.engine import models
+from fednoise_core.engine.label_files import write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.io import atomic, write_json
-from fednoise_core.tree import nbytes
 
 __all__ = ["summary", "write"]
-
-LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
 
 
 def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +81,7 @@ def _headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None  # JSON has neither NaN nor infinity
 
 
 def _plain(value: Any) -> Any:
@@ -97,25 +95,27 @@ def _plain(value: Any) -> Any:
 def write(
     out: Path,
     outcome: Outcome,
-    facts: Mapping[str, Any],
+    made: Mapping[str, Any],
     spec: Mapping[str, Any],
     cost: Mapping[str, Any],
-    rows: list[np.ndarray],
+    arrays: Arrays,
     given: np.ndarray,
-) -> dict[str, Any]:
-    """Write all files of a run into `out` (each whole or not at all) and return the summary.
+    sites: Sequence[str],
+) -> None:
+    """Write all files of a run into `out`, each whole or not at all.
 
-    rows: the sample numbers of each client; given: [n] labels; both for suspects.csv.
+    made: the summary. arrays: the data set; given: [n] labels; sites: the name of each client; all for suspects.csv and
+    sites.csv.
     """
-    record, made = outcome.record, summary(outcome, facts)
+    record = outcome.record
     _parquet(out / "metrics.parquet", ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics)
     _parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
-    _suspects(out / "suspects.csv", outcome, rows, given)
-    _models(out / "model.safetensors", outcome)
+    write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
+    write_sites(out / "sites.csv", outcome.suspects, sites)
+    models.write(out / "model.safetensors", outcome, models.looks(arrays))
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)
     write_json(out / "summary.json", made)  # last: with it the run counts as finished
-    return made
 
 
 def _parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:
@@ -127,41 +127,3 @@ def _parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:
     data = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
     with atomic(path, "wb") as file:
         pq.write_table(pa.table([pa.array(d, t) for d, t in zip(data, schema.types, strict=True)], schema=schema), file)
-
-
-def _suspects(path: Path, outcome: Outcome, rows: list[np.ndarray], given: np.ndarray) -> None:
-    """Every sample that the method judged, most suspect first; only the header if it names none."""
-    listed = [(int(rows[c][k]), c, p, proposed) for c, k, p, proposed in outcome.suspects]
-    with atomic(path) as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["sample", "client", "given", "p_wrong", "proposed"])
-        for sample, client, p, proposed in sorted(listed, key=lambda row: (-row[2], row[0], row[1])):
-            table.writerow([sample, client, int(given[sample]), f"{p:.6f}", proposed])
-
-
-def _models(path: Path, outcome: Outcome) -> None:
-    """The headline view's final models, each tensor once: `name`, or `client<c>/name`, or `<k>/name` where several make
-    a view. Where every client has its own they would fill a disk: those from LIMIT bytes on are left out and counted
-    in the file's facts.
-    """
-    import json
-
-    from safetensors.torch import save
-
-    tensors: dict[str, Any] = {}
-    nets: dict[str, Any] = {}
-    count = len(next(iter(outcome.views.values())))
-    size = left_out = 0
-    for k, (client, several) in enumerate(outcome.models()):
-        size += sum(map(nbytes, several))
-        if k and size > LIMIT:
-            left_out = count - k
-            break
-        for j, w in enumerate(several):
-            parts = [f"client{client}"] if client != SERVER else [str(k)] if count > 1 else []
-            prefix = "/".join([*parts, *([str(j)] if len(several) > 1 else [])])
-            tensors |= {f"{prefix}/{n}" if prefix else n: t.cpu() for n, t in w.named().items()}
-            nets[prefix] = outcome.fed.net(client).describe()
-    facts = {"nets": nets, "view": next(iter(outcome.views)), **({"left_out": left_out} if left_out else {})}
-    with atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
-        file.write(save(tensors, {"fednoise": json.dumps(facts, sort_keys=True)}))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -50,6 +51,23 @@ class Record:
             plain["bytes_down"],
         )
 
+    def of_round(self, number: int) -> dict[str, Any]:
+        """A round's metrics over all clients: `round`, `phase`, `work`, what the method reported, bytes_up, bytes_down,
+        and if it was evaluated, `views` {view: {metric: value}} and the first view's metrics by name.
+        """
+        rows = []
+        for row in reversed(self.metrics):
+            if row[0] < number:
+                break
+            rows.append(row)
+        told: dict[str, Any] = {"round": number}
+        views: dict[str, dict[str, float]] = {}
+        for _, work, phase, view, client, metric, value in reversed(rows):
+            told |= {"phase": phase, "work": work}
+            if client == -1:
+                (views.setdefault(view, {}) if view else told)[metric] = value
+        return {**told, **next(iter(views.values()), {}), "views": views}
+
     def curve(self, view: str, metric: str = "accuracy") -> list[tuple[int, float]]:
         """(round, value) of a view's mean over its members, in order."""
         return [(r, v) for r, _, _, w, c, m, v in self.metrics if w == view and c == -1 and m == metric]
@@ -68,10 +86,20 @@ class Record:
 
 
 class Progress:
-    """One line a round: on the console, and as JSON appended to `path` (read by `workflow_scripts.progress`)."""
+    """One line a round: on the console, and as JSON appended to `path` (read by `workflow_scripts.progress`). listener:
+    gets the round's metrics, see `Record.of_round`, with `of`, all rounds, and `done_before`, those before a resume.
+    """
 
-    def __init__(self, label: str, total: int, done: int, path: Path | None, console: TextIO | None):
-        self.label, self.total, self.first = label, total, done
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        done: int,
+        path: Path | None,
+        console: TextIO | None,
+        listener: Callable[[dict[str, Any]], object] | None = None,
+    ):
+        self.label, self.total, self.first, self.listener = label, total, done, listener
         self.console, self.began = console, time.monotonic()
         self.file: TextIO | None = None
         if path is not None:
@@ -80,8 +108,10 @@ class Progress:
                 raise ArtifactError(f"{path}: a folder stands where the progress lines go; remove it")
             self.file = path.open("a", encoding="utf-8")
 
-    def round(self, number: int, phase: str, accuracy: dict[str, float]) -> None:
+    def round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:
         """Report a finished round; the time left is that of the rounds so far, carried on."""
+        if self.listener is not None:
+            self.listener({**record.of_round(number), "of": self.total, "done_before": self.first})
         spent = time.monotonic() - self.began
         left = spent / max(number - self.first, 1) * (self.total - number)
         if self.file is not None:

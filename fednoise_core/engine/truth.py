@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from fednoise_core.wrong_labels import WRONG, SiteLabels
 
 __all__ = ["DiagnosticRow", "Truth", "auroc"]
 
@@ -66,12 +68,17 @@ class Truth:
         every, held = np.concatenate(hard), np.concatenate(self.rows)
         return [(round, -1, "target_noise_rate", self._rate(every, held)), *out]
 
-    def suspects(self, round: int, client: np.ndarray, sample: np.ndarray, p_wrong: np.ndarray) -> list[DiagnosticRow]:
-        """precision and recall of the samples with P(wrong) > 1/2, against the given labels that are wrong."""
+    def suspects(self, round: int, sites: Sequence[SiteLabels]) -> list[DiagnosticRow]:
+        """precision and recall of the samples with P(wrong) > 1/2, against the given labels that are wrong. No rows if
+        no site was judged.
+        """
+        if not sites:
+            return []
         if self.clean is None:
             return [(round, -1, "suspects_precision", NAN), (round, -1, "suspects_recall", NAN)]
+        sample, p_wrong = (np.concatenate([getattr(one, name) for one in sites]) for name in ("samples", "p_wrong"))
         wrong = self.given[sample] != self.clean[sample]
-        named = p_wrong > 0.5
+        named = p_wrong > WRONG
         hit = float((wrong & named).sum())
         return [
             (round, -1, "suspects_precision", hit / named.sum() if named.any() else NAN),

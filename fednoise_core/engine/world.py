@@ -71,6 +71,7 @@ class World:
         held_by = [len(i) for i in self.index if len(i)]
         self.samples_a_round = self.cohort * sum(held_by) / max(len(held_by), 1)
         self.handed_over = 0
+        self._pieces: list[Tensor] = []  # what each site held, once they are pooled
         if pooled:
             self._pool(arrays.x_train[:1].nbytes)
         self.sizes = [len(i) for i in self.index]
@@ -99,8 +100,20 @@ class World:
     def _pool(self, image: int) -> None:
         """Make one client of all. image: bytes of one image; a label has 8. Clients that overlap send their copies."""
         self.handed_over = sum(map(len, self.index)) * (image + self.given.element_size())
+        self._pieces = [torch.cat(both) for both in zip(self.index, self.valid, strict=True)]
         train, valid = (torch.cat(parts).unique() for parts in (self.index, self.valid))
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
+
+    def sites(self, client: int) -> list[tuple[int, Tensor]]:
+        """(site, positions) of what a client holds; positions count its training samples first, then its validation
+        samples. A site is a client of the partition: the client itself, or all of them where their data are pooled.
+        """
+        held = torch.cat([self.index[client], self.valid[client]])
+        if not self._pieces:
+            return [(client, torch.arange(len(held), device=held.device))]
+        place = torch.empty(len(self.given), dtype=torch.int64, device=held.device)
+        place[held] = torch.arange(len(held), device=held.device)
+        return [(site, place[rows]) for site, rows in enumerate(self._pieces) if len(rows)]
 
     def net(self, client: int) -> Net:
         """Client c runs net number c mod (number of nets); the server runs the first."""

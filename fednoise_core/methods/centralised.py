@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
@@ -28,6 +28,7 @@ class Centralised(FedAvg):
     trains in place. A round is a stretch between two evaluations; the optimiser goes on from one to the next.
     """
 
+    wire: ClassVar = {"down": (), "up": ("images", "labels")}
     pooled = True
     without = ("weighting", "server_lr")  # nothing is averaged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ class ConfidentPrestop(Prestop):
     and cleanlab (filter_by="both"), trains on what is left, and counts by the number of samples kept.
     """
 
+    wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy", "kept")}
     second = "pruned"
 
     def init(self, fed: Federation) -> State:

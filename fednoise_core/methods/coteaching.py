@@ -33,6 +33,7 @@ class Coteaching(TwoNets):
     """
 
     example: ClassVar = {"forget_rate": 0.2}
+    wire: ClassVar = {"down": ("one", "two", "keep"), "up": ("one", "two")}
 
     forget_rate: Annotated[
         float,
@@ -69,8 +70,8 @@ class Coteaching(TwoNets):
             trained.update(down["lr"])
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """The forgotten share of the client's samples: largest mean loss of the two nets, as P(wrong) by rank, 1/2 at
-        the border.
+        """By the mean loss of the two nets. The rate that it was told decides how many it forgets, not how many of the
+        labels are said to be wrong.
         """
         logits = [me.predict(down[name]) for name in NAMES]
         loss = sum(losses.ce(z, me.labels) for z in logits)

@@ -38,6 +38,7 @@ class DivideMix(TwoNets):
     """
 
     example: ClassVar = {"unlabelled": 25.0}
+    wire: ClassVar = {"down": ("one", "two", "divide", "unlabelled"), "up": ("one", "two")}
 
     warmup: Annotated[Rounds, "Rounds on all labels, or their share; 0 = a tenth of all, rounded up."] = 0
     threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5
@@ -53,7 +54,7 @@ class DivideMix(TwoNets):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return min(stage(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
 
     def augments(self) -> list[Any]:
         return [self.train.augment] * 2

@@ -29,7 +29,8 @@ class FedAvg(Local, Checked):
     of the reference page's example; needs_public, its data sets must have a `public` part; several_nets, `train.net`
     may be a list; pooled, all samples lie with one client, as if there were no federation; above_chance
     {setting: other}, the setting must exceed 1/K unless the other is given; needs_train
-    {setting: values}, the only values of that training setting that it works with.
+    {setting: values}, the only values of that training setting that it works with; wire, the names of what crosses
+    "down" to a client, "up" from it, and up to be handed on to other clients ("relay").
     """
 
     place = "method"
@@ -38,6 +39,7 @@ class FedAvg(Local, Checked):
     several_nets: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
     above_chance: ClassVar[dict[str, str]] = {}
+    wire: ClassVar[Mapping[str, tuple[str, ...]]] = {"down": ("model",), "up": ("model",)}
 
     train: Train
     weighting: Annotated[Literal["samples", "uniform"], "Aggregation weights: by samples, or equal."] = "samples"
@@ -94,7 +96,10 @@ class FedAvg(Local, Checked):
         return {}
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Client-side, at the end: P(given label is wrong) [n] and the proposed label [n]; None if the method has no
-        opinion.
+        """Client-side, at the end: P(given label is wrong), or any score by which labels are more suspect [n], and the
+        proposed label [n]; None if the method knows no better than its headline model.
+
+        Of the score the order counts: how many labels are wrong at a site is estimated from the headline model
+        (`wrong_labels.judge`), for all methods on one scale.
         """
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ class FedCorr(FedAvg):
     Three stages (methods.md 5.14). An iteration of the first costs 1/fraction rounds of work; the rest of the budget of
     `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
     """
+
+    wire: ClassVar = {"down": ("model", "level"), "up": ("model", "lid", "level", "changed")}
 
     beta: Annotated[float, at_least(0), "Weight of the adaptive proximal term of stage 1."] = 5.0
     k: Annotated[int, at_least(1), "Neighbours of the local intrinsic dimension."] = 20

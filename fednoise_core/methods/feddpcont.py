@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,12 +13,14 @@ from torch import Tensor
 from fednoise_core import losses, privacy
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
+from fednoise_core.engine.local import Batch, Work
+from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import above, at_least, below
+from fednoise_core.settings import Rounds, above, at_least, below
+from fednoise_core.spec import stage
 from fednoise_core.tree import Weights
 
 __all__ = ["FedDPCont"]
@@ -29,17 +31,36 @@ class FedDPCont(FedAvg):
     """FedDPCont (paper 000): contrastive labels from a global distribution shared once under label-DP.
 
     CE(z, y) - beta*CE(z, y'), y' drawn from the debiased global histogram of randomised labels (methods.md 4 and 5.22).
+    Under a schedule of beta the metrics say each round's as `beta`, and the phases are plain, rise and contrast.
     """
 
     example: ClassVar = {"keep": 0.2}
     above_chance: ClassVar = {"keep": "epsilon"}
+    wire: ClassVar = {"down": ("model", "epsilon?", "prior"), "up": ("model", "counts")}
 
+    draw: Annotated[
+        Literal["global", "local", "uniform"],
+        "Where contrastive labels come from. global: all clients' labels, by one release. local: the client's own "
+        "(000, 8.3: the control). uniform: all classes alike. Of the last two nothing crosses.",
+    ] = "global"
     dp: Annotated[
         Literal["rr", "none"], "rr: randomised response, once per run; none: the exact histogram, no privacy."
     ] = "rr"
     keep: Annotated[float, above(0), below(1), "p, probability of telling the true label (above 1/K)."] = 0.2
     epsilon: Annotated[float | None, above(0), "Label-DP budget; overrides keep."] = None
-    beta: Annotated[float, at_least(0), "Weight of the contrastive term."] = 1.0
+    beta: Annotated[
+        float | None, at_least(0), "Weight of the contrast, under a schedule the last one; null: 1, or 2 with cores."
+    ] = None
+    beta_schedule: Annotated[
+        Literal["none", "cores"], "cores: weight 0 at first, then a linear rise to beta, as CORES has it."
+    ] = "none"
+    beta_start: Annotated[
+        Rounds, "Rounds of weight 0 under the schedule, or their share; 0 = a tenth of all (CORES: 10 of 100)."
+    ] = 0
+    beta_rise: Annotated[
+        Rounds, "Rounds of the rise from 0 to beta, or their share; 0 = three tenths of all (CORES: 30 of 100)."
+    ] = 0
+    beta_lr: Annotated[bool, "Divide the learning rate by 1 + beta of the round, as CORES does."] = False
     mode: Annotated[
         Literal["sample", "expect"], "A fresh contrastive label per step (Eq. 2), or its expectation (Eq. 4)."
     ] = "sample"
@@ -57,25 +78,43 @@ class FedDPCont(FedAvg):
         super().__post_init__()
         if self.dp == "rr" and self.mode == "sample" and self.projection == "none":
             raise SpecError("method.projection: 'none' leaves negative entries, from which mode 'sample' cannot draw")
+        if self.draw != "global" and self.epsilon is not None:
+            raise SpecError(f"method.epsilon: draw {self.draw!r} releases no label, so it has no budget: leave it out")
+        if self.dp == "none" and self.epsilon is not None:
+            raise SpecError("method.epsilon: dp 'none' sends exact counts, which no budget bounds: leave one out")
+
+    # the one exchange of labels
 
     def init(self, fed: Federation) -> State:
         """The one release of the run, before any training: its result is part of the state, so a resume does not draw
         again.
         """
         state = super().init(fed)
-        if self.dp == "rr":
-            if self.epsilon is None and self.keep * fed.classes <= 1:
-                raise SpecError(
-                    f"method.keep: {self.keep} tells nothing of {fed.classes} classes: it must be above 1/{fed.classes}"
-                )
-            epsilon = self.epsilon or privacy.epsilon_of(self.keep, fed.classes)
-            prior = fed.release_labels(state, epsilon).prior(self.projection)
-        else:  # no privacy: the exact histogram
-            counts = np.sum([s["counts"].numpy() for s in fed.on_clients(state, fed.all, self._count)], axis=0)
-            prior = counts / counts.sum()
-        state.server["prior"] = torch.as_tensor(prior, dtype=torch.float32).to(state.server["model"].flat.device)
-        fed.on_clients(state, fed.all, self._hear, {"prior": state.server["prior"]})
+        if self.draw != "global":
+            fed.on_clients(state, fed.all, self._choose)
+            return state
+        prior = torch.as_tensor(self._told(fed, state)).to(state.server["model"].flat)  # its type and device
+        state.server["prior"] = prior
+        fed.on_clients(state, fed.all, self._hear, {"prior": prior})
         return state
+
+    def _told(self, fed: Federation, state: State) -> np.ndarray:
+        """[K]: the distribution of all clients' labels, as they tell it."""
+        if self.dp == "none":
+            counts = np.sum([s["counts"].numpy() for s in fed.on_clients(state, fed.all, self._count)], axis=0)
+            return counts / counts.sum()
+        if self.epsilon is None and self.keep * fed.classes <= 1:
+            raise SpecError(
+                f"method.keep: {self.keep} tells nothing of {fed.classes} classes: it must be above 1/{fed.classes}"
+            )
+        epsilon = self.epsilon or privacy.epsilon_of(self.keep, fed.classes)
+        return fed.release_labels(state, epsilon).prior(self.projection)
+
+    def _choose(self, me: Client, down: Mapping[str, Any]) -> None:
+        """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""
+        labels = me.labels.cpu() if self.draw == "local" else torch.arange(me.classes)
+        counts = torch.bincount(labels, minlength=me.classes).float()
+        me.mine["prior"] = (counts / counts.sum()).to(me.labels.device)
 
     def _hear(self, me: Client, down: Mapping[str, Any]) -> None:
         """Client-side: keep the prior, which is sent once."""
@@ -84,9 +123,50 @@ class FedDPCont(FedAvg):
     def _count(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
         return {"counts": torch.bincount(me.labels.cpu(), minlength=me.classes)}
 
+    # the weight of the contrast
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        if self.beta_schedule == "none":
+            return super().phases(fed)
+        rounds, (start, rise) = self.train.rounds, self._stages()
+        ends = {"plain": start, "rise": start + rise, "contrast": rounds}
+        return [Phase(name, self.round, min(end, rounds)) for name, end in ends.items()]
+
+    def round(
+        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    ) -> dict[str, float] | None:
+        beta = self.weight(state.round)
+        if self.beta_lr:
+            how = {"lr": self.train.lr / (1 + beta), **how}
+        report = super().round(fed, state, among, **how) or {}
+        return report if self.beta_schedule == "none" else {**report, "beta": beta}
+
+    def weight(self, round: int) -> float:
+        """beta of a round, counted from 1.
+
+        cores: 0 in the first rounds, then evenly spaced from 0 to its last value, both reached, as the linspace of
+        CORES (Cheng et al., ICLR 2021).
+        """
+        if self.beta_schedule == "none":
+            return 1.0 if self.beta is None else self.beta
+        last, (start, rise) = 2.0 if self.beta is None else self.beta, self._stages()
+        return 0.0 if round <= start else last * min((round - start - 1) / max(rise - 1, 1), 1.0)
+
+    def _stages(self) -> tuple[int, int]:
+        """Rounds of weight 0, and rounds of the rise."""
+        rounds = self.train.rounds
+        return stage(rounds, self.beta_start or 0.1), stage(rounds, self.beta_rise or 0.3)
+
+    # the client's side
+
+    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+        """The round's weight: every client knows the schedule, so it is not sent."""
+        return None if self.beta_schedule == "none" else Work(facts={"beta": self.weight(me.round)})
+
     def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
         logits = net.train(w, batch.x, batch.drop(net))
-        return (losses.ce(logits, batch.y) - self.beta * self._contrast(logits, batch.u, mine["prior"])).mean()
+        beta = mine["beta"] if "beta" in mine else self.weight(0)
+        return (losses.ce(logits, batch.y) - beta * self._contrast(logits, batch.u, mine["prior"])).mean()
 
     def _contrast(self, logits: Tensor, u: Tensor, prior: Tensor) -> Tensor:
         """[B]: CE against a drawn label, or its expectation, bounded per class."""
@@ -94,12 +174,14 @@ class FedDPCont(FedAvg):
         if self.mode == "expect":
             return losses.product((-losses.log_probs(logits)).clamp_max(limit), prior)
         # cumsum is not deterministic on a GPU
-        up_to = losses.product(prior, torch.ones(len(prior), len(prior), device=prior.device).triu())
+        up_to = losses.product(prior, prior.new_ones(len(prior), len(prior)).triu())
         drawn = (u[:, :1] >= up_to).sum(-1).clamp_max(len(prior) - 1)  # inverse of the cumulative distribution
         return losses.ce(logits, drawn).clamp_max(limit)
 
     def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {"label_prior": state.server["prior"]}
+        if self.draw == "local":
+            return {}
+        return {"label_prior": state.server.get("prior", torch.full((fed.classes,), 1 / fed.classes))}
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Suspect where the given label loses against labels from the shared prior (the peer loss is positive, CORES'

@@ -33,6 +33,7 @@ class FedDyn(FedAvg):
     """
 
     example: ClassVar = {"alpha": 0.01}
+    wire: ClassVar = {"down": ("model", "mean_size?"), "up": ("model",)}
     without = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], "The paper's server takes a plain mean."] = "uniform"

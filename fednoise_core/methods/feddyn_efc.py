@@ -29,6 +29,7 @@ class FedDynEFC(FedAvg):
     """
 
     example: ClassVar = {"mu": 1e-5}
+    wire: ClassVar = {"down": ("model",), "up": ("model", "control")}
     without = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], "The code takes a plain mean."] = "uniform"

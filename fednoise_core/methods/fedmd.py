@@ -58,6 +58,7 @@ class FedMD(LocalOnly):
     """
 
     example: ClassVar = {"pretrain": 5}
+    wire: ClassVar = {"down": ("ids", "consensus"), "up": ("logits",)}
     needs_public = True
 
     pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fednoise_core.engine.evaluate import Kept, Views
 from fednoise_core.engine.federation import Federation
@@ -27,6 +27,7 @@ class LocalOnly(FedAvg):
     pre-trains for 40 epochs.
     """
 
+    wire: ClassVar = {"down": (), "up": ()}
     several_nets = True
     without = ("weighting", "server_lr")  # nothing is averaged
 

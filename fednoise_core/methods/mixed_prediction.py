@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,11 @@ from torch import Tensor
 from fednoise_core import losses
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Batch
+from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import above, at_least, at_most
+from fednoise_core.settings import Rounds, above, at_least, at_most
 from fednoise_core.spec import stage
 from fednoise_core.stats import beta
 from fednoise_core.tree import Weights
@@ -41,6 +42,8 @@ class MixedPrediction(FedAvg):
     (methods.md 5.19 and 5.25).
     """
 
+    wire: ClassVar = {"down": ("model", "ramp"), "up": ("model",)}
+
     view: Annotated[
         Literal["rotation", "flip", "crop_flip", "colour"],
         "The augmentation that makes the second view, of the image as it is; colour needs colour images.",
@@ -62,7 +65,9 @@ class MixedPrediction(FedAvg):
         "double_softmax: cross entropy that takes the sharpened probabilities for logits, as FedLSR's code does; log: "
         "-log of the probability of the given label, at most -log 1e-7.",
     ] = "double_softmax"
-    ramp: Annotated[int, at_least(0), "t_w, rounds until the regulariser has its weight; 0 = a fifth of all."] = 0
+    ramp: Annotated[
+        Rounds, "t_w, rounds until the regulariser has its weight, or their share; 0 = a fifth of all."
+    ] = 0
 
     draws = 1  # u[0, 0] gives the share
     passes = 2  # one for each view
@@ -73,8 +78,17 @@ class MixedPrediction(FedAvg):
 
     def down(self, fed: Federation, state: State) -> dict[str, Any]:
         """ramp: min(1, t/t_w) with t = 0 in the first round."""
-        rounds = self.ramp or stage(self.train.rounds, 0.2)
-        return {**super().down(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / rounds)}
+        return {**super().down(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / self._ramp)}
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        """The rounds before the regulariser has its weight, and the others."""
+        rounds = self.train.rounds
+        return [Phase("ramp", self.round, min(self._ramp, rounds)), Phase("train", self.round, rounds)]
+
+    @property
+    def _ramp(self) -> int:
+        """t_w in rounds."""
+        return stage(self.train.rounds, self.ramp or 0.2)
 
     def features(self, net: Net, w: Weights, batch: Batch) -> list[Tensor]:
         """[B, d] of each view. Two passes in training mode: a normalisation layer sees one view at a time."""

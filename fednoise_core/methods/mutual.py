@@ -189,7 +189,7 @@ class Mutual(LocalOnly):
         now = [said["loss"] for said in fed.on_clients(state, who, self._measure)]
         before, first = [known[c] for c in who], all(loss is None for loss in known)
         for c, loss in zip(who, now, strict=True):
-            known[c] = loss
+            known[c] = loss if math.isfinite(loss) else None  # as if it had not taken part; JSON knows no infinity
         return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
 
     def _measure(self, me: Client, down: Mapping[str, Any]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -49,6 +49,8 @@ class Prestop(FedAvg):
     In the first phase every client sends its accuracy on its given labels. From the round after the stop on, `down`
     has the entry "stopped".
     """
+
+    wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy")}
 
     patience: Annotated[int, at_least(1), "gamma_thr, rounds without a rise after which phase 1 ends."] = 6
     start: Annotated[

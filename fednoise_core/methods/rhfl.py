@@ -19,5 +19,6 @@ class RHFL(Mutual):
     """
 
     example: ClassVar = {"pretrain": 5}
+    wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
     # switches of the ablation in paper 003
     without = ("hma", "cl", "cws", "cws_target")  # type: ignore[assignment]

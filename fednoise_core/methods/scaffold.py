@@ -33,6 +33,7 @@ class Scaffold(FedAvg):
     authors (5.3 e), in which c is the mean of the c_i by samples: with a_i = N_i C / N, a step uses g - c_i + c / a_i.
     """
 
+    wire: ClassVar = {"down": ("model", "control", "clients_per_sample?"), "up": ("model", "shift")}
     needs_train: ClassVar = {"optimiser": ("sgd",)}  # under another, displacement over rate is no gradient
 
     weighting: Annotated[Literal["samples", "uniform"], "The paper's server update is a plain mean."] = "uniform"

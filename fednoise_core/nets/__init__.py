@@ -15,6 +15,7 @@ NETS: dict[str, str] = {
     "mlp": "fednoise_core.nets.small:mlp",
     "mobilenet_v1": "fednoise_core.nets.mobile:mobilenet_v1",
     "mobilenet_v2": "fednoise_core.nets.mobile:mobilenet_v2",
+    "module": "fednoise_core.nets.module:module",
     "resnet10": "fednoise_core.nets.resnet:resnet10",
     "resnet12": "fednoise_core.nets.resnet:resnet12",
     "resnet18": "fednoise_core.nets.resnet:resnet18",
@@ -31,11 +32,12 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
     shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small
     images.
     """
+    import functools
     from importlib import import_module
 
     from fednoise_core.io import SpecError
     from fednoise_core.nets.net import Net
-    from fednoise_core.settings import nearest, settings_of
+    from fednoise_core.settings import REQUIRED, nearest, settings_of
 
     if not isinstance(spec, str | dict):
         raise SpecError(f"train.net: {spec!r} is neither a net's name nor {{name: …, options…}}")
@@ -51,9 +53,18 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
         if key not in known:
             raise SpecError(f"train.net.{key}: net {name!r} has no such option{nearest(key, known)}")
     checked = {key: known[key].check(value, f"train.net.{key}") for key, value in options.items()}
+    for key, one in known.items():
+        if one.default is REQUIRED and key not in checked:
+            raise SpecError(f"train.net.{key}: missing; net {name!r} needs it")
     body = make(**{key: value for key, value in checked.items() if key in own})
-    try:
-        return Net(name, body, shape, classes, **{key: value for key, value in checked.items() if key in shared})
+    common = {key: value for key, value in checked.items() if key in shared}
+    try:  # most kinds give a body; a module of one's own gives the Net itself
+        made = getattr(body, "as_net", functools.partial(Net, body=body))
+        net = made(name=name, shape=shape, classes=classes, **common)
+    except SpecError:
+        raise
     except ValueError as error:
         raise SpecError(f"train.net: {name}: {error}") from error
+    net.options = {key: value for key, value in checked.items() if key in own}
+    return net
 

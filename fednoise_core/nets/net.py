@@ -155,6 +155,8 @@ class Net:
         declare.linear("head", hidden, classes)
         self.name, self.body, self.shape, self.classes = name, body, shape, classes
         self.init, self.dropout_at_eval, self.weights = init, dropout_at_eval, weights
+        self.options: dict[str, Any] = {}  # what `build` was told beside the name
+        self.head_name = getattr(body, "head_name", "head")  # what the head is called in files
         self.features_size = int(hidden.shape[1])
         self.draws, self.single_ok = declare.draws, declare.single_ok
         self.layout = Layout(i.entry for i in declare.inits)
@@ -198,7 +200,16 @@ class Net:
         """Logits [B, K] in evaluation mode."""
         return self.head(w, self.features(w, x, u=u))
 
+    def named(self, w: Weights) -> dict[str, Tensor]:
+        """Contiguous copies of `w` under the names of the architecture's own module (torchvision's for the ResNets)."""
+        return {self.own_name(name): tensor for name, tensor in w.named().items()}
+
+    def own_name(self, name: str) -> str:
+        """The name of an entry of the layout in files."""
+        return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
+
     def describe(self) -> dict[str, Any]:
         """What identifies the net, for the facts of a model file (JSON)."""
-        return {"name": self.name, "shape": list(self.shape), "classes": self.classes, "parameters": self.parameters,
-                "init": self.init, "dropout_at_eval": self.dropout_at_eval, "weights": self.weights}
+        return {"name": self.name, "options": self.options, "shape": list(self.shape), "classes": self.classes,
+                "parameters": self.parameters, "init": self.init, "dropout_at_eval": self.dropout_at_eval,
+                "weights": self.weights}

@@ -107,6 +107,7 @@ def _resnet(block: Block, counts: tuple[int, ...], stem: str, width: int = 64) -
                 x = block(ops, x, f"layer{stage + 1}.{k}", width << stage, 2 if stage and not k else 1)
         return x.mean((2, 3))
 
+    body.head_name = "fc"  # type: ignore[attr-defined]  # as torchvision calls it
     return body
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.data.labelled import labels_digest
+from fednoise_core.data.labelled import labels_digest, plain_labels
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.noise.sampling import transition
 
@@ -28,7 +28,7 @@ _ARRAYS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Labels:
     """Noisy labels of the n training samples.
 
@@ -52,6 +52,33 @@ class Labels:
     replaced: np.ndarray | None = None
     donor: np.ndarray | None = None
     generator: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, y: np.ndarray, y_train: np.ndarray, classes: int, clean_known: bool) -> Labels:
+        """Labels given as a plain array `y` int [n], for a data set with the labels `y_train` int64 [n].
+
+        Raises SpecError unless they are n integers of 0..classes-1.
+        """
+        noisy = plain_labels(y, len(y_train), classes)
+        spec = {
+            "artifact": "labels",
+            "noise": {"kind": "given"},
+            "seed": 0,
+            "nominal_rate": None,
+            "classes": classes,
+            "data": labels_digest(y_train, classes),
+            "notes": {},
+        }
+        if not clean_known:
+            return cls(noisy, float("nan"), spec)
+        clean = y_train.astype(np.int64)
+        realised = transition(clean, noisy, classes)
+        return cls(noisy, float((noisy != clean).mean()), spec, clean=clean, T_realised=realised)
+
+    def __repr__(self) -> str:
+        kind = self.spec.get("noise", {}).get("kind", "own")
+        wrong = "clean labels unknown" if self.clean is None else f"{100 * self.rate:.1f} % wrong"
+        return f"<Labels {kind}: {len(self.noisy)} of {self.classes} classes, {wrong}>"
 
     @property
     def classes(self) -> int:

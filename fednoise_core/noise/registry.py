@@ -103,7 +103,7 @@ def keeps_generator(spec: Mapping[str, Any]) -> bool:
 def inject(
     data: Any,
     spec: Mapping[str, Any] | str,
-    seed: int,
+    seed: int = 0,
     partition: Partition | None = None,
     donor: Any = None,
 ) -> Labels:
@@ -130,12 +130,13 @@ def inject(
     clients = None
     if partition is not None:
         expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-        partition.belongs(len(source.y))
+        partition.belongs(len(source.y), source.digest)
         clients = [partition.of(c) for c in range(partition.clients)]
 
     wanted = inspect.signature(function).parameters
     if not source.clean_known and "given" not in wanted:
-        raise SpecError(f"noise {kind}: the clean labels of this data set are unknown; use kind: given")
+        cure = "use kind: given (or say clean_known: true if they are right)"
+        raise SpecError(f"noise {kind}: the clean labels of this data set are unknown; {cure}")
     if "clients" in wanted and clients is None:
         raise SpecError(f"noise {kind}: needs a partition")
     makers: dict[str, Callable[[], Any]] = {

@@ -14,7 +14,7 @@ from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 __all__ = ["Partition"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partition:
     """index int64 [m]: sample numbers, client after client, sorted within a client; offsets int64 [C + 1]; valid bool
     [m]: the sample belongs to its client's validation split. Clients may be empty; with `overlap` in the spec's notes a
@@ -39,10 +39,22 @@ class Partition:
         spec = {"clients": len(parts), **spec, "notes": notes}
         return cls(index, offsets, np.zeros(len(index), bool) if valid is None else valid, spec)
 
+    def __repr__(self) -> str:
+        kind = self.spec.get("partition", {}).get("kind", "own")
+        low, high = (int(end(self.sizes)) for end in (np.min, np.max))
+        held = f", {int(self.valid.sum())} for validation" if self.valid.any() else ""
+        return f"<Partition {kind}: {self.clients} clients with {low} to {high} of {len(self.index)} samples{held}>"
+
     @property
     def clients(self) -> int:
         """Number of clients C, empty ones included."""
         return len(self.offsets) - 1
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """What each client is called: the user's own id for those that the data set names, else its number."""
+        named = self.spec.get("notes", {}).get("sites")
+        return tuple(named) if named else tuple(map(str, range(self.clients)))
 
     @property
     def sizes(self) -> np.ndarray:
@@ -76,12 +88,17 @@ class Partition:
         owner = np.repeat(np.arange(self.clients), self.sizes)
         return np.bincount(owner * K + labels[self.index], minlength=self.clients * K).reshape(self.clients, K)
 
-    def belongs(self, samples: int) -> None:
-        """Raise SpecError unless this is a sound partition of a data set with so many training samples."""
+    def belongs(self, samples: int, data: str = "") -> None:
+        """Raise SpecError unless this is a sound partition of a data set with so many training samples.
+
+        data: the digest of its training labels (`labels_digest`), compared with the one that `make` noted.
+        """
         recorded = self.spec.get("notes", {}).get("samples", samples)
+        cure = "make it from the arrays that the run gets"
         if recorded != samples:
-            cure = "make it from the arrays that the run gets"
             raise SpecError(f"partition: made for {recorded} training samples, the data set has {samples}; {cure}")
+        if data and self.spec.get("data", data) != data:
+            raise SpecError(f"partition: made for other arrays, whose training labels differ; {cure}")
         try:
             self.check(samples)
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
@@ -121,5 +138,8 @@ class Partition:
         starts[offsets] = True  # where a client begins the order may restart
         if (np.diff(index) <= 0)[~starts[1:-1]].any():
             raise ValueError("the samples of a client must be sorted, without duplicates")
+        named = self.spec["notes"].get("sites", ["text"] * self.clients)
+        if len(named) != self.clients or not all(isinstance(name, str) for name in named):
+            raise ValueError(f"sites must be {self.clients} texts")
         if not self.spec["notes"]["overlap"] and self.overlap:
             raise ValueError("a sample belongs to two clients")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fednoise_core.arguments import seed_of, spec_of
-from fednoise_core.data.labelled import GivenLabels, LabelledData
+from fednoise_core.data.labelled import GivenLabels, LabelledData, plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.params import bind, resolve
 from fednoise_core.partition.artifact import Partition
@@ -70,12 +70,14 @@ def needs_labels(spec: Mapping[str, Any]) -> bool:
     return spec["kind"] in LABELLED and spec.get("labels", LABELLED[spec["kind"]]) == "noisy"
 
 
-def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabels | None = None) -> Partition:
+def make(
+    data: Any, spec: Mapping[str, Any] | str, seed: int = 0, labels: GivenLabels | np.ndarray | None = None
+) -> Partition:
     """Who holds which of the n training samples of `data`: an `Arrays`, a `LabelledData`, or the path of an artifact.
 
     spec: `{"kind": …, "clients": C, settings…}` as in docs/reference.md, or the kind's name alone ("natural").
     seed: a whole number from 0; draws come from stream(seed, "partition"). labels: required by partitions over the
-    noisy labels (`needs_labels`), otherwise not looked at.
+    noisy labels (`needs_labels`), otherwise not looked at: what `inject` gives, or integers 0..K-1 [n].
 
     Raises SpecError for a spec that is wrong or does not fit the data, and for labels of other data; TypeError for
     arguments of another type; ArtifactError for a damaged file.
@@ -95,10 +97,7 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
         if needs_labels(spec):
             if labels is None:
                 raise SpecError(f"partition {kind}: needs the noisy labels")
-            if not hasattr(labels, "belongs"):  # not by its class: noise needs partitions, not the other way round
-                raise TypeError(f"labels: got {type(labels).__name__}; pass what fn.inject(…) gives")
-            labels.belongs(source.y, source.classes, source.clean_known)
-            used, whose = labels.noisy, "noisy"
+            used, whose = _noisy(labels, source), "noisy"
 
     notes: dict[str, Any] = {}
     clients = _clients(spec, source, n, natural="client_ids" in wanted)
@@ -106,6 +105,8 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
     rng = stream(seed, "partition")
     parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in wanted}, **settings)
 
+    if "client_ids" in wanted and source.client is not None:  # the owners, in order of their ids, with their names
+        notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
     index = np.concatenate(parts)
     notes |= {
         "samples": n,
@@ -121,6 +122,7 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
             "partition": dict(spec),
             "seed": int(seed),
             "clients": len(parts),
+            "data": source.digest,
             "labels": whose,
             "notes": notes,
         },
@@ -128,6 +130,16 @@ def make(data: Any, spec: Mapping[str, Any] | str, seed: int, labels: GivenLabel
     )
     partition.check()
     return partition
+
+
+def _noisy(labels: GivenLabels | np.ndarray, source: LabelledData) -> np.ndarray:
+    """Noisy labels int64 [n] of the data, from a labels artifact or a plain array."""
+    if isinstance(labels, np.ndarray):
+        return plain_labels(labels, len(source.y), source.classes)
+    if not hasattr(labels, "belongs"):  # not by its class: noise needs partitions, not the other way round
+        raise TypeError(f"labels: got {type(labels).__name__}; pass what fn.inject(…) gives, or an array int [n]")
+    labels.belongs(source.y, source.classes, source.clean_known)
+    return labels.noisy
 
 
 def _shared(spec: Mapping[str, Any], key: str) -> Any:

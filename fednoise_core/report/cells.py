@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fednoise_core.report.marks import marked, together
@@ -22,12 +24,14 @@ __all__ = [
     "count_words",
     "diverged_words",
     "in_setting",
+    "levels_of",
     "marked_method",
     "mean_std",
     "method_words",
     "number",
     "seeds_words",
     "settings_of",
+    "signed",
     "title_of",
 ]
 
@@ -132,3 +136,24 @@ def seeds_words(values: pd.Series) -> str:
 def caption_of(spec: Mapping[str, Any], made: str) -> str:
     """The caption asked for, if any, before the one that was made."""
     return f"{spec['caption']} {made}" if spec.get("caption") else made
+
+
+def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple[list[list[tuple[str, int]]], str]:
+    """Header lines of the parts that vary, and the words of those that do not."""
+    words = [dict(zip(frame[part], frame[f"{part}_label"], strict=True)) for part in PARTS]
+    varying = [p for p in range(3) if len({key[p] for key in settings}) > 1]
+    common = " · ".join(words[p][settings[0][p]] for p in range(3) if p not in varying)
+    levels = []
+    for p in varying or [1]:
+        last = p == (varying or [1])[-1]
+        heads = [
+            tuple(key[q] for q in varying if q <= p) for key in settings
+        ]  # a head spans what shares the ones above
+        spans = [1] * len(heads) if last else [len(list(group)) for _, group in groupby(heads)]
+        starts = np.cumsum([0, *spans[:-1]])
+        levels.append([(words[p][settings[start][p]], span) for start, span in zip(starts, spans, strict=True)])
+    return levels, common if varying else " · ".join(words[p][settings[0][p]] for p in (0, 2))
+
+
+def signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")

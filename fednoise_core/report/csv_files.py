@@ -11,7 +11,7 @@ import pandas as pd
 from fednoise_core.io import ArtifactError, atomic
 from fednoise_core.report.texts import one_line
 
-__all__ = ["csv_text", "read_csv", "read_texts", "write_csv"]
+__all__ = ["at_hand", "csv_text", "read_csv", "read_texts", "write_csv"]
 
 TEXT = (
     "dataset",
@@ -28,6 +28,14 @@ TEXT = (
     "parameters",
     "marks",
     "metric",
+    "member",
+    "scale",
+    "paper",
+    "note",
+    "verdict",
+    "parameter",
+    "ours",
+    "column",
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""
 
@@ -76,6 +84,12 @@ def read_texts(path: str | Path) -> pd.DataFrame:
     except Exception as error:  # pandas has a family of parser errors
         raise ArtifactError(f"{path}: damaged CSV ({type(error).__name__}: {error})") from error
     return frame.map(lambda cell: cell[1:] if cell[:1] == "'" and _runs(cell[1:]) else cell)
+
+
+def at_hand(path: str | Path) -> Path:
+    """A file that a spec names: in the working folder, else beside the code (`snakemake --directory`)."""
+    beside = Path(__file__).parents[2] / path
+    return beside if not Path(path).exists() and beside.exists() else Path(path)
 
 
 def _harmless(cell: Any) -> Any:

@@ -117,8 +117,7 @@ def name_ends(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[End]
         places = _apart([y for _, y in inside], sizes)
         for end, text, (x, y), place in zip(found, said, inside, places, strict=True):
             text.set_y(place)
-            scale: Any = axis.transAxes  # any affine transform will do
-            move = ScaledTranslation(1, place, scale)
+            move = ScaledTranslation(1, place, axis.transAxes)  # type: ignore[arg-type] # any transform will do
             piece = [(LEADER + 1) / 72, (LEADER + SAMPLE) / 144, SAMPLE / 72]
             sample = Line2D(piece, [0, 0, 0], linewidth=1.3, clip_on=False, markevery=[1], **end.style)
             sample.set_transform(figure.dpi_scale_trans + move)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
+from fednoise_core.report import agreement
 from fednoise_core.report.artifacts import artifacts_of
 from fednoise_core.report.csv_files import write_csv
 from fednoise_core.report.result_figures import RESULT_FIGURES
@@ -32,7 +33,8 @@ def draw(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         raise SpecError("the figure names no run")
     if kind in SETTING_FIGURES:
         return SETTING_FIGURES[kind](artifacts_of(chosen), spec)
-    return RESULT_FIGURES[kind](load(chosen), look([listed.method for listed in found]), spec)
+    runs = load(chosen)
+    return agreement.in_figure(RESULT_FIGURES[kind](runs, look([listed.method for listed in found]), spec), runs)
 
 
 def make(found: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report import tuned
+from fednoise_core.report import agreement, layout_papers, tuned
 from fednoise_core.report.cells import (
     METRIC_WORDS,
     MISSING,
@@ -23,12 +22,14 @@ from fednoise_core.report.cells import (
     count_words,
     diverged_words,
     in_setting,
+    levels_of,
     marked_method,
     mean_std,
     method_words,
     number,
     seeds_words,
     settings_of,
+    signed,
     title_of,
 )
 from fednoise_core.report.marks import NO_MEMBERS, notes, together
@@ -44,7 +45,7 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     Raises SpecError where `class_names` has too few names.
     """
     made = LAYOUTS[spec["kind"]](frame, spec)
-    made.notes += notes(frame)
+    made.notes += notes(frame) if "marks" in frame else []
     if "diverged" in frame:
         made.notes.append(
             "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
@@ -54,6 +55,8 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
         made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
+    if spec["kind"] in OF_TEST and "test_known" in frame and (lost := frame["test_known"] == 0).any():
+        made = agreement.in_grid(made, sorted(set(frame.loc[lost, "dataset"])), bool(lost.all()))
     return made
 
 
@@ -61,7 +64,7 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     metric, digits = spec.get("metric", "best"), int(spec.get("digits", 2))
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
-    levels, common = _levels(main, settings)
+    levels, common = levels_of(main, settings)
     cells: dict[tuple[str, tuple[str, ...]], pd.Series] = {
         (row["method"], tuple(row[list(PARTS)])): row for _, row in main.iterrows()
     }
@@ -271,24 +274,10 @@ LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {
     "per_client": _by_part,
     "cost": _cost,
     "diagnostics": _diagnostics,
+    "reproduction": layout_papers.reproduction,
+    "setup": layout_papers.setup,
 }
-
-
-def _levels(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple[list[list[tuple[str, int]]], str]:
-    """Header lines of the parts that vary, and the words of those that do not."""
-    words = [dict(zip(frame[part], frame[f"{part}_label"], strict=True)) for part in PARTS]
-    varying = [p for p in range(3) if len({key[p] for key in settings}) > 1]
-    common = " · ".join(words[p][settings[0][p]] for p in range(3) if p not in varying)
-    levels = []
-    for p in varying or [1]:
-        last = p == (varying or [1])[-1]
-        heads = [
-            tuple(key[q] for q in varying if q <= p) for key in settings
-        ]  # a head spans what shares the ones above
-        spans = [1] * len(heads) if last else [len(list(group)) for _, group in groupby(heads)]
-        starts = np.cumsum([0, *spans[:-1]])
-        levels.append([(words[p][settings[start][p]], span) for start, span in zip(starts, spans, strict=True)])
-    return levels, common if varying else " · ".join(words[p][settings[0][p]] for p in (0, 2))
+OF_TEST = ("accuracy", "per_class", "per_client")  # kinds whose numbers come of the test set
 
 
 def _pm(row: pd.Series | None, metric: str, digits: int) -> str:
@@ -300,8 +289,4 @@ def _pm(row: pd.Series | None, metric: str, digits: int) -> str:
 def _printed(row: pd.Series | None, digits: int) -> str:
     if row is None or "paper_mean" not in row or math.isnan(row["paper_mean"]):
         return MISSING
-    return f"{mean_std(row['paper_mean'], row['paper_std'], digits)} ({_signed(row['difference'], digits)})"
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{mean_std(row['paper_mean'], row['paper_std'], digits)} ({signed(row['difference'], digits)})"

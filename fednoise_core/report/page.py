@@ -65,7 +65,10 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             )
             if study.get(kind)
         ],
-        train=[(str(key), _word(value)) for key, value in study.get("train", {}).items()],
+        train=[
+            *((str(key), _word(value)) for key, value in study.get("train", {}).items()),
+            *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
+        ],
         root=root.as_posix(),
         **provenance(runs),
     )
@@ -157,6 +160,11 @@ def _pictures(one: SettingArtifacts) -> dict[str, Any]:
         "facts": one.facts(),
         "figures": figures,
     }
+
+
+def _grid_block(block: Mapping[str, Any]) -> str:
+    """A block of the grid by what it contains."""
+    return " · ".join(", ".join(block[key]) for key in ("datasets", "noises", "partitions", "methods"))
 
 
 def _words(spec: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fednoise_core.report import frames
+from fednoise_core.report import agreement, frames
 from fednoise_core.report.csv_files import csv_text
 from fednoise_core.report.marks import ORACLE, together
 from fednoise_core.report.runs import RecordedRun
@@ -82,6 +82,8 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
             f"Diverged: {'; '.join(lost)}. Their outputs stopped being finite numbers, so they have no accuracy, and "
             "where one of several runs diverged there is no mean."
         )
+    if held := agreement.datasets(runs):
+        said.append(agreement.note(held))
     for label, group in frame[frame["dropped_updates"] > 0].groupby("method_label", sort=False):
         said.append(
             f"{label}: {group['dropped_updates'].sum():,} updates of clients were not finite numbers and were left "

@@ -12,13 +12,15 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report import frames, tuned
+from fednoise_core.report import agreement, frames, tuned
 from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.csv_files import read_texts
 from fednoise_core.report.marks import marks_of, together
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
+from fednoise_core.report.reproduction import reproduction
 from fednoise_core.report.runs import METRICS, ListedRun, RecordedRun, Setting, load, select
+from fednoise_core.report.setup import setup
 
 __all__ = ["DIAGNOSTICS", "TABLES", "build"]
 
@@ -39,10 +41,12 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     kind = spec.get("kind")
     if kind not in TABLES:
         raise SpecError(f"table kind {kind!r} is not one of {', '.join(TABLES)}")
-    runs = load(select(found, spec))
-    if not runs:
+    runs = [] if kind == "setup" or (kind in OF_PAPERS and not found) else load(select(found, spec))
+    if not runs and kind not in OF_PAPERS:
         raise SpecError("the table names no run")
     table = TABLES[kind](runs, spec)
+    if unknown := agreement.datasets(runs):
+        table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
     nothing = [name for name in ("diverged", "dropped_updates") if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 
@@ -220,7 +224,10 @@ TABLES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Any]], pd.DataFr
     "per_client": per_client,
     "cost": cost,
     "diagnostics": diagnosis,
+    "reproduction": reproduction,
+    "setup": setup,
 }
+OF_PAPERS = ("reproduction", "setup")  # have cells of a paper, also where nothing was run
 
 
 def _key(run: RecordedRun) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings import REQUIRED, parse, settings_of
 from fednoise_core.spec import Train
 from fednoise_core.testing import world
+from fednoise_core.testing.crossing import Crossed, watched
 from fednoise_core.tree import Weights
 
 __all__ = ["Played", "Subject", "found", "poisoned"]
@@ -83,23 +84,25 @@ class Subject:
         )
 
     def play_with_checkpoints(self, folder: Path) -> Played:
-        """A whole run that leaves its files in `folder`, and the checkpoint after each round."""
+        """A whole run that leaves its files in `folder`, and the checkpoint after each round; what crosses is watched.
+        """
         def keep_all(path: Path, key: str, state: Any, log: Any) -> None:
             save_checkpoint(path, key, state, log)
             shutil.copy(path, path.with_name(f"{state.round}.pt"))
 
-        with patch.object(loop, "save_checkpoint", keep_all):
+        with patch.object(loop, "save_checkpoint", keep_all), watched() as crossed:
             made = self.play(out=folder / "out", saving=loop.Saving(folder / "checkpoint.pt", "key", rounds=1))
-        return Played(made, folder / "out", {int(p.stem): p for p in folder.glob("[0-9]*.pt")})
+        return Played(made, folder / "out", {int(p.stem): p for p in folder.glob("[0-9]*.pt")}, crossed)
 
 
 @dataclass
 class Played:
-    """A whole run, its files, and the checkpoint after each of its rounds but the last."""
+    """A whole run, its files, the checkpoint after each of its rounds but the last, and what crossed."""
 
     run: simulate.FinishedRun
     out: Path
     checkpoints: dict[int, Path]
+    crossed: Crossed
 
 
 def found(where: str, fields: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None) -> Subject:

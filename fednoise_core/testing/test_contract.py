@@ -29,11 +29,15 @@ from fednoise_core.engine.truth import Truth
 from fednoise_core.run_inputs import check_data
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import close, numbers, same
+from fednoise_core.testing.crossing import differences
 from fednoise_core.testing.subject import Played, Subject, poisoned
 from fednoise_core.testing.tape import TapeGraphs
 from fednoise_core.testing.wire import Trap, allowed, reachable, reaches
 
-FILES = ["metrics.parquet", "diagnostics.parquet", "suspects.csv", "model.safetensors", "spec.json", "summary.json"]
+FILES = [
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("model.safetensors", "spec.json", "summary.json"),
+]
 
 
 # a run
@@ -188,6 +192,23 @@ def test_clean_labels_are_never_read_and_out_of_reach(
     trapped = {id(clean), id(y_train), id(clean.__dict__["values"]), id(y_train.__dict__["values"])}
     assert all(not (ids & trapped) for ids in reached), "the clean labels are within its reach"
     assert max(len(ids) for ids in reached) > 100
+
+
+def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> None:
+    """A name that crosses with some settings only ends in "?" in the declaration; docs/add_a_method.md has its form."""
+    crossed, summary = whole.crossed, whole.run.summary
+    differ = differences(subject.cls.wire, crossed)
+    if differ:
+        declared = f"declared, perhaps by a base: {dict(subject.cls.wire)}"
+        lines = [*differ, declared, f"this run: {crossed.declaration()}"]
+        pytest.fail(f"{subject.name}: what crosses is not what it declares\n" + "\n".join(lines), pytrace=False)
+    assert (crossed.bytes_down, crossed.bytes_up) == (summary["bytes_down"], summary["bytes_up"])
+
+
+def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
+    """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/privacy.py drew."""
+    told = "\n".join(whole.crossed.labels)
+    assert not told, f"raw labels went up, instead of through fed.release_labels:\n{told}"
 
 
 def test_its_source_keeps_out_of_private_parts(subject: Subject) -> None:

@@ -275,7 +275,10 @@ def test_suspects_are_judged_by_the_counted_matrix(compensation):
     x, y = toy.images_of(fed._world, 5)
     p = torch.softmax(fed.net(0).predict(model, x), 1)
     T = counted(confident_counts(p, y))
-    found = {position: (wrong, label) for client, position, wrong, label in made.outcome.suspects if client == 5}
+    state = made.outcome.state
+    method = make({**toy.settings("fedefc")[0], "compensation": compensation, "latest": 4}, fed.train)
+    answer = fed.on_clients(state, [5], method.suspects, method.down(fed, state))[0]
+    found = list(zip(*(part.tolist() for part in answer), strict=True))
     for k in range(len(y)):
         posterior = p[k] * T[:, y[k]]
         posterior = posterior / posterior.sum()
@@ -321,7 +324,22 @@ def test_counting_early_tells_of_every_round_and_changes_no_model():
     assert all(0 < value <= 1 + 1e-9 for value in cosines(early).values())
     never = toy.play("fedefc", method={"latest": 0, "patience": 99})
     assert cosines(never) == {}
-    assert not never.suspects
+    assert never.suspects == toy.play("fedavg", rounds=never.summary["rounds"]).suspects  # no opinion of its own
+
+
+def test_counts_are_added_up_client_by_client():
+    """What clients keep may lie in a file: each is read once."""
+
+    class Kept(dict):
+        read: list[int] = []  # noqa: RUF012
+
+        def __getitem__(self, c):
+            self.read.append(c)
+            return super().__getitem__(c)
+
+    kept = Kept({4: {"counts": COUNTS[0]}, 1: {"other": 0}, 0: {"counts": COUNTS[1]}})
+    torch.testing.assert_close(_pooled(kept), counted(COUNTS[0] + COUNTS[1]), rtol=0, atol=0)
+    assert kept.read == [0, 1, 4]
 
 
 def test_a_prestop_in_the_last_round_tells_nothing():

@@ -193,12 +193,22 @@ def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds(name):
     for fields, train, expected in (
         ({}, {"rounds": 100}, {1: 0.0, 2: 0.05, 11: 0.5, 21: 1.0, 22: 1.0, 100: 1.0}),
         ({"ramp": 2}, {"rounds": 100}, {1: 0.0, 2: 0.5, 3: 1.0, 50: 1.0}),
+        ({"ramp": 0.04}, {"rounds": 50}, {1: 0.0, 2: 0.5, 3: 1.0, 50: 1.0}),
         ({}, {"rounds": 2}, {1: 0.0, 2: 1.0}),
+        ({"ramp": 0.05}, {"rounds": 80}, {1: 0.0, 2: 0.25, 5: 1.0, 6: 1.0}),
     ):
         method = method_of(name, train, **fields)
         state = method.init(fed)
         for state.round, value in expected.items():
             assert method.down(fed, state)["ramp"] == pytest.approx(value)
+
+
+@BOTH
+@pytest.mark.parametrize(("ramp", "last"), [(2, {"ramp": 2, "train": 3}), (5, {"ramp": 3})])
+def test_the_ramp_is_a_phase_of_its_own(name, ramp, last):
+    """The first round of full weight is the one after it."""
+    made = toy.play(name, method={"ramp": ramp})
+    assert {phase["name"]: phase["last"] for phase in made.summary["phases"]} == last
 
 
 def test_the_ramp_weighs_the_agreement_only():

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from cases import MODEL, case
 
+from fednoise_core.io import ArtifactError
 from fednoise_core.methods import METHODS, method_class
 from fednoise_core.report.code_lines import code_lines, method_lines
 from workflow_scripts import methods_table, readme_table
@@ -119,3 +120,13 @@ def test_the_readme_shows_the_published_runs(tmp_path: Path, monkeypatch: pytest
     assert readme_table.main(["--check"]) == 1
     assert readme_table.main([]) == 0
     assert "| Plain | " in (tmp_path / readme_table.PAGE).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "cost"])
+def test_a_study_of_several_settings_makes_no_readme_table(name: str, tmp_path: Path) -> None:
+    for file in ("accuracy.csv", "cost.csv"):
+        lines = (ROOT / readme_table.STUDY / file).read_text(encoding="utf-8").splitlines(keepends=True)
+        again = lines[1:] if file == f"{name}.csv" else []
+        (tmp_path / file).write_text("".join([*lines, *again]), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=f"{name}.csv: several rows of a method"):
+        readme_table.table(tmp_path)

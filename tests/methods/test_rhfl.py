@@ -11,7 +11,7 @@ import toy
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
-from fednoise_core.io import SpecError
+from fednoise_core.io import SpecError, canonical
 from fednoise_core.methods import make, mutual
 from fednoise_core.methods.mutual import Align, client_weights, mixtures
 from fednoise_core.spec import Train
@@ -335,6 +335,23 @@ def test_who_takes_part_for_the_first_time_later_has_no_confidence_yet(monkeypat
     assert used[1] == pytest.approx(softmax([1 / 3 + 0.5 * f / sum(gains) for f in gains]), rel=1e-4)
 
 
+def test_a_loss_that_overflows_is_remembered_as_none():
+    """Logits of 3e38 and -3e38 are finite, the cross entropy of the second is not; the summary is JSON."""
+    fed, method, state = started()
+    _, y = toy.images_of(fed._world, 4)  # all of one class
+    model = state.clients[4]["model"].clone()
+    model["head.bias"].copy_(torch.full((5,), 3e38).index_fill(0, y[:1], -3e38))
+    state.clients[4] = {"model": model}
+    said = fed.on_clients(state, [4], method._measure)[0]
+    assert said["loss"] == math.inf
+    assert method._weigh(fed, state, [0, 4], [1.0, 1.0]) == [1.0, 1.0]
+    known = state.notes["losses"]
+    assert known[0] > 0
+    assert known[4] is None
+    canonical(known)  # raises for infinity
+    assert method._weigh(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
+
+
 @pytest.mark.parametrize(("public", "expected"), [(0, [1, 10, 1]), (8, [1, 8, 1]), (99, [1, 10, 1])])
 def test_epochs_by_size(public, expected):
     fed, method, _ = started({"epochs_by_size": True, "public": public})
@@ -366,7 +383,9 @@ def test_the_losses_tell_of_noisy_clients():
     losses = made.summary["notes"]["losses"]
     assert [loss is None for loss in losses] == [c == 2 for c in range(8)]
     found = {r[2]: r[3] for r in made.outcome.record.diagnostics if r[0] == 7}
-    assert 0 <= found["noisy_client_auroc"] <= 1
+    pairs = [(losses[c], losses[d]) for c in toy.NOISY for d in (0, 1, 4, 7)]
+    above = [float(noisy > clean) for noisy, clean in pairs]
+    assert found["noisy_client_auroc"] == pytest.approx(sum(above) / len(above))
 
 
 def test_without_public_images_it_says_so():

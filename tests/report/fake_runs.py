@@ -28,6 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
 SWEPT: dict[str, dict[str, Any]] = {
     f"fedprox@mu={mu}": {"name": "fedprox", "label": f"FedProx, mu {mu}", "mu": mu} for mu in (0.01, 0.1)
 }
+STOPPED: dict[str, dict[str, Any]] = {"fedefc": {"name": "fedefc", "label": "FedEFC"}}  # two phases, the first watched
 NOISES: dict[str, dict[str, Any]] = {
     "clean": {"kind": "none"},
     "sym40": {"kind": "symmetric", "rate": 0.4},
@@ -175,12 +176,15 @@ def write_run(
         sent = {"bytes_up": traffic, "bytes_down": traffic, "clients": 5} if t else {}
         if t == 0 and method == "feddpcont":
             sent = {"bytes_up": 1200, "bytes_down": 80}  # the private labels, once
+        if method in STOPPED and 0 < t <= rounds // 2:
+            sent = {**sent, "watched_accuracy": 0.9 * value}
         rows += [(t, work[t], "main", "", -1, name, cell) for name, cell in sent.items()]
     frame = pd.DataFrame(rows, columns=["round", "work", "phase", "view", "client", "metric", "value"])
     frame.astype({"round": "int32", "client": "int32", "value": "float64"}).to_parquet(folder / "metrics.parquet")
     truth = _diagnostics(spec, method, seed) if clean_known else dict.fromkeys(_diagnostics(spec, method, seed))
     pd.DataFrame(
-        [(rounds, -1, name, math.nan if value is None else value) for name, value in truth.items()],
+        [(rounds, -1, name, math.nan if value is None else value) for name, value in truth.items()]
+        + [(t, -1, "T_cosine", 1 - 0.5 / t) for t in range(1, rounds + 1) if method in STOPPED],
         columns=["round", "client", "metric", "value"],
     ).to_parquet(folder / "diagnostics.parquet")
     scores = {"best": values[1:].max(), "last": values[-1], "last10_mean": values[1:][-10:].mean(), "round0": values[0]}
@@ -216,6 +220,10 @@ def write_run(
             "samples": 1200,
             "classes": classes,
             "diagnostics": truth,
+            "phases": [
+                {"name": "watch", "first": 1, "last": rounds // 2},
+                {"name": "corrected", "first": rounds // 2 + 1, "last": rounds},
+            ][: 2 if method in STOPPED else 1],
             "notes": {},
         },
     )
@@ -307,7 +315,7 @@ def write_study(
                                 "dataset": {"source": "digits"},
                                 "noise": NOISES[noise],
                                 "partition": PARTITIONS[partition],
-                                "method": (METHODS | SWEPT)[method],
+                                "method": (METHODS | SWEPT | STOPPED)[method],
                                 "train": train,
                                 "seed": seed,
                             }
@@ -322,7 +330,7 @@ def write_study(
                                     "arrays": str(arrays),
                                 }
                             )
-    order = {name: place for place, name in enumerate(METHODS | SWEPT)}
+    order = {name: place for place, name in enumerate(METHODS | SWEPT | STOPPED)}
     listed.sort(key=lambda row: order[row["method"]])
     (root / "runs.json").write_text(json.dumps(listed), encoding="utf-8")
     return {

@@ -68,7 +68,7 @@ class Workflow:
 
     def snakemake(self, *arguments: str) -> dict[str, int]:
         """Run Snakemake; returns how many jobs of each rule were run."""
-        output = self("snakemake", "--cores", "2", *arguments)
+        output = self("snakemake", "--quiet", "host", "--cores", "2", *arguments)
         rules = [rule for rule in FINISHED.findall(output) if rule not in COLLECTING]
         return {rule: rules.count(rule) for rule in sorted(set(rules))}
 

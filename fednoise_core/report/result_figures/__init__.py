@@ -11,6 +11,7 @@ from fednoise_core.report.result_figures.classes import classes
 from fednoise_core.report.result_figures.curves import curves
 from fednoise_core.report.result_figures.dots import dots
 from fednoise_core.report.result_figures.metric import metric
+from fednoise_core.report.result_figures.prestop import prestop
 from fednoise_core.report.result_figures.rate import rate
 from fednoise_core.report.result_figures.seconds import seconds
 from fednoise_core.report.result_figures.sweep import sweep
@@ -27,6 +28,7 @@ RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], M
     "bytes": traffic,
     "seconds": seconds,
     "sweep": sweep,
+    "prestop": prestop,
     "classes": classes,
     "metric": metric,
 }

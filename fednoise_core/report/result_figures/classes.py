@@ -51,8 +51,8 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     image, known = None, table["mean"].dropna()
     low = min(50.0, 10 * float(np.floor(known.min() / 10))) if len(known) else 0.0
     for axis, setting in zip(grid, shown, strict=False):
-        cells = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
-        values = cells.reindex(index=order, columns=range(k)).to_numpy(float)
+        pivot = of_setting(table, setting).pivot(index="method", columns="class", values="mean")
+        values = pivot.reindex(index=order, columns=range(k)).to_numpy(float)
         image = axis.imshow(values, aspect="auto", cmap=HEAT, vmin=low, vmax=100, interpolation="none")
         axis.grid(False)
         axis.spines[:].set_visible(False)

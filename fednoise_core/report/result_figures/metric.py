@@ -29,9 +29,8 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     each = pd.concat([_values(run, name) for run in runs], ignore_index=True)
     if each.empty:
         raise SpecError(f"metric: none of the runs reports {name!r} by round; {_reported(runs)}")
-    grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
-    table = grouped.agg(n=("value", "size"), mean=("value", "mean")).reset_index()
-    table = table.sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
+    means = each.groupby([*frames.IDS, "method_label", "round"], sort=False)["value"].agg(n="size", mean="mean")
+    table = means.reset_index().sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
     shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
     here = [run for run in runs if run.listed.setting in shown]
     names, letters = Names.of_runs(here), 24

@@ -113,8 +113,8 @@ def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> p
         low=("value", "min"),
         high=("value", "max"),
     )
-    some = grouped["value"].count() < grouped["value"].size()
-    table.loc[some.to_numpy(bool), ["mean", "low", "high"]] = math.nan
+    lost = grouped["value"].agg(lambda column: bool(column.isna().any())).to_numpy(bool)
+    table.loc[lost, ["mean", "low", "high"]] = math.nan
     return table.assign(budget=word).reset_index()
 
 

@@ -50,8 +50,8 @@ def samples(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn
         "; the clean labels are unknown." if wrong is None else "; below, where that is wrong: what it is."
     )
     alt = f"{len(index)} training images of {one.dataset} with their given labels"
-    count = 0 if wrong is None else int(wrong[index].sum())
-    alt += f", {count} of them wrong, with the right label below." if wrong is not None else "."
+    mistaken = 0 if wrong is None else int(wrong[index].sum())
+    alt += f", {mistaken} of them wrong, with the right label below." if wrong is not None else "."
     return drawn(figure, [pd.DataFrame(table)], spec, "Samples", f"{text} {whose([one])}", alt)
 
 

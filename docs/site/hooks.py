@@ -1,0 +1,93 @@
+"""What the site needs beside the Markdown as the forge shows it: README.md as a page, files that pages link to outside
+docs/, and a blank line before lists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+# pages from outside docs/ by their names in the site, whose own first page is docs/README.md
+PAGES = {"project.md": ROOT / "README.md", "benchmarks.md": ROOT / "benchmarks/README.md"}
+NAMES = {path: name for name, path in PAGES.items()}
+LINK = re.compile(r"(\]\()([^)\s#]+)")
+ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+FENCE = re.compile(r"\s*(```|~~~)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages from outside docs/, and every file there that a page links to."""
+    for name, path in PAGES.items():
+        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
+    for page in [*NAMES, *DOCS.rglob("*.md")]:
+        for _, target in LINK.findall(_without_code(page.read_text(encoding="utf-8"))):
+            path = _outside(page, target)
+            if path is not None and path.is_file() and files.get_file_from_path(name := _name(path)) is None:
+                files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_config(config: Any) -> Any:
+    """A folder in nav stands for its README.md and its pages, in order."""
+    config["nav"] = [_listed(part) for part in config["nav"]]
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links as they are in the site, and Markdown that Python-Markdown reads as the forge does."""
+    source = PAGES.get(page.file.src_uri, DOCS / page.file.src_uri)
+    lines, fenced, before = [], False, ""
+    for line in markdown.splitlines():
+        fenced ^= bool(FENCE.match(line))
+        if not fenced:
+            line = LINK.sub(lambda found: found[1] + _link(source, found[2]), line)
+            line = line.replace("<details>", '<details markdown="1">')
+            if ITEM.match(line) and before.strip() and not ITEM.match(before) and before[0] not in " |":
+                lines.append("")
+        lines.append(line)
+        before = line
+    return "\n".join(lines)
+
+
+def _listed(part: Any) -> Any:
+    ((title, value),) = part.items()
+    if not isinstance(value, str):
+        return part
+    pages = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / value).rglob("*.md"))
+    first = [page for page in pages if page == f"{value}/README.md"]
+    rest = [page for page in pages if page not in first]
+    return {title: [*first, *({Path(page).parent.name: page} if page.endswith("README.md") else page for page in rest)]}
+
+
+def _outside(page: Path, target: str) -> Path | None:
+    """The file or folder that a relative link leads to, if it lies in the project but not in docs/."""
+    if "://" in target or target.startswith(("mailto:", "/")):
+        return None
+    path = Path(os.path.normpath(page.parent / target))
+    return path if path.is_relative_to(ROOT) and not path.is_relative_to(DOCS) and path.exists() else None
+
+
+def _link(page: Path, target: str) -> str:
+    """A link's target in the site: as it stands between pages of docs/."""
+    path = Path(os.path.normpath(page.parent / target))
+    if "://" in target or target.startswith(("mailto:", "/")) or not path.exists():
+        return target
+    if page not in NAMES and path.is_relative_to(DOCS):
+        return target
+    name = path.relative_to(DOCS).as_posix() if path.is_relative_to(DOCS) else _name(path)
+    start = "." if page in NAMES else os.path.relpath(page.parent, DOCS)
+    return os.path.relpath(name, start).replace(os.sep, "/")
+
+
+def _name(path: Path) -> str:
+    return NAMES.get(path) or "files/" + path.relative_to(ROOT).as_posix()
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"^\s*(```|~~~).*?^\s*\1", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -1,0 +1,139 @@
+"""A data set from arrays in memory: checked, labels and owners numbered, mean and std worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fednoise_core.arguments import expect, yes_no
+from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
+from fednoise_core.data.arrays import Arrays, content_sha256
+from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.owners import owners_named
+from fednoise_core.data.setting_checks import holdout
+from fednoise_core.data.splits import all_classes_occur, hold_out
+from fednoise_core.io import ArtifactError
+from fednoise_core.params import nearest
+
+__all__ = ["arrays"]
+
+
+def arrays(
+    x: Any,
+    y: Any,
+    *,
+    test: tuple[Any, Any] | Mapping[str, float],
+    owner: Any = None,
+    classes: int | Sequence[str] | None = None,
+    public: Any = None,
+    clean_known: bool = False,
+) -> Arrays:
+    """Your own images as a data set for `inject`, `partition_of` and `run`.
+
+    x: images, integers 0..255, [n, H, W] or [n, H, W, C]. y: their labels [n], class numbers from 0 or class names.
+    test: (images, labels) to measure accuracy on, which should be right; `{"holdout": share}` sets a share of the given
+    data aside instead, and what is measured on it is called agreement with given labels. owner: who holds each image
+    [n], numbers or texts; then `fn.partition_of(data, "natural")` makes each owner a client, in sorted order of owners.
+    classes: their number, or their names in order of the class numbers; default: the names in sorted order, or as many
+    as the greatest label says. public: images [p, …] that nobody owns. clean_known: whether `y` is known to be right;
+    if not, they are trained on as they are (`fn.run(data, y, …)`), and nothing is reported that needs the truth.
+
+    Raises ArraysError (a SpecError), naming the argument, for whatever does not fit: floats, channels first, labels out
+    of range, a class without an image, vectors of another length. Raises TypeError for what is no array.
+    """
+    spec: dict[str, Any] = {"source": "arrays"}
+    if isinstance(test, Mapping):
+        holdout(test, "test")
+        spec["test"] = dict(test)
+    elif not isinstance(test, tuple | list) or len(test) != 2:
+        raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
+    clean_known = yes_no(clean_known, "clean_known")
+    x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
+    seen = (x_train[:1], y[:1]) if isinstance(test, Mapping) else test  # `hold_out` puts the test set in place
+    x_test = as_images("test[0]", _array(seen[0], "test[0]"))
+    given = {"y": y, "test[1]": _array(seen[1], "test[1]")}
+    names, count = _classes(given, classes)
+    found = {name: _numbered(name, values, names) for name, values in given.items()}
+    for name, length in (("y", len(x_train)), ("test[1]", len(x_test))):
+        if len(found[name]) != length:
+            raise ArraysError(f"{name}: {len(found[name])} labels for {length} images")
+        if length and found[name].max() >= count:
+            raise ArraysError(f"{name}: label {found[name].max()}, but classes are 0..{count - 1}")
+    try:
+        all_classes_occur([found["y"]], count, names, "y")
+    except ArtifactError as error:
+        raise ArraysError(str(error)) from error
+    mean, std = mean_and_std(x_train)
+    client, sites = (None, ()) if owner is None else _owners(_array(owner, "owner"), len(x_train))
+    made = Arrays(
+        x_train=x_train,
+        y_train=found["y"],
+        x_test=x_test,
+        y_test=found["test[1]"],
+        x_public=None if public is None else as_images("public", _array(public, "public")),
+        classes=count,
+        mean=mean,
+        std=std,
+        client=client,
+        sites=sites,
+        names=names,
+        clean_known=clean_known,
+        origin=np.arange(len(x_train)),
+        spec=spec,
+        source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
+    )
+    return hold_out(made, spec)
+
+
+def _array(value: Any, name: str) -> np.ndarray:
+    """`value` as an array: numpy's, torch's on the CPU, or a list. Raises TypeError for anything else."""
+    if isinstance(value, np.ndarray):
+        return value
+    expect(value, (list, tuple) if not hasattr(value, "__array__") else object, name, "pass an array")
+    try:
+        made = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: no array can be made of it ({error})") from error
+    if made.dtype.hasobject:
+        raise TypeError(f"{name}: a list of objects; pass an array of numbers")
+    return made
+
+
+def _classes(given: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:
+    """(class names, number of classes); no names where labels and `classes` are numbers."""
+    texts = [values for values in given.values() if values.dtype.kind == "U"]
+    if classes is None and texts:
+        if len(texts) != len(given):
+            raise ArraysError("y and test[1]: one has numbers, the other names; pass classes=[names in order]")
+        classes = sorted({str(name) for name in given["y"]})
+    if classes is None:
+        greatest = [values.max() for values in given.values() if values.dtype.kind in "ui" and values.size]
+        return (), int(max(greatest, default=0)) + 1
+    if isinstance(classes, int | np.integer) and not isinstance(classes, bool):
+        if texts:
+            raise ArraysError("classes: a number, but the labels are names; pass the names in order")
+        return (), int(classes)
+    whole = isinstance(classes, list | tuple | np.ndarray) and all(isinstance(name, str) for name in classes)
+    if not whole:
+        raise TypeError(f"classes: got {classes!r}; pass a number, or the class names in order")
+    return tuple(str(name) for name in classes), len(classes)
+
+
+def _numbered(name: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """Labels as class numbers int64 [n]."""
+    if values.dtype.kind != "U":
+        return as_labels(name, values)
+    numbers = {text: number for number, text in enumerate(names)}
+    unknown = sorted({str(text) for text in values.ravel()} - numbers.keys())
+    if unknown:
+        raise ArraysError(f"{name}: {unknown[0]!r} is no class{nearest(unknown[0], names)}")
+    return as_labels(name, np.array([[numbers[str(text)]] for text in values.ravel()], np.int64).reshape(values.shape))
+
+
+def _owners(values: np.ndarray, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(owner numbers int64 [n], what owners 0, 1 … are called); see `owners_named`."""
+    if values.dtype.kind not in "uiU" or values.shape != (n,):
+        raise ArraysError(f"owner: got {values.dtype} {list(values.shape)}; numbers or texts [{n}] are needed")
+    return owners_named([str(value) for value in values.tolist()])

@@ -1,0 +1,58 @@
+"""suspects.csv and sites.csv: a run's view of the given labels, in the words of the user's own data."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.io import atomic, safe_cell
+from fednoise_core.wrong_labels import SiteLabels, verdicts
+
+__all__ = ["SITES", "SUSPECTS", "write_sites", "write_suspects"]
+
+SUSPECTS = (
+    *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
+    *("p_wrong", "p_proposed", "verdict"),
+)
+SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share", "named", "check")
+
+
+def write_suspects(
+    path: Path, found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
+) -> None:
+    """Every judged sample, most suspect first; a sample that several sites hold has a row for each. given: [n] labels;
+    sites: the user's name of each client. docs/wrong_labels.md explains the columns.
+    """
+    names = [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
+    sample = _joined(found, "samples", np.int64)
+    site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
+    p_wrong, p_proposed = (_joined(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
+    proposed, verdict = _joined(found, "proposed", np.int64), verdicts(p_wrong)
+    with atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(SUSPECTS)
+        for k in np.lexsort((site, sample, -p_wrong)).tolist():
+            i, c, y, other = int(sample[k]), int(site[k]), int(given[sample[k]]), int(proposed[k])
+            where = [i, safe_cell(arrays.source(i)), c, safe_cell(sites[c])]
+            numbers = [f"{p_wrong[k]:.6f}", f"{p_proposed[k]:.6f}"]
+            table.writerow([*where, y, names[y], other, names[other], *numbers, verdict[k]])
+
+
+def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
+    """One row per judged site: how many labels are wrong there, by estimate and by verdict."""
+    with atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(SITES)
+        for one in found:
+            n, verdict = len(one.samples), verdicts(one.p_wrong)
+            counts = [f"{value:.1f}" for value in (one.wrong, one.low, one.high)]
+            by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
+            table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, f"{one.wrong / n:.4f}", *by_verdict])
+
+
+def _joined(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
+    return np.concatenate([np.zeros(0, dtype), *(getattr(one, name) for one in found)])

@@ -1,0 +1,66 @@
+"""model.safetensors: the models of a finished run with all that is needed to use them elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fednoise_core.engine.world import SERVER
+from fednoise_core.io import atomic
+from fednoise_core.tree import nbytes
+
+if TYPE_CHECKING:
+    from fednoise_core.data.arrays import Arrays
+    from fednoise_core.engine.loop import Outcome
+
+__all__ = ["LIMIT", "collected", "looks", "write"]
+
+LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
+
+
+def looks(arrays: Arrays) -> dict[str, Any]:
+    """What a user of the models must know about images and classes: mean and std per channel, of pixels in 0..1, and
+    the class names in order ([] if they have none).
+    """
+    return {"mean": list(arrays.mean), "std": list(arrays.std), "class_names": list(arrays.names)}
+
+
+def collected(
+    outcome: Outcome, about: Mapping[str, Any], limit: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors by name, facts) of the headline view's final models.
+
+    A tensor's name is that of the net's own module (torchvision's for the ResNets), behind `client<c>/`, or `<k>/`
+    where several make a view. Where every client has its own they would fill a disk: those from `limit` bytes on are
+    left out and counted. about: see `looks`.
+    """
+    tensors: dict[str, Tensor] = {}
+    nets: dict[str, Any] = {}
+    count = len(next(iter(outcome.views.values())))
+    size = left_out = 0
+    for k, (client, several) in enumerate(outcome.models()):
+        size += sum(map(nbytes, several))
+        if k and limit is not None and size > limit:
+            left_out = count - k
+            break
+        net = outcome.fed.net(client)
+        for j, w in enumerate(several):
+            parts = [f"client{client}"] if client != SERVER else [str(k)] if count > 1 else []
+            prefix = "/".join([*parts, *([str(j)] if len(several) > 1 else [])])
+            tensors |= {f"{prefix}/{n}" if prefix else n: t.cpu() for n, t in net.named(w).items()}
+            nets[prefix] = net.describe()
+    facts = {"nets": nets, "view": next(iter(outcome.views)), **about}
+    return tensors, {**facts, **({"left_out": left_out} if left_out else {})}
+
+
+def write(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
+    """Write the file, whole or not at all; the facts are one entry of its metadata, as JSON, under `fednoise`."""
+    from safetensors.torch import save
+
+    tensors, facts = collected(outcome, about, LIMIT)
+    with atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
+        file.write(save(tensors, {"fednoise": json.dumps(facts, sort_keys=True)}))

@@ -1,0 +1,120 @@
+"""What a finished run says about the given labels: the headline model's predictions at each site, the method's own
+opinion where it has one, and `wrong_labels.judge` on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fednoise_core.engine.evaluate import Member, Views, models_of
+from fednoise_core.engine.world import SERVER
+from fednoise_core.tree import Weights
+from fednoise_core.wrong_labels import Opinion, SiteLabels, judge
+
+if TYPE_CHECKING:
+    from fednoise_core.engine.federation import Federation
+
+__all__ = ["site_labels"]
+
+Answer = tuple[Any, Any] | None  # of Method.suspects
+
+
+def site_labels(
+    fed: Federation, views: Views, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
+) -> list[SiteLabels]:
+    """The labels of every site, judged, those of its validation split too; in order of sites.
+
+    views: of the finished run, the headline first. A site is judged by its own model where the headline is personal and
+    it has one, else by the first view with models of the server. Left out are sites without samples, and those whose
+    model is not finite or agrees with the given labels no more often than chance: it knows nothing about them.
+    answers: client -> P(wrong) [n] and proposed [n] of its training samples, or None.
+    """
+    world, rows, log_p, given, sites = fed._world, [], [], [], []
+    opinions: dict[int, Opinion] = {}
+    for parts in _predicted(fed, views, clients):
+        if not _knows(parts, world.given, fed.classes):
+            continue
+        for client, held, predicted in parts:
+            for site, at in world.sites(client):
+                log_p.append(predicted[at].cpu().numpy())
+                rows.append(held[at].cpu().numpy())
+                given.append(world.given[held[at]].cpu().numpy())
+                sites.append(site)
+                opinion = _opinion(answers.get(client), fed.sizes[client], at)
+                if opinion is not None:
+                    opinions[site] = opinion
+    found = judge(log_p, given, rows, sites, opinions)
+    return sorted(found, key=lambda one: one.site)
+
+
+# (client, rows of the data set [n], log-probabilities [n, K])
+Part = tuple[int, Tensor, Tensor]
+
+
+def _predicted(
+    fed: Federation, views: Views, clients: Mapping[int, Mapping[str, Any]]
+) -> Iterator[list[Part]]:
+    """The parts that each model judges."""
+    headline = next(iter(views.values()))
+    own = {client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER}
+    for client, members in sorted(own.items()):
+        if _held(fed, client) is not None:
+            yield [_part(fed, client, _looked_up(members, clients))]
+    others = [client for client in range(fed.n) if client not in own and _held(fed, client) is not None]
+    ofserver = next((members for members in views.values() if members[0][0] == SERVER), None)
+    if others and ofserver is not None:
+        found = _looked_up(ofserver, clients)
+        yield [_part(fed, client, found) for client in others]
+
+
+def _held(fed: Federation, client: int) -> Tensor | None:
+    """Rows of its training and validation samples, in this order; None if it has none."""
+    world = fed._world
+    rows = torch.cat([world.index[client], world.valid[client]])
+    return rows if len(rows) else None
+
+
+def _looked_up(
+    members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
+) -> list[tuple[int, list[Weights]]]:
+    return list(models_of(members, clients))
+
+
+def _part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:
+    """Log of the members' mean probabilities; several models of one member: their logits are summed."""
+    world, rows = fed._world, _held(fed, client)
+    assert rows is not None
+    each = []
+    for member, models in members:
+        parts = [world.evaluate(fed.net(member), w, world.pool("train"), rows) for w in models]
+        each.append(torch.log_softmax(torch.stack(parts).sum(0).double(), -1))
+    mean = torch.logsumexp(torch.stack(each), 0) - float(np.log(len(each)))
+    return client, rows, mean.clamp_min(-100.0)
+
+
+def _knows(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
+    """Whether the predictions agree with the given labels beyond chance: by two standard deviations, or all of them."""
+    logs = torch.cat([predicted for _, _, predicted in parts])
+    if not bool(torch.isfinite(logs).all()):
+        return False
+    labels = torch.cat([given[rows] for _, rows, _ in parts])
+    n, chance = len(labels), 1 / classes
+    hits = float((logs.argmax(1) == labels).sum())
+    return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
+
+
+def _opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
+    """The method's answer about a client's n training samples, for those of its rows `at` that are among them."""
+    if answer is None:
+        return None
+    score, proposed = (torch.as_tensor(part).cpu().numpy() for part in answer)
+    if not np.isfinite(score).all():
+        return None
+    position = at.cpu().numpy()
+    which = position < n
+    return Opinion(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))

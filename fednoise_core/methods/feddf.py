@@ -1,0 +1,147 @@
+"""FedDF (Lin et al., NeurIPS 2020): the server averages models of one architecture, then distils the ensemble of all
+received models into them on public images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses, optim
+from fednoise_core.engine.evaluate import Views
+from fednoise_core.engine.federation import SERVER, Federation
+from fednoise_core.engine.local import Local
+from fednoise_core.engine.state import State
+from fednoise_core.io import SpecError
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.optim import Optimiser
+from fednoise_core.settings import above, at_least
+from fednoise_core.spec import Train
+from fednoise_core.tree import mean
+
+__all__ = ["Distil", "FedDF", "architectures"]
+
+
+def architectures(fed: Federation) -> dict[int, int]:
+    """Client with samples -> the first one that runs the same architecture, whose number stands for it."""
+    first: dict[Any, int] = {}
+    return {c: first.setdefault((fed.net(c).name, fed.net(c).layout), c) for c in fed.all}
+
+
+@dataclass(frozen=True)
+class Distil(Local):
+    """Move a model towards given logits on public images: tau² KL(softmax(z/tau)||softmax(student/tau))."""
+
+    train: Train
+    rule: Optimiser
+    temperature: float
+
+    def augments(self) -> list[Any]:
+        return ["none"]  # the ensemble's logits were made on the images as they are
+
+    def optimiser(self, name: str) -> Optimiser:
+        return self.rule
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        q = torch.softmax(y.float() / self.temperature, -1)
+        kl = losses.ce(logits / self.temperature, q) - losses.ce(y / self.temperature, q)
+        return self.temperature**2 * kl
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedDF(FedAvg):
+    """FedDF (Lin et al., NeurIPS 2020): one average per architecture, taught by the ensemble on public images.
+
+    In a round the server averages the received models of each architecture, and trains each average towards the mean
+    logits of all received models, of whatever architecture (methods.md 5.21).
+    """
+
+    example: ClassVar = {"distil_epochs": 1}
+    needs_public = True
+    several_nets = True
+    without = ("server_lr",)  # the average is where distillation starts
+
+    public: Annotated[int, at_least(0), "Public images per round; 0 = all."] = 0
+    distil_epochs: Annotated[int, at_least(0), "Passes over them in a round; 0 = FedAvg for each architecture."] = 1
+    distil_batch: Annotated[int, at_least(1), "Public images in a step of distillation."] = 256
+    distil_lr: Annotated[float, at_least(0), "Learning rate of distillation."] = 1e-3
+    distil_optimiser: Annotated[Literal["adam", "sgd"], "Optimiser of distillation, fresh in every round."] = "adam"
+    schedule: Annotated[
+        Literal["cosine", "constant"], "Of distil_lr over a round's steps: half a cosine wave down to 0, or constant."
+    ] = "cosine"
+    temperature: Annotated[float, above(0), "tau, of both softmaxes."] = 1.0
+    distil_clip: Annotated[float, at_least(0), "Largest gradient norm of distillation; 0 = off."] = 5.0
+
+    def init(self, fed: Federation) -> State:
+        if not fed.public:  # said before the first round's training, not after it
+            raise SpecError("feddf needs public images: give the data set a `public` part")
+        firsts = dict.fromkeys(architectures(fed).values())
+        return State(server={"models": {c: fed.fresh("model", client=c) for c in firsts}})
+
+    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+        """Nothing for all: each client gets the model of its architecture."""
+        return {}
+
+    def round(
+        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    ) -> dict[str, float] | None:
+        who, kind = fed.sample(state.round, among=among), architectures(fed)
+        each = [{"model": state.server["models"][kind[c]]} for c in who]
+        return super().round(fed, state, among, each=each, **how)
+
+    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+        """Averages of the architectures that answered, distilled; the others' models stay as they are."""
+        kind, sent = architectures(fed), dict(zip(who, ups, strict=True))
+        students = {}
+        for first in dict.fromkeys(kind[c] for c in who):
+            group = [c for c in who if kind[c] == first]
+            received = [sent[c] for c in group]
+            students[first] = mean([up["model"] for up in received], self.weights(fed, state, group, received))
+        if self.distil_epochs:
+            self._distil(fed, state, who, ups, students)
+        state.server["models"] = {**state.server["models"], **students}
+
+    def _distil(
+        self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]], students: dict[int, Any]
+    ) -> None:
+        """Train the students on public images towards the mean logits of all received models; not at all if logits
+        overflow, which is for the evaluation to tell.
+        """
+        ids = fed.draw(state.round, "distillation", self.public)
+        logits = [fed.predict(up["model"], ids=ids, net=fed.net(c)) for c, up in zip(who, ups, strict=True)]
+        teacher = torch.stack(logits).mean(0)
+        if not torch.isfinite(teacher).all():
+            return
+        rule = optim.make(self.distil_optimiser, clip=self.distil_clip)
+        _, taught = fed.fit(
+            Distil(self.train, rule, self.temperature),
+            state,
+            [SERVER] * len(students),
+            {},
+            each=[{"model": student} for student in students.values()],
+            epochs=self.distil_epochs,
+            batch=self.distil_batch,
+            lr=self.rate if self.schedule == "cosine" else self.distil_lr,
+            on="public",
+            ids=ids,
+            targets=teacher,
+            nets=list(students),
+            tag="distil",
+        )
+        students.update((first, up["model"]) for first, up in zip(list(students), taught, strict=True))
+
+    def rate(self, step: int, steps: int) -> float:
+        """The rate of a step of distillation, counted from 0."""
+        return self.distil_lr * (1 + math.cos(math.pi * step / steps)) / 2
+
+    def views(self, fed: Federation, state: State) -> Views:
+        """The one model, or for each client that of its architecture."""
+        kind, models = architectures(fed), state.server["models"]
+        if len(models) == 1:
+            return {"global": [(SERVER, model) for model in models.values()]}
+        return {"personal": [(c, models[kind[c]]) for c in fed.all]}

@@ -1,0 +1,85 @@
+"""FedELC (CIKM 2024): FedNoRo's search for noisy clients, whose labels are then learnt together with the model (PENCIL;
+Yi and Wu, CVPR 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.local import Batch, Work
+from fednoise_core.methods.fednoro import FedNoRo
+from fednoise_core.nets.net import Net
+from fednoise_core.settings import above, at_least
+from fednoise_core.stats import by_confidence
+from fednoise_core.tree import Weights
+
+__all__ = ["FedELC"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedELC(FedNoRo):
+    """FedELC (CIKM 2024): FedNoRo's warm-up, search for noisy clients and weights; noisy clients learn their labels.
+
+    Each of their samples has label logits U: KL(p||softmax U)/K + given·CE(softmax U, y) + entropy·H(p)/K is descended
+    over the model and, with a rate of its own, over U (methods.md 5.28).
+    """
+
+    example: ClassVar = {"given": 0.5}
+    without = ("ramp_from", "ramp_to", "teacher", "temperature")
+
+    given: Annotated[float, at_least(0), "alpha, how strongly label logits stay with the given label."] = 0.5
+    entropy: Annotated[float, at_least(0), "beta, weight of the predictions' entropy."] = 0.2
+    label_lr: Annotated[float, at_least(0), "lambda, rate of the label logits."] = 1000.0
+    scale: Annotated[float, above(0), "Label logits start as this times the given label's one-hot vector."] = 10.0
+
+    second = "correct"
+
+    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+        if "noisy" not in down:
+            return super().prepare(me, down)
+        start = self.scale * torch.nn.functional.one_hot(me.labels, me.classes).float()
+        return Work(state={"label_logits": me.mine.get("label_logits", start)})
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        """The terms that the model has a part in. Label logits move here, too: a sample is in one batch of an epoch, so
+        this is once per epoch, with the predictions that its batch is trained on.
+        """
+        if "noisy" not in down:
+            return super().objective(net, w, batch, down, mine)
+        log_p, U = losses.log_probs(net.train(w, batch.x, batch.drop(net))), batch.state["label_logits"]
+        batch.state["label_logits"] = U - self.label_lr * self.label_gradient(U, log_p.detach().exp(), batch.y)
+        own = (log_p.exp() * log_p).sum(-1)  # -H(p)
+        return (own - (log_p.exp() * losses.log_probs(U)).sum(-1) - self.entropy * own).mean() / log_p.shape[1]
+
+    def label_gradient(self, U: Tensor, p: Tensor, y: Tensor) -> Tensor:
+        """The gradient [B, K] of the batch's mean loss for the label logits U [B, K], given predictions p [B, K] and
+        labels y [B]: (s - p)/K + given·(s - onehot y) over B, with s = softmax U.
+        """
+        s, K = torch.softmax(U, -1), U.shape[1]
+        told = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
+        return ((s - p) / K + self.given * (s - told)) / len(y)
+
+    def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
+        """Client-side: the mean of a noisy client's labels and its trained model's predictions, scaled, is where the
+        label logits start in its next round.
+        """
+        if "noisy" in down:
+            both = torch.softmax(me.mine["label_logits"], -1) + losses.log_probs(me.predict(up["model"])).exp()
+            me.mine["label_logits"] = self.scale * both / 2
+        return up
+
+    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+        """By the learnt labels; where there are none the labels count as right, and by how little the model believes in
+        them, below 1/2.
+        """
+        if "label_logits" in me.mine:
+            return by_confidence(me.mine["label_logits"], me.labels)
+        p, proposed = by_confidence(me.predict(down["model"]), me.labels)
+        return p / 2, proposed

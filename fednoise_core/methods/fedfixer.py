@@ -1,0 +1,92 @@
+"""FedFixer (Ji et al., AAAI 2024), as we read it: a client's personal and its global model choose samples for each
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.evaluate import Views
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch, Work
+from fednoise_core.engine.state import State
+from fednoise_core.methods.ditto import Ditto
+from fednoise_core.nets.net import Net
+from fednoise_core.optim import Trained
+from fednoise_core.settings import Rounds, at_least
+from fednoise_core.spec import stage
+from fednoise_core.stats import by_confidence
+
+__all__ = ["FedFixer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFixer(Ditto):
+    """FedFixer (Ji et al., AAAI 2024), our reading: personal and global model choose clean samples for each other.
+
+    Both also get a confidence regulariser, -beta·E[CE(f, y')] over the client's given labels y', and the personal one a
+    pull towards the broadcast model; only the global one is averaged (methods.md 5.28).
+    """
+
+    example: ClassVar = {"confidence": 0.5}
+
+    strength: Annotated[float, at_least(0), "lambda, pull of personal models towards the broadcast one."] = 0.1
+    confidence: Annotated[float, at_least(0), "beta, weight of the confidence regulariser."] = 0.5
+    warmup: Annotated[Rounds, "Rounds on all samples, or their share; 0 = a tenth of all, rounded up."] = 0
+
+    @property
+    def warm_rounds(self) -> int:
+        rounds = self.train.rounds
+        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+
+    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+        prior = torch.bincount(me.labels, minlength=me.classes).float() / max(me.n, 1)
+        return Work(facts={"prior": prior, "choose": me.round > self.warm_rounds})
+
+    def step(
+        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    ) -> None:
+        model, own = carry["model"], carry["personal"]
+        logits = [net.train(t.w, batch.x, batch.drop(net, k)) for k, t in enumerate((model, own))]
+        picks = [sieve(z, batch.y) if mine["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits]
+        model.backward(self._mean(logits[0], batch.y, picks[1], mine["prior"]))
+        grad = own.backward(self._mean(logits[1], batch.y, picks[0], mine["prior"]))
+        grad.add_(own.w.trained.detach() - down["model"].trained, alpha=self.strength)
+        model.update(down["lr"])
+        own.update(down["lr"])
+
+    def _mean(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
+        """Mean over the picked samples, 0 if there is none, of CE - beta·E[CE(f, y')]; CE(f, y') counts to 18.42."""
+        per = self.loss(logits, y)
+        if self.confidence:
+            against = (-losses.log_probs(logits)).clamp_max(losses.CONTRAST_FLOOR)
+            per = per - self.confidence * (against * prior).sum(1)
+        return (per * pick).sum() / pick.sum().clamp_min(1)
+
+    def views(self, fed: Federation, state: State) -> Views:
+        """global is the headline; personal as Ditto's."""
+        both = super().views(fed, state)
+        return {"global": both["global"], "personal": both["personal"]}
+
+    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+        """1 - p of the given label, and the guess, by the mean of both models' logits; by the global model alone where
+        the client never trained.
+        """
+        models = [down["model"], me.mine["personal"]] if "personal" in me.mine else [down["model"]]
+        return by_confidence(torch.stack([me.predict(w) for w in models]).mean(0), me.labels)
+
+
+def sieve(logits: Tensor, y: Tensor) -> Tensor:
+    """Mask [B] (float): CE(f, y) is below its mean over all K classes, as the sieve of CORES² (Cheng et al., 2021),
+    where the regulariser stands on both sides.
+    """
+    logits = logits.detach()
+    return (losses.ce(logits, y) < -losses.log_probs(logits).mean(1)).float()

@@ -1,0 +1,170 @@
+"""FedNoRo (Wu et al., IJCAI 2023): find noisy clients by their losses per class; they also learn from the broadcast
+model, and count the less the further their models lie from clean ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch, Work
+from fednoise_core.engine.phase import Phase
+from fednoise_core.engine.state import State
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.nets.net import Net
+from fednoise_core.settings import Rounds, Share, above
+from fednoise_core.spec import stage
+from fednoise_core.stats import majority_group
+from fednoise_core.tree import Weights
+
+__all__ = ["FedNoRo", "adjusted_kl", "comparable", "distances"]
+
+SPLITS = 9  # seeds of the mixture
+LARGEST = 3e38  # stands for a loss that overflowed
+
+
+def comparable(rows: np.ndarray) -> np.ndarray:
+    """The clients' losses per class [n, K], each class scaled to 0..1 over the clients (0 where all are equal).
+
+    NaN, for a class that the client lacks, counts as the class's smallest loss. Classes that no client has are left
+    out, so there may be fewer columns.
+    """
+    known = rows[:, ~np.isnan(rows).all(0)]
+    low, high = np.nanmin(known, 0), np.nanmax(known, 0)
+    return np.nan_to_num((known - low) / np.where(high > low, high - low, 1.0), nan=0.0)
+
+
+def adjusted_kl(teacher: Tensor, adjusted: Tensor, log_prior: Tensor) -> Tensor:
+    """Per sample [B]: KL from the teacher's probabilities [B, K] to softmax(adjusted), summed over the classes that
+    the client has (log_prior [K] above -inf), so that logits of the others get no gradient.
+    """
+    log_p = losses.log_probs(adjusted).masked_fill(log_prior.isinf(), 0.0)
+    return torch.xlogy(teacher, teacher).sum(-1) - (teacher * log_p).sum(-1)
+
+
+def distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
+    """For each model D in 0..1: 0 for clean clients; for noisy ones the distance to the nearest clean client's model
+    over the largest of these. All 0 if no client is clean.
+
+    The distance is the sum over all tensors, running statistics too, of the norm of their difference.
+    """
+    clean = [model for model, bad in zip(models, noisy, strict=True) if not bad]
+    if not clean:
+        return [0.0] * len(models)
+    far = [min(_apart(w, other) for other in clean) if bad else 0.0 for w, bad in zip(models, noisy, strict=True)]
+    return [d / max(far) if d else 0.0 for d in far]
+
+
+def _apart(a: Weights, b: Weights) -> float:
+    return float(torch.stack([(tensor - b[name]).norm() for name, tensor in a.views.items()]).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNoRo(FedAvg):
+    """FedNoRo (Wu et al., IJCAI 2023): find noisy clients by losses per class, distil on them, weigh them by distance.
+
+    A warm-up with logit-adjusted cross entropy; then a mixture over the clients' losses per class says who is noisy;
+    those add a teacher, the broadcast model, and count less the further they move from clean clients (methods.md 5.17).
+    """
+
+    example: ClassVar = {"teacher": 0.8}
+    wire: ClassVar = {"down": ("model", "noisy"), "up": ("model", "losses")}
+
+    warmup: Annotated[
+        Rounds, "s_1, rounds before noisy clients are looked for, or their share; 0 = a tenth of all."
+    ] = 0
+    ramp_from: Annotated[Rounds, "t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup."] = 0
+    ramp_to: Annotated[
+        Rounds, "t_e, rounds after which it is full, or their share; at once if not after ramp_from; 0 = half of all."
+    ] = 0
+    teacher: Annotated[Share, "a, full weight of the teacher on noisy clients."] = 0.8
+    temperature: Annotated[float, above(0), "Of the teacher's softmax."] = 0.8
+
+    second = "distil"  # the name of the phase after the warm-up
+
+    @property
+    def warm_rounds(self) -> int:
+        return min(stage(self.train.rounds, self.warmup or 0.1), self.train.rounds)
+
+    # the server's side
+
+    def phases(self, fed: Federation) -> list[Phase]:
+        second = Phase(self.second, self.round, self.train.rounds, enter=self.detect)
+        return [Phase("warm-up", self.round, self.warm_rounds), second]
+
+    def detect(self, fed: Federation, state: State) -> None:
+        """Once: a mixture of two groups of clients by their losses per class; the group of larger losses is noisy."""
+        said = fed.on_clients(state, fed.all, self._class_losses, self.down(fed, state))
+        points = comparable(np.stack([one["losses"].cpu().numpy() for one in said]))
+        seeds = [fed.seed("noisy clients", k, state.round) for k in range(SPLITS)]
+        state.notes["noisy"] = [c for c, high in zip(fed.all, majority_group(points, seeds), strict=True) if high]
+
+    def round(
+        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    ) -> dict[str, float] | None:
+        noisy = state.notes.get("noisy")
+        if noisy is None:
+            return super().round(fed, state, among, **how)
+        who = fed.sample(state.round, among=among)
+        each = [{"noisy": True} if c in noisy else {} for c in who]
+        report = super().round(fed, state, among, each=each, **how) or {}
+        return {**report, "noisy_clients": sum(c in noisy for c in who)}
+
+    def weights(
+        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    ) -> list[float]:
+        """As FedAvg's, times e^-D after the warm-up."""
+        plain, noisy = super().weights(fed, state, who, ups), state.notes.get("noisy", [])
+        far = distances([up["model"] for up in ups], [c in noisy for c in who])
+        return [weight * math.exp(-d) for weight, d in zip(plain, far, strict=True)]
+
+    def teacher_weight(self, round: int) -> float:
+        """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between ramp_from and ramp_to."""
+        rounds = self.train.rounds
+        start = stage(rounds, self.ramp_from) if self.ramp_from else self.warm_rounds
+        end = stage(rounds, self.ramp_to or 0.5)
+        x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
+        return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
+
+    # the client's side
+
+    def _class_losses(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Client-side: mean loss [K] of the model per given label, logits not adjusted; NaN (0/0) for a class that it
+        lacks.
+        """
+        loss = losses.ce(me.predict(down["model"]), me.labels).double().nan_to_num(nan=LARGEST, posinf=LARGEST)
+        own = torch.nn.functional.one_hot(me.labels, me.classes).double()
+        return {"losses": ((own.T @ loss) / own.sum(0)).float()}
+
+    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+        """The logarithm of its label shares [K] (-inf for a class that it lacks), and the teacher's weight."""
+        share = torch.bincount(me.labels, minlength=me.classes) / max(me.n, 1)
+        weight = {"teacher_weight": self.teacher_weight(me.round)} if "noisy" in down else {}
+        return Work(facts={"log_prior": share.log(), **weight})
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        """Logit-adjusted cross entropy; on a noisy client mixed with the divergence from the teacher."""
+        adjusted = net.train(w, batch.x, batch.drop(net)).float() + mine["log_prior"]
+        given = losses.mean_ce(adjusted, batch.y)
+        if "noisy" not in down:
+            return given
+        with torch.no_grad():
+            seen = net.predict(down["model"], batch.x, batch.drop(net)).float()
+        kl = adjusted_kl(torch.softmax(seen / self.temperature, -1), adjusted, mine["log_prior"]).mean()
+        return mine["teacher_weight"] * kl + (1 - mine["teacher_weight"]) * given
+
+    # what the engine asks
+
+    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+        if "noisy" not in state.notes:
+            return {}
+        return {"client_noise": {c: float(c in state.notes["noisy"]) for c in fed.all}}

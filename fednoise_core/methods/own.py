@@ -1,0 +1,54 @@
+"""Methods of one's own, given as a class or as an object instead of a name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fednoise_core.io import SpecError
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.settings import parse, settings_of
+from fednoise_core.spec import Train
+
+__all__ = ["own_method"]
+
+
+def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
+    """(method as a name or `{"name": …, fields…}`, training settings, the method itself).
+
+    method: a name or mapping, whose method is None and made later; or a subclass of FedAvg, `{"name": class, fields…}`,
+    or an instance. An instance brings its training settings along; `train` may repeat them. A class is recorded as
+    "module:Class". Raises SpecError for wrong fields and for two training settings, TypeError for another class.
+    """
+    if isinstance(method, FedAvg):
+        return _of_instance(method, train)
+    fields = dict(method) if isinstance(method, Mapping) else {}
+    cls = fields.pop("name", None) if isinstance(method, Mapping) else method
+    if not isinstance(cls, type):
+        return method, train, None
+    if not issubclass(cls, FedAvg):
+        raise TypeError(f"method: {cls.__name__} is no subclass of fednoise_core.methods.fedavg.FedAvg")
+    if "__dataclass_params__" not in vars(cls):
+        raise TypeError(f"method: {cls.__name__}: write @dataclass(frozen=True, kw_only=True) above the class")
+    settings = train
+    if train is None or isinstance(train, Mapping):
+        settings = parse(Train, train or {}, "train")
+    if not isinstance(settings, Train):
+        return method, train, None  # refused by name, with the other arguments
+    made = parse(cls, fields, f"method {cls.__name__}", train=settings)
+    return {"name": _called(cls), **fields}, settings, made
+
+
+def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
+    given = parse(Train, train, "train") if isinstance(train, Mapping) else train
+    if given is not None and given != made.train:
+        raise SpecError("train: the method was made with other training settings; leave `train` out")
+    known = settings_of(type(made))
+    told = {name: getattr(made, name) for name, one in known.items() if getattr(made, name) != one.default}
+    told = {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in told.items()}  # type: ignore[arg-type]
+    return {"name": _called(type(made)), **told}, made.train, made
+
+
+def _called(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -1,0 +1,175 @@
+"""RoFL / Robust Federated Learning with noisy labels (Yang et al., IEEE Intelligent Systems 2022): clients and server
+agree on a centroid of features for each class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fednoise_core import losses
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch, Work
+from fednoise_core.engine.state import State
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.nets.net import Net
+from fednoise_core.optim import Trained
+from fednoise_core.settings import Rounds, at_least, below, or_word
+from fednoise_core.spec import stage
+from fednoise_core.stats import by_rank, cosine
+from fednoise_core.tree import Entry, Layout, Weights
+
+__all__ = ["RoFL"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoFL(FedAvg):
+    """RoFL (Yang et al., 2022): clients share a centroid of features per class; labels that disagree are replaced.
+
+    Each step uses its small-loss samples; features are pulled to the centroid of their label where it is the nearest
+    one, and other labels give way to the broadcast model's guess after `label_rounds` (methods.md 5.16).
+    """
+
+    example: ClassVar = {"forget_rate": 0.2}
+    wire: ClassVar = {"down": ("model", "centroids"), "up": ("model", "centroids")}
+
+    forget_rate: Annotated[
+        float,
+        at_least(0),
+        below(1),
+        or_word("oracle_nominal"),
+        "tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in tables.",
+    ]
+    ramp: Annotated[Rounds, "T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up."] = 0
+    schedule: Annotated[
+        Literal["paper", "code"], "Of tau_t, t from 0. paper: tau·min(t/T_k, 1); code: tau·min(t/(T_k - 1), 1)."
+    ] = "paper"
+    label_rounds: Annotated[
+        Rounds, "T_pl, rounds on given labels, over which the pull rises, or their share; 0 = a tenth, rounded up."
+    ] = 0
+    centroid: Annotated[float, at_least(0), "lambda_cen, pull of features to the centroid of their label."] = 1.0
+    entropy: Annotated[float, at_least(0), "lambda_e, weight of the mean entropy of predictions."] = 0.8
+    reduction: Annotated[
+        Literal["mean", "sum"], "Of the pull over a step's samples. sum: as written; grows with the batch."
+    ] = "mean"
+    detach_features: Annotated[bool, "Parity: no gradient flows through the pull, so it does nothing."] = False
+
+    @property
+    def label_warmup(self) -> int:
+        """T_pl."""
+        rounds = self.train.rounds
+        return stage(rounds, self.label_rounds) if self.label_rounds else math.ceil(rounds / 10)
+
+    def forgotten(self, round: int) -> float:
+        """tau_t of the 0-based round t."""
+        rounds = self.train.rounds
+        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
+        if self.schedule == "code":  # linspace(0, tau, T_k)
+            ramp = max(ramp - 1, 1)
+        return losses.forgotten(round, self.forget_rate, ramp)
+
+    # the server's side
+
+    def init(self, fed: Federation) -> State:
+        """A centroid of zeros is one that nobody has had the class for."""
+        state = super().init(fed)
+        device = state.server["model"].flat.device
+        state.server["centroids"] = torch.zeros(fed.classes, fed.net().features_size, device=device)
+        return state
+
+    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+        return {**super().down(fed, state), "centroids": state.server["centroids"]}
+
+    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+        super().merge(fed, state, who, ups)
+        state.server["centroids"] = agreed(state.server["centroids"], torch.stack([up["centroids"] for up in ups]))
+
+    # the client's side
+
+    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+        """What the round number and the broadcast model say: guesses, centroids of classes new to all, rates."""
+        f, w, t = down["centroids"], down["model"], me.round - 1
+        new = f.norm(dim=1) == 0
+        if new.any():
+            f = torch.where(new[:, None], class_means(me.features(w), _onehot(me.labels, me.classes)), f)
+        keep = torch.tensor(1.0 - self.forgotten(t), dtype=torch.float64, device=f.device)
+        pull = torch.tensor(self.centroid * min(1.0, t / self.label_warmup), device=f.device)
+        aux = {"guess": me.predict(w).argmax(1)} if t >= self.label_warmup else {}
+        return Work(aux=aux, facts={"start": f, "keep": keep, "pull": pull})
+
+    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
+        layout = Layout([Entry("f", tuple(mine["start"].shape), "stat")])
+        return {"model": down["model"], "centroids": Weights(layout, mine["start"].reshape(-1))}
+
+    def step(
+        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    ) -> None:
+        model, f, y = carry["model"], carry["centroids"].w["f"], batch.y
+        h = net.features(model.w, batch.x, train=True, u=batch.drop(net))
+        logits = net.head(model.w, h)
+        h = h.to(f.dtype)
+        per = self.loss(logits, y)
+        pick = losses.smallest(per, mine["keep"])
+        agrees = cosine(h.detach()[:, None], f).argmax(1) == y
+        if "guess" in batch.aux:
+            per = self.loss(logits, torch.where(agrees, y, batch.aux["guess"]))
+        loss = (per * pick).sum() / pick.sum()
+        if self.centroid:
+            gap = (h.detach() if self.detach_features else h) - f.index_select(0, y)
+            drawn = gap.square().sum(1) * agrees * pick
+            loss = loss + mine["pull"] * (drawn.sum() / pick.sum() if self.reduction == "mean" else drawn.sum())
+        if self.entropy:
+            log_p = losses.log_probs(logits)
+            loss = loss - self.entropy * ((log_p.exp() * log_p).sum(1) * pick).sum() / pick.sum()
+        model.backward(loss)
+        model.update(down["lr"])
+        with torch.no_grad():
+            f.copy_(moved(f, class_means(h, _onehot(y, net.classes) * pick[:, None])))
+
+    def finish(
+        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    ) -> dict[str, Any]:
+        return {"model": carry["model"].values(), "centroids": carry["centroids"].values()["f"]}
+
+    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+        """The forgotten share of the client's samples: largest loss of the global model, as P(wrong) by rank, 1/2 at
+        the border; proposed: its guess.
+        """
+        logits = me.predict(down["model"])
+        return by_rank(losses.ce(logits, me.labels), self.forget_rate), logits.argmax(1)
+
+
+def _onehot(y: Tensor, classes: int) -> Tensor:
+    """[n, K] of float; one_hot of torch would read its largest entry on the host."""
+    return (y[:, None] == torch.arange(classes, device=y.device)).float()
+
+
+def class_means(h: Tensor, share: Tensor) -> Tensor:
+    """Mean feature [K, d] of h [n, d], each sample counting `share` [n, K]; zeros for a class that none has."""
+    share = share.to(h.dtype)
+    return losses.product(share.T, h) / share.sum(0).clamp_min(1)[:, None]
+
+
+def moved(f: Tensor, seen: Tensor) -> Tensor:
+    """f <- (1 - s²) f + s² seen with s the cosine of the two, row by row [K, d]; a row of zeros moves nothing."""
+    s = cosine(f, seen).square()[:, None]
+    return (1 - s) * f + s * seen
+
+
+def agreed(old: Tensor, said: Tensor) -> Tensor:
+    """The clients' centroids `said` [S, K, d] merged with weights max(0, cos(old, said)), `old` [K, d].
+
+    Where these sum to less than 1e-6, as for a class that is new, the mean over the clients that have the class; `old`
+    where nobody has. (The authors' order of things has negative weights, and NaN for a class that nobody has.)
+    """
+    has = (said.norm(dim=2) > 0).to(said.dtype)
+    s = cosine(old, said).clamp_min(0)
+    weight = torch.where(s.sum(0) >= 1e-6, s, has)
+    total = weight.sum(0)[:, None]
+    return torch.where(total > 0, (weight[:, :, None] * said).sum(0) / total.clamp_min(1e-12), old)

@@ -1,0 +1,303 @@
+"""Nets from an ordinary torch.nn.Module, run by torch.func.functional_call over the same flat weights.
+
+The module's last layer must be an nn.Linear with a bias: it is the head, what goes into it are the features. Dropout
+layers draw from the step's random numbers instead of torch's generator. One copy of the module is in training mode, one
+in evaluation mode; both are only read, all numbers come from the Weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fednoise_core.io import SpecError
+from fednoise_core.nets.net import Net
+from fednoise_core.params import described
+from fednoise_core.tree import Entry, Layout, Weights
+
+__all__ = ["ModuleNet", "factory_of", "module"]
+
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+Factory = Callable[..., nn.Module]
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What `module` gives `nets.build`, in place of a body."""
+
+    factory: Factory
+    arguments: Mapping[str, Any]
+
+    def as_net(self, **how: Any) -> Net:
+        """The Net, for images of a shape."""
+        return ModuleNet(factory=self.factory, arguments=self.arguments, **how)
+
+
+@described(
+    example={"factory": "mynets:make"},
+    input=(1, 28, 28),
+    classes=10,
+    smallest=1,
+    parameters=50890,
+)
+def module(
+    *,
+    factory: Annotated[
+        str, "`file:function`, such as mynets:make for mynets.py in the project's folder: make(shape, classes)."
+    ],
+    options: Annotated[dict[str, Any] | None, "Further keyword arguments of the function."] = None,
+) -> _Own:
+    """An ordinary torch.nn.Module of your own.
+
+    See docs/nets.md for what it must be like.
+    """
+    return _Own(factory_of(factory), options or {})
+
+
+def factory_of(name: str) -> Factory:
+    """The function of "module:function". Raises SpecError if it cannot be imported."""
+    where, colon, function = name.partition(":")
+    if not colon or not where or not function:
+        raise SpecError(f"train.net.factory: {name!r}: expected module:function, such as mynets:make")
+    try:
+        found = getattr(sys.modules.get(where) or importlib.import_module(where), function)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"train.net.factory: {name!r}: {error}") from error
+    if not callable(found):
+        raise SpecError(f"train.net.factory: {name!r} is no function")
+    return found
+
+
+class _Draws:
+    """What the dropout layers of a module share: where the next one's random numbers are."""
+
+    def __init__(self) -> None:
+        self.count, self.at, self.counting = 0, 0, False
+        self.u: Tensor | None = None
+
+
+class _Dropout(nn.Module):
+    """Dropout by given random numbers. whole: channels are dropped as a whole."""
+
+    def __init__(self, rate: float, whole: bool, draws: _Draws) -> None:
+        super().__init__()
+        self.rate, self.whole, self.draws = rate, whole, draws
+
+    def forward(self, x: Tensor) -> Tensor:
+        draws, shape = self.draws, x.shape[1:2] if self.whole else x.shape[1:]
+        if draws.counting:
+            draws.count += shape.numel()
+            return x
+        if draws.u is None:
+            return x
+        drawn = draws.u[:, draws.at : draws.at + shape.numel()]
+        draws.at += shape.numel()
+        kept = ((drawn >= self.rate).to(x.dtype) / (1.0 - self.rate)).view(len(x), *shape)
+        return x * (kept[(...,) + (None,) * (x.dim() - 2)] if self.whole else kept)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Dropout:
+        return _Dropout(self.rate, self.whole, self.draws)  # both copies of the module share the random numbers
+
+
+class ModuleNet(Net):
+    """A module as a Net: the same layout, weights and modes, by functional_call.
+
+    factory: `make(shape, classes, **arguments)` returns the module: [B, C, H, W] to logits [B, K]. It is called again
+    for every fresh set of weights, with torch's generator set. Raises SpecError, naming the factory, for a module that
+    cannot be run this way.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int, int],
+        classes: int,
+        *,
+        factory: Factory,
+        arguments: Mapping[str, Any],
+        dropout_at_eval: bool = False,
+        weights: str | None = None,
+        init: Literal["default", "xavier"] = "default",
+    ) -> None:
+        self.name, self.shape, self.classes = name, shape, classes
+        self.init, self.dropout_at_eval, self.weights = init, dropout_at_eval, weights
+        self.options: dict[str, Any] = {}
+        self._make = functools.partial(factory, tuple(shape), classes, **arguments)
+        self._called = getattr(factory, "__name__", repr(factory))
+        if init != "default":
+            raise self._wrong("its factory draws the first weights: `init` does nothing")
+        made = self._made(0)
+        self.head_name = self._head(made)
+        self._norms = {f"{at}.{own}" if at else own for at, part in made.named_modules() if isinstance(part, NORMS)
+                       for own, _ in part.named_parameters(recurse=False)}
+        self._entries = [self._entry(n, t) for n, t in _state(made).items()]
+        self.layout = Layout(entry for _, entry in self._entries)
+        self.parameters = self.layout.trained
+        self._draws = _Draws()
+        body = _prepared(made, self.head_name, self._draws)
+        self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
+        self._names = [(n, entry.name) for n, entry in self._entries if not entry.name.startswith("head.")]
+        self._measure(made)
+
+    # what the module is
+
+    def _wrong(self, problem: str) -> SpecError:
+        return SpecError(f"train.net: module {self._called!r}: {problem}")
+
+    def _made(self, seed: int) -> nn.Module:
+        """A new module, its numbers drawn from torch's generator with this seed; the generator is put back."""
+        generator = torch.default_generator
+        before = generator.get_state()
+        generator.manual_seed(seed)
+        try:
+            made = self._make()
+        except Exception as error:  # the user's code
+            raise self._wrong(f"{type(error).__name__}: {error}") from error
+        finally:
+            generator.set_state(before)
+        if not isinstance(made, nn.Module):
+            raise self._wrong(f"it returned {type(made).__name__}, no torch.nn.Module")
+        return made
+
+    def _head(self, made: nn.Module) -> str:
+        """The name of the last linear layer."""
+        linear = [name for name, part in made.named_modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise self._wrong("its last layer must be a torch.nn.Linear")
+        head = made.get_submodule(linear[-1])
+        if head.out_features != self.classes or head.bias is None:
+            needed = f"torch.nn.Linear(…, {self.classes}) with a bias"
+            raise self._wrong(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
+        return linear[-1]
+
+    def _entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
+        if tensor.dtype != torch.float32:
+            raise self._wrong(f"{name} is {tensor.dtype}; float32 is needed")
+        kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
+        own = name.removeprefix(f"{self.head_name}.")
+        return name, Entry(f"head.{own}" if own != name else name, tuple(tensor.shape), kind)
+
+    def own_name(self, name: str) -> str:
+        return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
+
+    def _measure(self, made: nn.Module) -> None:
+        """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
+        x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
+        w = self._filled(made)
+        self._draws.counting = True
+        try:
+            with torch.no_grad():
+                h = self._run(w, x, False, None)
+                wanted = made.eval()(x)
+        except Exception as error:  # the user's code
+            raise self._wrong(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+        finally:
+            self._draws.counting = False
+        self.draws, self._draws.count = self._draws.count, 0
+        if h.dim() != 2 or wanted.shape != (3, self.classes):
+            raise self._wrong(f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed")
+        self.features_size = int(h.shape[1])
+        if not torch.allclose(self.head(w, h), wanted, atol=1e-4):
+            raise self._wrong(f"its output is not that of {self.head_name!r}, which must be its last layer")
+        self.single_ok = self._trains(w, x[:1])
+        if not self.single_ok and not self._trains(w, x):
+            raise self._wrong("it cannot be run in training mode")
+        self._check_draws(w, x)
+
+    def _trains(self, w: Weights, x: Tensor) -> bool:
+        try:
+            with torch.no_grad():
+                self.train(w.clone(), x, torch.full((len(x), self.draws), 0.5))
+        except ValueError:  # batch normalisation of one value
+            return False
+        return True
+
+    def _check_draws(self, w: Weights, x: Tensor) -> None:
+        """Raise SpecError if the module or its factory draws random numbers that no stream gives."""
+        u = torch.full((len(x), self.draws), 0.5)
+        with torch.no_grad():
+            twice = [self.train(w.clone(), x, u) for _ in range(2)]
+        if not torch.equal(*twice):
+            raise self._wrong("it draws random numbers of its own in training; use torch.nn.Dropout layers")
+        again = self._filled(self._made(0))
+        if not torch.equal(again.flat, w.flat):
+            raise self._wrong("its factory gives other weights at every call; draw them by torch's generator")
+
+    # weights, and the two modes
+
+    def _filled(self, made: nn.Module) -> Weights:
+        weights, own = self.layout.zeros(), _state(made)
+        if [(name, tuple(tensor.shape)) for name, tensor in own.items()] != [(n, e.shape) for n, e in self._entries]:
+            raise self._wrong("its factory gives another architecture at every call")
+        with torch.no_grad():
+            for name, entry in self._entries:
+                weights[entry.name].copy_(own[name])
+        return weights
+
+    def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
+        """New weights from the factory, whose draws are keyed by one number of `generator`; or those of `weights`."""
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        made = self._filled(self._made(seed))
+        if self.weights is not None:
+            from fednoise_core.nets.weights import fill, read
+
+            named = {n: t for n, t in read(self.weights).items()}
+            ours = {own: entry.name for own, entry in self._entries}
+            fill(made, {ours.get(n, n): t for n, t in named.items()}, self.weights)
+        return made.to(device)
+
+    def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
+        """[B, C, H, W] -> what goes into the head [B, features_size]. With train=True statistics of `w` move."""
+        drops = train or self.dropout_at_eval
+        if drops and self.draws and u is None:
+            raise ValueError("a net with dropout needs the step's random numbers `u` [B, net.draws]")
+        return self._run(w, x, train, u if drops else None)
+
+    def _run(self, w: Weights, x: Tensor, train: bool, u: Tensor | None) -> Tensor:
+        body, draws = self._copies[train], self._draws
+        draws.u, draws.at = u, 0
+        if self._elsewhere != x.device:  # constants of the module that are no weights
+            for one in self._copies.values():
+                one.to(x.device)
+            self._elsewhere = x.device
+        try:
+            return functional_call(body, {name: w[ours] for name, ours in self._names}, (x,))
+        finally:
+            draws.u = None
+
+    _elsewhere: torch.device = torch.device("cpu")
+
+    def head(self, w: Weights, h: Tensor) -> Tensor:
+        return F.linear(h, w["head.weight"], w["head.bias"])
+
+
+def _state(made: nn.Module) -> dict[str, Tensor]:
+    """Parameters, and buffers of floats: running statistics. Other buffers are constants and stay in the module."""
+    buffers = {name: b for name, b in made.named_buffers() if b.is_floating_point()}
+    return {**dict(made.named_parameters()), **buffers}
+
+
+def _prepared(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
+    """A copy without head, whose dropout layers take given random numbers and whose norms count no batches."""
+    body = copy.deepcopy(made)
+    for name, part in list(body.named_modules()):
+        parent, _, own = name.rpartition(".")
+        owner = body.get_submodule(parent)
+        if name == head:
+            setattr(owner, own, nn.Identity())
+        elif isinstance(part, DROPOUT):
+            setattr(owner, own, _Dropout(part.p, not isinstance(part, nn.Dropout), draws))
+        elif isinstance(part, nn.modules.batchnorm._NormBase):
+            part.num_batches_tracked = None
+    return body

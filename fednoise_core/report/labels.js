@@ -1,0 +1,371 @@
+"use strict";
+// The list of suspects: filters, decisions by mouse and keyboard, undo, decisions.csv. Only rows in view are in the page.
+(() => {
+  const at = (id) => document.getElementById(id);
+  const data = JSON.parse(at("data").textContent);
+  const [SAMPLE, SOURCE, SITE, GIVEN, PROPOSED, WRONG, RIGHT, VERDICT] = [0, 1, 2, 3, 4, 5, 6, 7];
+  const WORDS = { keep: "Keep", relabel: "Relabel", drop: "Drop" };
+  const DONE = { keep: "kept", relabel: "relabelled", drop: "dropped" };
+  const FORMULA = /^[=+\-@＝＋－＠\t\r\n']/; // as fednoise_core.io.safe_cell
+  const STORE = "fednoise-labels:" + data.key;
+  const list = at("list"), body = at("rows"), said = at("said");
+  const first = new Map(); // sample -> its first row: what another site holds, too, is decided once
+  data.rows.forEach((row) => first.has(row[SAMPLE]) || first.set(row[SAMPLE], row));
+
+  const decided = new Map(); // sample -> {choice, label}
+  const past = []; // of changes: [[sample, what was decided before or undefined], ...]
+  let shown = []; // indices of data.rows that the filters let through
+  let current = 0; // position in `shown`
+  let unsaved = false, stored = true;
+
+  // ---- decisions
+
+  const name = (label) => data.classes[label];
+  const percent = (p) => (p >= 0.995 ? "over 99" : p < 0.005 ? "under 1" : Math.round(100 * p)) + " %";
+
+  function change(changes, words) {
+    past.push(changes.map(([sample]) => [sample, decided.get(sample)]));
+    for (const [sample, to] of changes) to ? decided.set(sample, to) : decided.delete(sample);
+    after(words);
+  }
+
+  function undo() {
+    const changes = past.pop();
+    if (!changes) return;
+    for (const [sample, before] of changes) before ? decided.set(sample, before) : decided.delete(sample);
+    const place = changes.length === 1 ? shown.findIndex((i) => data.rows[i][SAMPLE] === changes[0][0]) : -1;
+    if (place >= 0) move(place);
+    after(changes.length === 1 ? "Undone." : `Undone: ${changes.length.toLocaleString("en")} decisions.`);
+  }
+
+  function after(words) {
+    unsaved = true;
+    said.textContent = words;
+    store();
+    draw();
+  }
+
+  function decide(position, choice, label) {
+    const row = data.rows[shown[position]];
+    if (!row) return false;
+    const before = decided.get(row[SAMPLE]);
+    if (label === undefined) label = choice === "relabel" ? target(row) : row[GIVEN];
+    const again = before && before.choice === choice && before.label === label;
+    const to = again ? undefined : { choice, label };
+    const what = again ? "undecided again" : DONE[choice] + (choice === "relabel" ? ` as ${name(label)}` : "");
+    change([[row[SAMPLE], to]], `${row[SOURCE]}: ${what}.`);
+    return !again;
+  }
+
+  const wished = new Map(); // sample -> label chosen in its row but not decided on
+  const target = (row) => (decided.get(row[SAMPLE])?.choice === "relabel" ? decided.get(row[SAMPLE]).label
+    : wished.get(row[SAMPLE]) ?? row[PROPOSED]);
+
+  function acceptable() {
+    const seen = new Set();
+    return shown.map((i) => data.rows[i]).filter((row) => {
+      const open = !decided.has(row[SAMPLE]) && !seen.has(row[SAMPLE]);
+      seen.add(row[SAMPLE]);
+      return open;
+    });
+  }
+
+  function accept() {
+    const rows = acceptable();
+    if (rows.length) change(rows.map((row) => [row[SAMPLE], { choice: "relabel", label: target(row) }]),
+      `${rows.length.toLocaleString("en")} relabelled as proposed.`);
+  }
+
+  function store() {
+    try {
+      localStorage.setItem(STORE, JSON.stringify([...decided]));
+    } catch {
+      stored = false;
+    }
+  }
+
+  function restore() {
+    try {
+      for (const [sample, one] of JSON.parse(localStorage.getItem(STORE) ?? "[]")) {
+        const fits = first.has(sample) && Object.hasOwn(WORDS, one.choice) && Object.hasOwn(data.classes, one.label);
+        if (fits) decided.set(sample, { choice: one.choice, label: one.label });
+      }
+    } catch {
+      stored = false;
+    }
+    if (decided.size) said.textContent = `${decided.size.toLocaleString("en")} earlier decisions are here again.`;
+    if (!stored) said.textContent = "This browser keeps nothing for this page: save decisions.csv before you close it.";
+  }
+
+  // ---- decisions.csv
+
+  const safe = (text) => (FORMULA.test(text) ? "'" + text : text);
+  const cell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+
+  function table() {
+    const lines = [data.columns];
+    for (const [sample, one] of [...decided].sort((a, b) => a[0] - b[0])) {
+      const row = first.get(sample), [client, site] = data.sites[row[SITE]];
+      const label = one.choice === "relabel" ? one.label : row[GIVEN];
+      lines.push([sample, row[SOURCE], client, site, row[GIVEN], name(row[GIVEN]), one.choice, label, name(label), data.data]);
+    }
+    return lines.map((line) => line.map((value) => cell(typeof value === "number" ? String(value) : safe(value))).join(",") + "\n").join("");
+  }
+
+  function save() {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([table()], { type: "text/csv" }));
+    link.download = "decisions.csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    unsaved = false;
+    said.textContent = `decisions.csv: ${decided.size.toLocaleString("en")} decisions.`;
+  }
+
+  // ---- filters
+
+  function options(select, all, texts) {
+    select.append(new Option(all, ""), ...texts.map(([value, text]) => new Option(text, value)));
+  }
+
+  function counted(column, text) {
+    const counts = new Map();
+    for (const row of data.rows) counts.set(row[column], (counts.get(row[column]) ?? 0) + 1);
+    return [...counts.keys()].sort((a, b) => a - b).map((key) => [key, `${text(key)} (${counts.get(key)})`]);
+  }
+
+  function filter(keep) {
+    const value = (id) => at(id).value, state = value("state");
+    const wanted = [["site", SITE], ["given", GIVEN], ["proposed", PROPOSED], ["verdict", VERDICT]]
+      .filter(([id]) => value(id) !== "").map(([id, column]) => [column, Number(value(id))]);
+    const held = keep ? undefined : shown[current];
+    shown = [];
+    data.rows.forEach((row, i) => {
+      const choice = decided.get(row[SAMPLE])?.choice;
+      if (wanted.every(([column, number]) => row[column] === number)
+        && (state === "" || (state === "open" ? !choice : state === "done" ? choice : choice === state))) shown.push(i);
+    });
+    body.replaceChildren();
+    drawn.clear();
+    const place = held === undefined ? -1 : shown.indexOf(held);
+    current = Math.max(place, 0);
+    body.style.height = `${shown.length * height()}px`;
+    list.setAttribute("aria-rowcount", shown.length);
+    list.scrollTop = place > 0 ? place * height() : 0;
+    draw();
+  }
+
+  // ---- the list
+
+  const drawn = new Map(); // position in `shown` -> element
+  const sheets = [];
+  let rowHeight = 0;
+
+  function height() {
+    rowHeight ||= parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
+    return rowHeight;
+  }
+
+  function sheet(number) {
+    if (!sheets[number]) {
+      const bytes = Uint8Array.from(atob(at("sheet" + number).textContent), (letter) => letter.charCodeAt(0));
+      sheets[number] = URL.createObjectURL(new Blob([bytes], { type: data.type }));
+    }
+    return sheets[number];
+  }
+
+  function paint(element, i, size) {
+    const within = i % data.per, x = within % data.across, y = Math.floor(within / data.across);
+    element.style.backgroundImage = `url("${sheet(Math.floor(i / data.per))}")`;
+    element.style.backgroundSize = `${data.across * size}px auto`;
+    element.style.backgroundPosition = `-${x * size}px -${y * size}px`;
+    element.classList.toggle("sharp", data.side < size / 1.5);
+  }
+
+  function make(tag, className, text) {
+    const element = document.createElement(tag);
+    if (className) element.className = className;
+    if (text !== undefined) element.textContent = text;
+    return element;
+  }
+
+  function build(position) {
+    const i = shown[position], row = data.rows[i], element = make("div", "row");
+    element.id = "row" + position;
+    element.setAttribute("role", "row");
+    element.setAttribute("aria-rowindex", position + 1);
+    element.style.top = `${position * height()}px`;
+    element.dataset.position = position;
+    const thumb = make("div", "thumb"), words = make("div", "words"), choices = make("div", "choices");
+    for (const part of [thumb, words, choices]) part.setAttribute("role", "gridcell");
+    paint(thumb, i, 72);
+    const labels = make("div", "labels"), sure = make("div", "sure"), verdict = data.verdicts[row[VERDICT]];
+    const where = make("div", "where", `${data.sites[row[SITE]][1]} · ${row[SOURCE]}`);
+    sure.append(make("span", verdict, verdict), `, ${percent(row[WRONG])}`);
+    words.append(labels, sure, where);
+    words.title = `${name(row[GIVEN])} → ${name(row[PROPOSED])}\n${where.textContent}`;
+    for (const [choice, word] of Object.entries(WORDS)) {
+      const button = make("button", "", word);
+      button.type = "button";
+      button.tabIndex = -1;
+      button.dataset.do = choice;
+      choices.append(button);
+    }
+    const select = make("select");
+    select.tabIndex = -1;
+    select.setAttribute("aria-label", `Relabel ${row[SOURCE]} as`);
+    select.append(...data.classes.map((text, label) => new Option(text, label)));
+    select.options[row[GIVEN]].disabled = true;
+    choices.append(select);
+    element.append(thumb, words, choices);
+    return element;
+  }
+
+  function refresh(element, position) {
+    const row = data.rows[shown[position]], one = decided.get(row[SAMPLE]), to = target(row);
+    element.setAttribute("aria-selected", position === current);
+    element.dataset.choice = one?.choice ?? "";
+    element.querySelector(".labels").textContent = `${name(row[GIVEN])} → ${name(to)}`;
+    element.querySelector("select").value = to;
+    for (const button of element.querySelectorAll("button"))
+      button.setAttribute("aria-pressed", one?.choice === button.dataset.do);
+  }
+
+  function draw() {
+    const from = Math.max(Math.floor(list.scrollTop / height()) - 4, 0);
+    const to = Math.min(Math.ceil((list.scrollTop + list.clientHeight) / height()) + 4, shown.length);
+    for (const [position, element] of drawn)
+      if ((position < from || position >= to) && !element.contains(document.activeElement)) {
+        element.remove();
+        drawn.delete(position);
+      }
+    for (let position = from; position < to; position++) {
+      if (!drawn.has(position)) {
+        drawn.set(position, build(position));
+        const next = [...drawn.keys()].filter((one) => one > position).sort((a, b) => a - b)[0];
+        body.insertBefore(drawn.get(position), next === undefined ? null : drawn.get(next));
+      }
+    }
+    for (const [position, element] of drawn) refresh(element, position);
+    status();
+  }
+
+  function status() {
+    const counts = { keep: 0, relabel: 0, drop: 0 }, number = (n) => n.toLocaleString("en");
+    for (const { choice } of decided.values()) counts[choice]++;
+    const open = acceptable().length;
+    at("count").textContent = `${number(shown.length)} of ${number(data.rows.length)} shown · decided: `
+      + Object.entries(counts).map(([choice, n]) => `${number(n)} ${DONE[choice]}`).join(", ");
+    at("accept").textContent = `Relabel ${number(open)} undecided as proposed`;
+    at("accept").disabled = !open;
+    at("undo").disabled = !past.length;
+    if (shown.length) list.setAttribute("aria-activedescendant", "row" + current);
+    else list.removeAttribute("aria-activedescendant");
+    detail();
+  }
+
+  function detail() {
+    const row = data.rows[shown[current]];
+    at("large").hidden = !row;
+    if (!row || !at("large").clientWidth) return;
+    paint(at("picture"), shown[current], at("picture").clientWidth);
+    at("picture").setAttribute("aria-label", `Image ${row[SOURCE]}`);
+    const facts = [["given", name(row[GIVEN])], ["proposed", `${name(row[PROPOSED])}, right with ${percent(row[RIGHT])}`],
+      ["given label wrong with", percent(row[WRONG])], ["site", data.sites[row[SITE]][1]], ["source", row[SOURCE]]];
+    at("facts").replaceChildren(...facts.flatMap(([key, value]) => [make("dt", "", key), make("dd", "", value)]));
+  }
+
+  function move(position) {
+    current = Math.min(Math.max(position, 0), Math.max(shown.length - 1, 0));
+    const top = current * height(), bottom = top + height();
+    if (top < list.scrollTop) list.scrollTop = top;
+    else if (bottom > list.scrollTop + list.clientHeight) list.scrollTop = bottom - list.clientHeight;
+    draw();
+  }
+
+  // ---- what the user does
+
+  function pressed(event) {
+    if (event.target.matches("select")) {
+      if (event.key === "Escape" || event.key === "Enter") {
+        event.preventDefault();
+        list.focus();
+      }
+      return;
+    }
+    if ((event.ctrlKey || event.metaKey) && event.key === "z") {
+      event.preventDefault();
+      return undo();
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const page = Math.max(Math.floor(list.clientHeight / height()) - 1, 1);
+    const moves = { ArrowDown: current + 1, ArrowUp: current - 1, PageDown: current + page, PageUp: current - page,
+      Home: 0, End: shown.length - 1 };
+    const choice = { k: "keep", r: "relabel", d: "drop" }[event.key.toLowerCase()];
+    if (Object.hasOwn(moves, event.key)) move(moves[event.key]);
+    else if (choice) decide(current, choice) && move(current + 1);
+    else if (event.key.toLowerCase() === "u") undo();
+    else if (event.key.toLowerCase() === "l") drawn.get(current)?.querySelector("select").focus();
+    else return;
+    event.preventDefault();
+  }
+
+  function clicked(event) {
+    const element = event.target.closest(".row");
+    if (!element) return;
+    current = Number(element.dataset.position);
+    const button = event.target.closest("button");
+    if (button) decide(current, button.dataset.do);
+    else draw();
+    if (!event.target.matches("select, option")) list.focus({ preventScroll: true });
+  }
+
+  function start() {
+    options(at("site"), "all", counted(SITE, (site) => data.sites[site][1]));
+    options(at("given"), "all", counted(GIVEN, name));
+    options(at("proposed"), "all", counted(PROPOSED, name));
+    options(at("verdict"), "wrong and check", counted(VERDICT, (verdict) => data.verdicts[verdict]));
+    options(at("state"), "all", [["open", "undecided"], ["done", "decided"], ...Object.entries(DONE)]);
+    for (const id of ["site", "given", "proposed", "verdict", "state"]) at(id).addEventListener("change", () => filter());
+    for (const button of document.querySelectorAll("[data-site]"))
+      button.addEventListener("click", () => {
+        at("site").value = button.dataset.site;
+        if (at("site").value !== button.dataset.site) at("site").value = ""; // it has no suspects here
+        filter(true);
+        at("suspects").scrollIntoView();
+        list.focus({ preventScroll: true });
+      });
+    at("accept").addEventListener("click", accept);
+    at("undo").addEventListener("click", undo);
+    at("save").addEventListener("click", save);
+    list.addEventListener("keydown", pressed);
+    list.addEventListener("click", clicked);
+    list.addEventListener("change", (event) => {
+      const position = Number(event.target.closest(".row").dataset.position), row = data.rows[shown[position]];
+      wished.set(row[SAMPLE], Number(event.target.value));
+      decide(position, "relabel", Number(event.target.value));
+    });
+    let waiting = false;
+    list.addEventListener("scroll", () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        draw();
+      });
+    });
+    window.addEventListener("resize", () => { // a phone's address bar comes and goes: only another height starts anew
+      const before = rowHeight;
+      rowHeight = 0;
+      height() === before ? draw() : filter(true);
+    });
+    window.addEventListener("beforeunload", (event) => {
+      if (unsaved && !stored) event.preventDefault();
+    });
+    at("tool").hidden = false;
+    restore();
+    filter(true);
+  }
+
+  start();
+})();

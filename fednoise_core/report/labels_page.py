@@ -1,0 +1,179 @@
+"""labels.html: the suspect labels of one run, for a person to keep, relabel or drop. One file, no network.
+
+The page's data are JSON, which its script shows as text, never as markup; its own script and style are allowed by their
+hashes, so nothing that a name of a class or site holds can run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fednoise_core import __version__
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.data_digest import data_digest
+from fednoise_core.io import ArtifactError, digest
+from fednoise_core.noise.labels import Labels
+from fednoise_core.report.suspect_files import DECISIONS, Site, Suspect
+from fednoise_core.report.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
+
+__all__ = ["MOST", "PER_SITE", "labels_page"]
+
+PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
+SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
+
+
+def labels_page(
+    arrays: Arrays,
+    labels: Labels,
+    suspects: Sequence[Suspect],
+    sites: Sequence[Site],
+    title: str,
+    *,
+    donor: np.ndarray | None = None,
+    per_site: int = PER_SITE,
+    most: int = MOST,
+) -> str:
+    """The page. suspects, sites: a run's files, read; donor: images of open-set noise, uint8 [n, …].
+
+    Raises ArtifactError if the files are about other data than `arrays` and `labels`.
+    """
+    _check(arrays, labels, suspects, sites)
+    chosen = _chosen(suspects, per_site, most)
+    names = list(arrays.names) or [str(label) for label in range(arrays.classes)]
+    rows = [one.sample for one in chosen]
+    packed = sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
+    number = {one.client: at for at, one in enumerate(sites)}
+    told = {
+        "key": digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
+        "data": data_digest(arrays.source_sha256),
+        "columns": DECISIONS,
+        "classes": names,
+        "sites": [[one.client, one.site] for one in sites],
+        "verdicts": SHOWN,
+        "rows": [
+            [
+                *(one.sample, one.source, number[one.client], one.given, one.proposed),
+                *(round(one.p_wrong, 3), round(one.p_proposed, 3), SHOWN.index(one.verdict)),
+            ]
+            for one in chosen
+        ],
+        "side": packed.side,
+        "type": packed.type,
+        "across": COLUMNS,
+        "per": PER_SHEET,
+    }
+    longest = max([1.0, *(math.ceil(100 * _share(one.high, one)) for one in sites)])
+    total = sum(one.verdict in SHOWN for one in suspects)
+    return _render(
+        title=title,
+        tiles=_tiles(sites),
+        sites=[_site_row(number[one.client], one, longest) for one in sorted(sites, key=_falling)],
+        longest=f"{longest:.0f}",
+        shown=len(chosen),
+        total=total,
+        judged=len(suspects),
+        per_site=per_site,
+        most=most,
+        data=_json(told),
+        sheets=packed.texts,
+    )
+
+
+def _check(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:
+    known = {one.client for one in sites}
+    for one in suspects:
+        fits = one.sample < arrays.n and one.proposed < arrays.classes and int(labels.noisy[one.sample]) == one.given
+        if not fits or arrays.source(one.sample) != one.source:
+            raise ArtifactError(
+                f"suspects.csv, line {one.line}: sample {one.sample} ({one.source}) with label {one.given} is not in "
+                "the arrays and labels of this run; make the run again"
+            )
+        if one.client not in known:
+            raise ArtifactError(f"suspects.csv, line {one.line}: client {one.client} is not in sites.csv")
+
+
+def _chosen(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspect]:
+    """Those that the page holds, in the order of the file: most suspect first."""
+    taken: Counter[int] = Counter()
+    found: list[Suspect] = []
+    for one in suspects:
+        if one.verdict in SHOWN and taken[one.client] < per_site and len(found) < most:
+            taken[one.client] += 1
+            found.append(one)
+    return found
+
+
+def _share(count: float, site: Site) -> float:
+    return count / site.samples if site.samples else 0.0
+
+
+def _falling(one: Site) -> float:
+    return -_share(one.wrong, one)
+
+
+def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
+    """A site's row; its bar ends at `longest` per cent."""
+    low, share, high = (100 * _share(count, one) for count in (one.low, one.wrong, one.high))
+    return {
+        "number": number,
+        "name": one.site,
+        "samples": f"{one.samples:,}",
+        "wrong": f"{one.wrong:,.0f}",
+        "interval": f"{one.low:,.0f} to {one.high:,.0f}",
+        "share": f"{share:.1f} %",
+        "range": f"{low:.1f} to {high:.1f} %",
+        "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],
+        "named": f"{one.named:,}",
+        "check": f"{one.check:,}",
+    }
+
+
+def _tiles(sites: Sequence[Site]) -> list[tuple[str, str]]:
+    """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
+    samples, wrong = sum(one.samples for one in sites), sum(one.wrong for one in sites)
+    return [
+        ("labels judged", f"{samples:,}"),
+        ("wrong, estimated", f"{wrong:,.0f} ({100 * wrong / max(samples, 1):.1f} %)"),
+        ("verdict wrong", f"{sum(one.named for one in sites):,}"),
+        ("verdict check", f"{sum(one.check for one in sites):,}"),
+        ("sites", f"{len(sites):,}"),
+    ]
+
+
+def _json(value: Any) -> Markup:
+    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
+
+
+def _render(**values: Any) -> str:
+    here = Path(__file__).parent
+    read = {name: (here / name).read_text(encoding="utf-8") for name in ("page.css", "labels.css", "labels.js")}
+    style, script = read["page.css"] + read["labels.css"], read["labels.js"]
+    environment = Environment(
+        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("labels.html").render(
+        version=__version__,
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        **values,
+    )
+
+
+def _hash(text: str) -> str:
+    """What a Content-Security-Policy calls an inline script or style."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

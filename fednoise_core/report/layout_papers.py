@@ -1,0 +1,188 @@
+"""Tables of papers as they are shown: each cell with the paper's number, ours, and what the two say together."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.cells import (
+    METRIC_WORDS,
+    MISSING,
+    PARTS,
+    Cell,
+    Grid,
+    GridRow,
+    caption_of,
+    count_words,
+    diverged_words,
+    levels_of,
+    mean_std,
+    method_words,
+    number,
+    settings_of,
+    signed,
+)
+from fednoise_core.report.claims import judge
+from fednoise_core.report.csv_files import at_hand, read_texts
+from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED, VERDICTS, rank_correlation
+
+__all__ = ["reproduction", "setup"]
+
+Key = tuple[str, ...]  # a setting, and a client's number or ""
+
+
+def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+    """Three lines a method: ours, the paper's, and difference with verdict; below them the rank correlations."""
+    digits, paper_scale = int(spec.get("digits", 2)), bool((frame["scale"] == "paper").all())
+    main = frame[frame["ceiling"] == 0]
+    settings = settings_of(main)
+    clients = list(dict.fromkeys(main["member"]))
+    columns = [(*key, client) for key in settings for client in clients]
+    rows = []
+    for _, group in main.groupby("method", sort=False):
+        rows += _lines(method_words(group), _by_column(group), columns, digits)
+    for _, group in frame[frame["ceiling"] == 1].groupby("method", sort=False):
+        same = {(key[0], key[2], key[3]): row for key, row in _by_column(group).items()}
+        cells = {key: same[key[0], key[2], key[3]] for key in columns if (key[0], key[2], key[3]) in same}
+        rows += _lines(f"{method_words(group)}, no noise", cells, columns, digits, "ceiling")
+    rows.append(_ranks(main, columns))
+    levels, common = levels_of(main, settings)
+    if len(clients) > 1:
+        levels = [[(text, span * len(clients)) for text, span in level] for level in levels]
+        levels.append([(f"client {name}" if name else "mean", 1) for _ in settings for name in clients])
+    metric, scale = METRIC_WORDS[frame["metric"].iloc[0]], frame["scale"].iloc[0]
+    caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
+    caption += f" All on {common}." if common else ""
+    title = spec.get("title") or "Reproduction"
+    return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, spec, paper_scale))
+
+
+def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+    """The paper's words; "ours" beside them wherever the study has another value."""
+    heads = list(dict.fromkeys(frame["column"]))
+    rows = []
+    for parameter, group in frame.groupby("parameter", sort=False):
+        found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
+        rows.append(GridRow(str(parameter), [Cell(_setting(found.get(head))) for head in heads]))
+    level = [(str(spec.get("heads", {}).get(head, head)), 1) for head in heads]
+    caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."
+    checked = int((frame["ours"] != "").sum())
+    notes = [f"{checked} of {len(frame)} cells are settings of this study, and were compared."]
+    return Grid(spec.get("title") or "Setup", caption_of(spec, caption), "", [level], rows, notes)
+
+
+def _setting(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return MISSING
+    same = row["ours"] in ("", row["paper"]) or _number(row["ours"]) == _number(row["paper"])
+    return (row["paper"] or MISSING) if same else f"{row['paper']} (ours {row['ours']})"
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text.lower()
+
+
+def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
+    return {tuple(row[[*PARTS, "member"]]): row for _, row in group.iterrows()}
+
+
+def _lines(
+    label: str, found: Mapping[Key, pd.Series], columns: Sequence[Key], digits: int, style: str = ""
+) -> list[GridRow]:
+    rows = [found.get(key) for key in columns]
+    return [
+        GridRow(label, [Cell(_ours(row, digits)) for row in rows], style),
+        GridRow("paper", [Cell(_paper(row, digits)) for row in rows], "printed"),
+        GridRow("verdict", [Cell(_verdict(row, digits)) for row in rows], "printed"),
+    ]
+
+
+def _ours(row: pd.Series | None, digits: int) -> str:
+    if row is None:
+        return MISSING
+    if not row["seeds"]:
+        return str(row["verdict"])
+    return diverged_words(row) or f"{mean_std(row['ours_mean'], row['ours_std'], digits)} ({row['seeds']:.0f})"
+
+
+def _paper(row: pd.Series | None, digits: int) -> str:
+    if row is None or row["paper"] == "absent":
+        return MISSING
+    return "unreadable" if row["paper"] == "unreadable" else mean_std(row["paper_mean"], row["paper_std"], digits)
+
+
+def _verdict(row: pd.Series | None, digits: int) -> str:
+    if row is None:
+        return MISSING
+    return f"{signed(row['difference'], digits)}, {row['verdict']}" if row["verdict"] in JUDGED else str(row["verdict"])
+
+
+def _ranks(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
+    """Spearman's ρ of each column, with the number of methods that it is of."""
+    cells = []
+    for key in columns:
+        rows = main[(main[[*PARTS, "member"]] == list(key)).all(axis=1)]
+        value = rank_correlation(list(rows["ours_mean"]), list(rows["paper_mean"]))
+        both = int((rows["ours_mean"].notna() & rows["paper_mean"].notna()).sum())
+        cells.append(Cell(MISSING if math.isnan(value) else f"{number(value, 2)} ({both})"))
+    return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
+
+
+def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> list[str]:
+    counts = Counter(frame["verdict"])
+    said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
+    ran = frame.loc[frame["seeds"] > 0, "seeds"]
+    if len(ran):
+        said.append(
+            f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by."
+        )
+    if paper_scale:
+        said.append(
+            "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "
+            "points of %, else apart."
+        )
+    else:
+        said.append(
+            "other scale: smaller than the paper's experiment, so its number is no counterpart of the paper's, and "
+            "there is no verdict; only ranks and claims are judged."
+        )
+    said.append(
+        f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
+        f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
+    )
+    said += [_claim(frame, claim) for claim in spec.get("claims", ())]
+    return [*said, *_remarks(frame), *_unplaced(spec)]
+
+
+def _claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
+    own, theirs = judge(frame, claim), judge(frame, claim, "paper").replace("not run", "unreadable")
+    return f"Claim “{claim['says']}”: {own}; by the paper's own numbers: {theirs}."
+
+
+def _remarks(frame: pd.DataFrame) -> list[str]:
+    """What the CSV says of single cells, once each."""
+    found: dict[str, list[str]] = {}
+    for row in frame[(frame["note"] != "") & (frame["note"] != "unreadable")].to_dict("records"):
+        where = " · ".join([row["method_label"], row["dataset_label"], row["noise_label"], row["partition_label"]])
+        found.setdefault(row["note"], []).append(where)
+    return [
+        f"{note[0].upper()}{note[1:]}: {places[0]}{f' and {len(places) - 1} more' if len(places) > 1 else ''}."
+        for note, places in found.items()
+    ]
+
+
+def _unplaced(spec: Mapping[str, Any]) -> list[str]:
+    """The paper's numbers whose heads nobody can read."""
+    rows, table = read_texts(at_hand(spec["reference"]["file"])), spec["reference"].get("table")
+    rows = rows[(rows["method"] == "") & ((table is None) | (rows["table"] == str(table)))]
+    if rows.empty:
+        return []
+    numbers = "; ".join(f"{row['mean']} ± {row['std']}" for row in rows.to_dict("records"))
+    return [f"Printed in this table under heads that cannot be read, so not compared: {numbers}."]

@@ -1,0 +1,89 @@
+"""Small pictures of many training images, packed into sprite sheets that a page holds as text."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.noise.labels import Labels
+
+__all__ = ["COLUMNS", "PER_SHEET", "Sheets", "sheets", "shown_images"]
+
+COLUMNS, PER_SHEET = 10, 100  # a sheet is decoded when the first of its pictures is shown
+SHARP = 32  # up to this side (pixels) pictures stay as they are, lossless
+FEW, LARGE, SMALL = 2500, 96, 64  # longer sides are scaled down: to LARGE if there are no more than FEW pictures
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """Pictures i = 0, 1, … lie in sheet i // PER_SHEET, row by row. side: of a picture, pixels; type: of the files;
+    texts: the files, base64.
+    """
+
+    side: int
+    type: str
+    texts: list[str]
+
+
+def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
+    """What the training samples `rows` showed in training, one after another, uint8 [H, W] or [H, W, C].
+
+    donor: the images of open-set noise, or None; what they replaced is grey then.
+    """
+    replaced = labels.replaced if labels.replaced is not None and labels.donor is not None else ()
+    place = {int(sample): at for at, sample in enumerate(replaced)}
+    for row in rows:
+        image = np.asarray(arrays.x_train[row : row + 1])
+        if row not in place:
+            yield image[0]
+        elif donor is None:
+            yield np.full_like(image[0], 128)
+        else:
+            assert labels.donor is not None
+            at = labels.donor[place[row] : place[row] + 1]
+            alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=at)
+            yield alone.replace_images(image, donor)[0]
+
+
+def sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
+    """Sprite sheets of `count` images whose longer side has `longest` pixels. Others than squares get grey edges."""
+    sharp = longest <= SHARP
+    side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
+    found = []
+    for start in range(0, count, PER_SHEET):
+        part = [_square(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
+        sheet = Image.new(part[0].mode, (COLUMNS * side, -(-len(part) // COLUMNS) * side))
+        for at, picture in enumerate(part):
+            sheet.paste(picture, (at % COLUMNS * side, at // COLUMNS * side))
+        found.append(_file(sheet, sharp))
+    return Sheets(side, "image/png" if sharp else "image/jpeg", found)
+
+
+def _square(image: np.ndarray, side: int) -> Image.Image:
+    if image.ndim == 3 and image.shape[2] != 3:  # neither grey nor colour: the mean of the channels
+        image = image.mean(2).astype(np.uint8)
+    picture = Image.fromarray(image)
+    if max(picture.size) > side:
+        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    if picture.size == (side, side):
+        return picture
+    square = Image.new(picture.mode, (side, side), 128 if picture.mode == "L" else (128, 128, 128))
+    square.paste(picture, ((side - picture.width) // 2, (side - picture.height) // 2))
+    return square
+
+
+def _file(sheet: Image.Image, sharp: bool) -> str:
+    file = io.BytesIO()
+    if sharp:
+        sheet.save(file, "PNG", optimize=True)
+    else:
+        sheet.save(file, "JPEG", quality=85)
+    return base64.b64encode(file.getvalue()).decode()

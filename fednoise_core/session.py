@@ -1,0 +1,238 @@
+"""fn.run and fn.load: the Python interface's side of a run. What decides numbers is in `simulate`.
+
+Here stands what a person at a prompt needs beside: plain arrays as labels, methods and nets of one's own, a progress
+bar, a callback, and finished runs that predict, and are saved and loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fednoise_core import model, simulate
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.engine import models
+from fednoise_core.io import ArtifactError, write_json
+from fednoise_core.methods.own import own_method
+from fednoise_core.nets.own import with_named_nets
+from fednoise_core.noise.labels import Labels
+from fednoise_core.partition.artifact import Partition
+from fednoise_core.spec import Train
+
+__all__ = ["LoadedRun", "Run", "load", "run"]
+
+
+class _Uses:
+    """What finished runs offer, in memory or loaded."""
+
+    summary: dict[str, Any]
+
+    def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        raise NotImplementedError
+
+    def module(self, client: int | None = None) -> nn.Module:
+        """The trained model as a torch module in evaluation mode: images [B, C, H, W], uint8 or floats in 0..1, to
+        logits [B, K]. It normalises them itself and has `class_names`.
+
+        client: whose, where every client has a model of its own. Raises SpecError if there is no such model.
+        """
+        return model.module_of(*self._models(), client)
+
+    def predict(self, images: Any, client: int | None = None) -> model.Predictions:
+        """Classes and probabilities of images, integers 0..255, [n, H, W] or [n, H, W, C]. client: as in `module`."""
+        return model.predict(self.module(client), images)
+
+
+class Run(_Uses, simulate.FinishedRun):
+    """A finished run: `summary`, `cost`, `curve`, `suspects`; `predict(images)`, `module()`, `save(folder)`."""
+
+    def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return models.collected(self.outcome, models.looks(self.arrays))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the result files (docs/results_files.md) into `folder`; `fn.load(folder)` reads them."""
+        self.write(folder)
+
+
+class LoadedRun(_Uses):
+    """A run's folder: `summary`, `cost`, `curve`; `predict(images)`, `module()`, `save(folder)`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.summary = _json(folder / "summary.json")
+        self.spec = _json(folder / "spec.json")
+        self.cost = _json(folder / "cost.json") if (folder / "cost.json").exists() else {}
+
+    def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return model.read_models(self.folder / "model.safetensors")
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(round, accuracy) of the headline view; round 0 is before training."""
+        import pyarrow.parquet as pq
+
+        path, view = self.folder / "metrics.parquet", self.summary["headline_view"]
+        if not path.is_file():
+            raise ArtifactError(f"{path}: no such file")
+        rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+        wanted = {"view": view, "client": -1, "metric": "accuracy"}
+        return [(row["round"], row["value"]) for row in rows if wanted.items() <= row.items()]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the model with summary and settings into `folder`: all that `fn.load` and `predict` need."""
+        from fednoise_core.io import atomic
+
+        folder = Path(folder)
+        source = self.folder / "model.safetensors"
+        if not source.is_file():
+            raise ArtifactError(f"{source}: no such file")
+        with atomic(folder / "model.safetensors", "wb") as file:
+            file.write(source.read_bytes())
+        write_json(folder / "spec.json", self.spec)
+        write_json(folder / "summary.json", self.summary)
+
+    def __repr__(self) -> str:
+        found = self.summary["accuracy"]["last"]
+        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
+        accuracy = "diverged" if found is None else f"{what} {found:.4f}"
+        return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
+
+
+def load(folder: str | os.PathLike[str]) -> LoadedRun:
+    """The run whose files lie in `folder`: one that `save` wrote, or the workflow (`results/…/seed0`).
+
+    Raises ArtifactError, naming the file, if one is missing or damaged.
+    """
+    return LoadedRun(Path(folder))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file; name the folder of a finished run") from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ArtifactError(f"{path}: not a mapping")
+    return found
+
+
+def run(
+    arrays: Arrays,
+    labels: Labels | np.ndarray,
+    partition: Partition,
+    method: Any,
+    train: Mapping[str, Any] | Train | None = None,
+    seed: int = 0,
+    *,
+    donor: Arrays | None = None,
+    progress: bool | str | os.PathLike[str] | None = None,
+    on_round: Callable[[dict[str, Any]], object] | None = None,
+    **options: Any,
+) -> Run:
+    """Train one federation and evaluate it.
+
+    arrays, labels, partition: of one data set; labels may also be integers 0..K-1 [n]. method: a name,
+    `{"name": …, fields…}`, a class of your own (also in place of the name), or a method made of one. train: a
+    spec.Train or its fields, of which `net` may also be a function `make(shape, classes)` that returns a
+    torch.nn.Module (docs/nets.md). seed: a whole number from 0. donor: the data set whose images replace some, for
+    labels with open-set noise.
+
+    progress: True shows a bar, False nothing; by default there is one in a terminal or a notebook, unless `console` is
+    given. A path: a file for JSON lines. on_round: a function that gets each round's metrics as a dict: `round`, `of`,
+    `phase`, `work`, `bytes_up`, `bytes_down`, what the method reports, and where the round was evaluated, `accuracy`,
+    `loss` and `accuracy_class_<k>` of the headline view, and `views` with those of all. `fn.TensorBoard(folder)` is
+    one.
+
+    options (run_inputs.Options), of which only device and threads may change the last bits of a result:
+    device: "cpu", "cuda" or "cuda:N". executor: see `executor_for`. pool: lanes shared with other runs. threads: of
+    torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
+    often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
+    for the result files. spec: what spec.json records instead of the settings. label: what the run is called in
+    messages. console: a stream for one line per round.
+
+    Raises SpecError for wrong settings and for data that do not belong together, TypeError for arguments of another
+    type, both before any training; loop.Stopped if `saving` asked to stop.
+    """
+    if isinstance(labels, np.ndarray) and isinstance(arrays, Arrays):
+        labels = Labels.of(labels, arrays.y_train, arrays.classes, arrays.clean_known)
+    if progress is not None and not isinstance(progress, bool | str | os.PathLike):
+        raise TypeError(f"progress: got {type(progress).__name__}; pass True, False, a path for JSON lines, or None")
+    method, train, made = own_method(method, with_named_nets(train))
+    if isinstance(progress, str | os.PathLike):
+        options["progress"] = progress
+    shown = progress if isinstance(progress, bool) else progress is None and _watched(options)
+    label = options.get("label")
+    with _listeners(shown, on_round, label if isinstance(label, str) and label else None) as listener:
+        done = simulate.run(
+            arrays, labels, partition, method, train, seed, donor=donor, on_round=listener, made=made, **options
+        )
+    return Run(**vars(done))
+
+
+def _watched(options: Mapping[str, Any]) -> bool:
+    """Whether somebody is there to see a bar: in a terminal or a notebook, and no lines were asked for."""
+    return options.get("console") is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+
+
+@contextlib.contextmanager
+def _listeners(
+    shown: bool, on_round: Callable[[dict[str, Any]], object] | None, label: str | None
+) -> Iterator[Callable[[dict[str, Any]], object] | None]:
+    """A function that tells a round to the bar and to the user's function; None if there is neither."""
+    if not shown:
+        yield on_round
+        return
+    bar = _Bar(label)
+    try:
+        if on_round is None:
+            yield bar.round
+        elif not callable(on_round):
+            yield on_round  # refused by name, with the other options
+        else:
+            both = (bar.round, on_round)
+            yield lambda row: [tell(row) for tell in both]
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """tqdm's bar, made when the first round is done: only then the number of rounds is known."""
+
+    def __init__(self, label: str | None) -> None:
+        self.label = label
+        self.bar: Any = None
+
+    def round(self, row: Mapping[str, Any]) -> None:
+        """Show a finished round."""
+        if self.bar is None:
+            self.bar = _tqdm()(
+                total=row["of"], initial=row["done_before"], desc=self.label, unit="round", file=sys.stderr
+            )
+        if "accuracy" in row:
+            self.bar.set_postfix_str(f"accuracy {100 * row['accuracy']:.2f} %", refresh=False)
+        self.bar.update(row["round"] - self.bar.n)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _tqdm() -> Any:
+    """The bar of a notebook, or of a terminal."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a notebook has no widgets: it gets the bar of a terminal
+        from tqdm.auto import tqdm
+    return tqdm

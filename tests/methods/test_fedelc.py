@@ -1,0 +1,141 @@
+"""FedELC: methods.md 5.28. Label logits that move with the training, stay with the client, and are merged after it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+from torch.nn import functional as F
+
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.federation import Federation
+from fednoise_core.io import SpecError
+from fednoise_core.methods import make
+from fednoise_core.methods.fedelc import FedELC
+from fednoise_core.spec import Train
+
+
+def method_of(fed=None, **fields) -> FedELC:
+    return make({"name": "fedelc", **fields}, fed.train if fed else Train())
+
+
+def whole_loss(z, U, y, given: float = 0.5, entropy: float = 0.2):
+    """The mean over the batch, float64, from the equation."""
+    p, s, K = torch.softmax(z, 1), torch.softmax(U, 1), z.shape[1]
+    kl, h = (p * (p.log() - s.log())).sum(1), -(p * p.log()).sum(1)
+    return (kl / K - given * s.log().gather(1, y[:, None]).squeeze(1) + entropy * h / K).mean()
+
+
+def one_hot(y: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(y, 5).double()
+
+
+@pytest.mark.parametrize("given", [0.0, 0.5, 2.0])
+def test_the_gradient_of_label_logits_is_autograds(given):
+    draw = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(7, 5, generator=draw, dtype=torch.float64)
+    U = 3 * torch.randn(7, 5, generator=draw, dtype=torch.float64).requires_grad_()
+    y = torch.randint(5, (7,), generator=draw)
+    (expected,) = torch.autograd.grad(whole_loss(z, U, y, given), U)
+    found = method_of(given=given).label_gradient(U.detach(), torch.softmax(z, 1), y)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
+    assert found.dtype == torch.float64
+
+
+def logits_of(w, x):
+    return torch.relu(x.double().flatten(1) @ w["hidden.weight"].T + w["hidden.bias"]) @ w["head.weight"].T + w[
+        "head.bias"
+    ]
+
+
+def by_hand(x, y, start, U, lr: float, label_lr: float):
+    """One full-batch step of model and label logits in float64 with ordinary autograd."""
+    w = {name: v.double().clone().requires_grad_() for name, v in start.items()}
+    U = U.clone().requires_grad_()
+    whole_loss(logits_of(w, x), U, y).backward()
+    return {name: (v - lr * v.grad).detach() for name, v in w.items()}, (U - label_lr * U.grad).detach()
+
+
+def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dict | None = None, **fields):
+    """(world, state before its model moves, state, last update) of a client fitted alone, each time from the start."""
+    world = toy.world({"epochs": 2, "batch": 20, "lr": 0.3, **(train or {})})
+    fed = Federation(world, Sequential(world))
+    method = method_of(fed, **fields)
+    state = method.init(fed)
+    for _ in range(rounds):
+        state.round += 1
+        each = [{"noisy": True} if verdict is None else verdict]
+        _, ups = fed.fit(method, state, [client], method.down(fed, state), each=each)
+    return fed, method, state, ups[0]
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_rounds_by_hand(rounds):
+    """Two steps of model and label logits at once; then the logits are 10 times the mean of labels and predictions."""
+    fed, _, state, up = fitted(0, rounds, label_lr=20.0)
+    x, y = toy.images_of(fed._world, 0)
+    U = 10 * one_hot(y)
+    for _ in range(rounds):
+        w = dict(state.server["model"].views)
+        for _ in range(2):
+            w, U = by_hand(x, y, w, U, 0.3, 20.0)
+        U = 10 * (torch.softmax(U, 1) + torch.softmax(logits_of(w, x), 1)) / 2
+    for name, value in w.items():
+        torch.testing.assert_close(up["model"][name].double(), value, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(state.clients[0]["label_logits"].double(), U, rtol=1e-4, atol=1e-4)
+    assert (U - 10 * one_hot(y)).abs().max() > 1
+    assert set(up) == {"model"}
+
+
+def test_every_sample_moves_once_an_epoch():
+    """At rate 0 predictions stay; 12 samples in batches of 6, two epochs: two moves of each."""
+    fed, method, state, _ = fitted(3, train={"batch": 6, "lr": 0.0}, label_lr=5.0)
+    x, y = toy.images_of(fed._world, 3)
+    p = torch.softmax(logits_of({k: v.double() for k, v in state.server["model"].views.items()}, x), 1)
+    U = 10 * one_hot(y)
+    for _ in range(2):
+        U = U - 5.0 * method.label_gradient(U, p, y) * 12 / 6  # the mean is over a batch of 6, not over all 12
+    expected = 10 * (torch.softmax(U, 1) + p) / 2
+    torch.testing.assert_close(state.clients[3]["label_logits"].double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_clean_client_learns_no_labels():
+    *_, state, _ = fitted(3, verdict={})
+    assert state.clients.get(3, {}) == {}
+
+
+def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
+    monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: points[:, 0] > 2)
+    a, b = (toy.play(name).outcome.state for name in ("fedelc", "fednoro"))
+    assert toy.same(a, b)
+
+
+def test_label_logits_stay_with_noisy_clients():
+    made = toy.play("fedelc", fraction=1.0)
+    noisy = made.summary["notes"]["noisy"]
+    assert noisy
+    kept = made.outcome.state.clients
+    assert sorted(c for c in kept if kept[c]) == noisy
+    for c in noisy:
+        U = kept[c]["label_logits"]
+        assert U.shape == (toy.SIZES[c], 5)
+        torch.testing.assert_close(U.sum(1), torch.full((toy.SIZES[c],), 10.0), rtol=0, atol=1e-4)
+
+
+def test_suspects_are_those_whose_label_was_learnt_anew():
+    fed, method, state, _ = fitted(3)
+    y = fed._world.given[fed._world.index[3]]
+    U = 10 * one_hot(y).float()
+    U[[2, 5]] = U[[2, 5]].roll(1, 1)
+    state.clients[3] = {"label_logits": U}
+    said = fed.on_clients(state, [3, 0], method.suspects, method.down(fed, state))
+    p, proposed = said[0]
+    assert [k for k in range(12) if p[k] > 0.5] == [2, 5]
+    assert torch.equal(proposed[[2, 5]], (y[[2, 5]] + 1) % 5)
+    assert float(said[1][0].max()) < 0.5
+
+
+@pytest.mark.parametrize("name", ["teacher", "temperature", "ramp_from", "ramp_to"])
+def test_settings_of_fednoros_teacher_are_refused(name):
+    with pytest.raises(SpecError, match=name):
+        make({"name": "fedelc", name: 0.5 if name in ("teacher", "temperature") else 2}, Train())

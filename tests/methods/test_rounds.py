@@ -1,0 +1,37 @@
+"""Settings that are a number of rounds: a share stands for so many, and none makes a run longer than `train.rounds`."""
+
+from __future__ import annotations
+
+import pytest
+import toy
+
+from fednoise_core.methods import METHODS, make, method_class
+from fednoise_core.settings import REQUIRED, Rounds, settings_of
+from fednoise_core.spec import Train
+
+LENGTHS = [
+    (name, key) for name in METHODS for key, one in settings_of(method_class(name)).items() if one.hint == Rounds
+]
+FEDCORR = ("fedcorr", "tune_rounds"), ("fedcorr", "full_rounds")  # its own count: a round of stage 1 costs several
+
+
+def phases(name: str, rounds: int, **fields: float) -> list[tuple[str, int]]:
+    """(name, last round) of each phase, with what the method requires taken from its example."""
+    cls = method_class(name)
+    needed = {key: cls.example[key] for key, one in settings_of(cls).items() if one.default is REQUIRED}
+    method = make({"name": name, **needed, **fields}, Train(rounds=rounds))
+    return [(phase.name, phase.end) for phase in method.phases(toy.federation())]
+
+
+def test_there_are_such_settings():
+    assert {("fednoro", "warmup"), ("fedelc", "warmup"), ("fedrn", "warmup"), ("lc", "switch"), *FEDCORR} <= {*LENGTHS}
+
+
+@pytest.mark.parametrize(("name", "key"), LENGTHS)
+def test_a_share_of_all_rounds(name, key):
+    assert phases(name, 10, **{key: 0.5}) == phases(name, 10, **{key: 5})
+
+
+@pytest.mark.parametrize(("name", "key"), [one for one in LENGTHS if one not in FEDCORR])
+def test_one_beyond_the_last_round_makes_no_run_longer(name, key):
+    assert max(end for _, end in phases(name, 3, **{key: 50})) == 3

@@ -1,0 +1,27 @@
+"""Nets of a user's own: what the example in docs/nets.md and the reference page names."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def make(shape: tuple[int, int, int], classes: int, hidden: int = 64) -> nn.Module:
+    """Two linear layers, as the library's mlp."""
+    channels, height, width = shape
+    inputs = channels * height * width
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+class Normed(nn.Module):
+    """Convolutions with batch normalisation and dropout, and a buffer that is no weight."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(shape[0], 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+        self.drop, self.drop2 = nn.Dropout2d(0.25), nn.Dropout(0.5)
+        self.classifier = nn.Linear(6, classes)
+        self.register_buffer("steps", torch.arange(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.drop2(self.drop(self.stem(x)).mean((2, 3))))

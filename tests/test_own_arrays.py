@@ -1,0 +1,115 @@
+"""fn.arrays: images, labels and owners from memory, checked before anything is trained on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fednoise_core as fn
+from fednoise_core.data.arrays import ArraysError
+from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.io import SpecError
+
+DRAW = np.random.default_rng(0)
+X, Y = DRAW.integers(0, 256, (12, 6, 5, 3), dtype=np.uint8), np.arange(12) % 3
+TEST = (DRAW.integers(0, 256, (4, 6, 5, 3), dtype=np.uint8), np.array([2, 1, 0, 1]))
+
+
+def test_numbers_are_taken_as_they_are_and_the_rest_is_worked_out():
+    made = fn.arrays(X, Y.astype(np.uint8), test=TEST)
+    np.testing.assert_array_equal(made.y_train, Y)
+    assert made.y_train.dtype == np.int64
+    assert (made.mean, made.std) == mean_and_std(X)
+    assert (made.classes, made.names, made.clean_known, made.client) == (3, (), False, None)
+    wide = fn.arrays(X.astype(np.int32), torch.from_numpy(Y), test=TEST, classes=3, clean_known=True)
+    assert wide.x_train.dtype == np.uint8
+    np.testing.assert_array_equal(wide.x_train, X)
+    assert fn.inject(wide, {"kind": "symmetric", "rate": 0.5}).clean is not None
+    assert made.source_sha256 == wide.source_sha256
+
+
+def test_names_of_classes_and_owners_are_numbered():
+    names = np.array(["cat", "emu", "dog"])
+    made = fn.arrays(X, names[Y], test=(TEST[0], names[TEST[1]]), owner=[f"site {'ba'[i % 2]}" for i in range(12)])
+    assert made.names == ("cat", "dog", "emu")  # sorted
+    np.testing.assert_array_equal(made.y_train, np.array([0, 2, 1])[Y])
+    np.testing.assert_array_equal(made.client, [1, 0] * 6)
+    assert made.sites == ("site a", "site b")
+    told = fn.arrays(X, names[Y], test=TEST, classes=["cat", "emu", "dog"], owner=np.arange(12) - 50)
+    np.testing.assert_array_equal(told.y_train, Y)
+    np.testing.assert_array_equal(told.y_test, TEST[1])
+    assert fn.partition_of(told, "natural").clients == 12
+    assert fn.partition_of(made, "natural").of(1).tolist() == [0, 2, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": X / 255}, r"x is float64; images are integers 0\.\.255 \(255 \* x, rounded\)"),
+        ({"x": X.astype(int) + 1}, r"x holds 1\.\.256"),
+        ({"x": X.transpose(0, 3, 1, 2), "test": (TEST[0].transpose(0, 3, 1, 2), TEST[1])}, "channels first"),
+        ({"x": X[0, 0]}, r"x has shape \(5, 3\)"),
+        ({"x": X[:0], "y": Y[:0]}, "holds no pixel"),
+        ({"y": Y[:-1]}, "y: 11 labels for 12 images"),
+        ({"y": Y[:, None]}, r"y has shape \(12, 1\); a vector"),
+        ({"y": Y / 1.0}, "y is float64; integers are needed"),
+        ({"y": Y - 1}, r"y holds -1\.\.1; they count from 0"),
+        ({"y": Y + 1}, r"y: no training image has class 0 of 0\.\.3; labels count from 0"),
+        ({"classes": 2}, r"y: label 2, but classes are 0\.\.1"),
+        ({"classes": 4}, r"y: no training image has class 3 of 0\.\.3"),
+        ({"classes": ["a", "b"]}, r"y: label 2, but classes are 0\.\.1"),
+        ({"classes": ["a", "b", "b"]}, "names: 'b' comes twice"),
+        ({"y": np.array(["cat", "dog", "emu"])[Y]}, "one has numbers, the other names"),
+        ({"y": np.array(["cat", "dgo", "emu"])[Y], "classes": ["cat", "dog", "emu"]}, "y: 'dgo' is no class; did you"),
+        ({"test": (TEST[0], TEST[1] + 5)}, "no training image has class 3"),
+        ({"test": (TEST[0], TEST[1] + 5), "classes": 3}, r"test\[1\]: label 7, but classes are 0\.\.2"),
+        ({"test": (TEST[0][:, :5], TEST[1])}, r"x_test has images \(5, 5, 3\), x_train \(6, 5, 3\)"),
+        ({"owner": np.arange(11)}, r"owner: got int64 \[11\]; numbers or texts \[12\]"),
+        ({"owner": np.arange(12) / 2}, r"owner: got float64"),
+        ({"public": X[:2, :, :, :1]}, "x_public has images"),
+        ({"clean_known": "no"}, "clean_known: 'no' is neither true nor false"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, Any], message: str):
+    given = {"x": X, "y": Y, "test": TEST, **change}
+    with pytest.raises(SpecError, match=message):
+        fn.arrays(given.pop("x"), given.pop("y"), **given)
+
+
+@pytest.mark.parametrize("change", [{"x": None}, {"y": 3}, {"test": None}, {"test": (X,)}, {"y": [object()] * 12}])
+def test_what_is_no_array_is_named(change: dict[str, Any]):
+    given = {"x": X, "y": Y, "test": TEST, **change}
+    with pytest.raises(TypeError, match=f"^{next(iter(change))}: "):
+        fn.arrays(given.pop("x"), given.pop("y"), **given)
+
+
+def test_unknown_truth_stays_unknown():
+    made = fn.arrays(X, Y, test=TEST, owner=Y)
+    with pytest.raises(SpecError, match=r"clean labels of this data set are unknown; use kind: given"):
+        fn.inject(made, {"kind": "symmetric", "rate": 0.5})
+    run = fn.run(made, Y, fn.partition_of(made, "natural"), "fedavg", {"net": "mlp", "rounds": 1})
+    assert run.summary["clean_known"] is False
+    assert run.summary["diagnostics"]["noise_rate"] is None
+
+
+def test_a_held_out_share_stands_in_for_a_test_set():
+    many = np.repeat(X, 5, axis=0), np.repeat(Y, 5)
+    made = fn.arrays(*many, test={"holdout": 0.2}, owner=np.repeat(["b", "a"], 30))
+    assert (made.n, len(made.y_test), made.test_known) == (48, 12, False)
+    np.testing.assert_array_equal(made.x_train, many[0][made.origin])  # each image is still found in the user's array
+    np.testing.assert_array_equal(made.client, (made.origin < 30).astype(int))
+    assert "agreement with given labels" in repr(
+        fn.run(made, made.y_train, fn.partition_of(made, "natural"), "fedavg", {"net": "mlp", "rounds": 1})
+    )
+    with pytest.raises(SpecError, match="test"):
+        fn.arrays(*many, test={"holdout": 2})
+
+
+def test_arrays_itself_refuses_floats():
+    made = fn.arrays(X, Y, test=TEST)
+    with pytest.raises(ArraysError, match="x_train is float64, not uint8"):
+        dataclasses.replace(made, x_train=X / 255)

@@ -1,0 +1,188 @@
+"""The four papers: every table and figure has a target, the runs are the grid's, and all is planned in seconds."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from fednoise_core.io import SpecError
+from workflow_scripts import paths
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.paper_tables import cells
+from workflow_scripts.project import Project
+from workflow_scripts.study import Study
+
+ROOT = Path(__file__).parents[1]
+PAPERS = {  # table or figure → runs at the papers' size: methods × settings × seeds (Clothing1M's are not here)
+    "feddpcont": {
+        "table1": 0,
+        "table2": 15 * 8 * 3,
+        "table3": 10 * 4 * 3,  # of the 11 methods two are Co-teaching, one of them for Clothing1M alone
+        "table4": 10 * 10,
+        "table6": 15 * 8 * 3,
+        "table7": 13 * 4 * 3,
+        "table8": 3 * 16 * 3,
+        "table9": 3 * 4 * 3,
+        "table10": 3 * 11 * 3,
+        "table11": 3 * 9 * 3,
+        "table12": 0,
+        "figure3": None,
+        "figure4": None,
+    },
+    "fedefc": {"table1": 0, "table2": (8 + 1) * 9 * 3, "table3": (8 * 9 + 3) * 3, "figure2": 3},
+    "fedhnl": {"table1": 4 * 2 * 3, "table2": 4 * 2 * 3, "table3": 5 * 2 * 3},
+    "fedmixcon": {
+        "table1": 5 * 2 * 3,
+        "table2": 0,
+        "table3": 5 * 12 * 3,
+        "table4": 4 * 2 * 3,
+        "figure1": 5 * 2 * 3,
+        "figure6": 5 * 6 * 3,
+        "figure7": 5 * 3,
+    },
+}
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    return lambda scale="paper", folder=ROOT: Project({**read_yaml("config/config.yaml"), "scale": scale}, folder)
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the config to edit."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "fednoise_core").symlink_to(ROOT / "fednoise_core")
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_table_and_figure_has_its_runs(paper: str, project) -> None:
+    study = Study(project(), paper)
+    shown = {**study.tables, **study.figures}
+    for name, count in PAPERS[paper].items():
+        assert name in shown
+        if count is not None:
+            assert len(study.select(shown[name])) == count, name
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_papers_numbers_are_all_of_cells_that_the_study_has(paper: str, project) -> None:
+    study = Study(project(), paper)
+    with (ROOT / f"config/papers/tables/{paper}.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"]]
+    for row in rows:
+        spec = study.tables[f"table{row['table']}"]
+        cell = (row["dataset"], row["noise"], row["partition"], row["method"])
+        assert list(cell) in spec["cells"], (row["table"], cell)
+        assert not row["member"] or int(row["member"]) < spec["clients"]
+        assert row["mean"] or "unreadable" in row["note"] or "dash" in row["note"]
+        assert not row["mean"] or 1 < float(row["mean"]) < 100
+    assert {f"table{row['table']}" for row in rows} == {
+        n for n, one in study.tables.items() if one["kind"] == "reproduction"
+    }
+
+
+def test_all_papers_are_planned_in_seconds(project) -> None:
+    before = time.process_time()
+    made = project()
+    runs = sum(len(Study(made, name).runs) for name in made.papers)
+    assert time.process_time() - before < 20  # CPU seconds; about 1 on an idle core
+    assert sorted(made.papers) == sorted(PAPERS)
+    assert runs == 1087 + 462 + 66 + 237
+
+
+def test_smoke_is_small_and_shows_everything(project) -> None:
+    made = project("smoke")
+    runs = 0
+    for paper in PAPERS:
+        study, whole = Study(made, paper), Study(project(), paper)
+        runs += len(study.runs)
+        assert {*study.tables, *study.figures} == {*whole.tables, *whole.figures}
+        for name, spec in study.tables.items():
+            found = study.select(spec)
+            assert {run.seed for run in found} <= {0}
+            assert all(run.spec["train"]["rounds"] == 2 for run in found)
+            assert spec.get("cells") == whole.tables[name].get("cells")  # what is left out reads "not run"
+    assert runs <= 40
+
+
+def test_cpu_trains_one_seed_on_smaller_data(project) -> None:
+    made = project("cpu")
+    for paper in PAPERS:
+        study = Study(made, paper)
+        assert {run.seed for run in study.runs} == {0}
+        assert all(made.facts(run.dataset)[0] <= 4000 for run in study.runs)
+        assert all(run.spec["train"]["rounds"] <= 40 for run in study.runs)
+
+
+def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, tmp_path: Path) -> None:
+    study = Study(project(), "feddpcont")
+    assert study.absent == ["clothing1m-public"]
+    assert study.tables["table7"]["absent"] == ["clothing1m-public"]
+    assert study.tables["table2"]["absent"] == []
+    study.check_present("table7")  # has other columns
+    with pytest.raises(SpecError, match=r"feddpcont.yaml: table12 has no other data\. not here: clothing1m-public"):
+        study.check_present("table12")
+    assert paths.printed(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
+
+
+def test_data_of_other_studies_may_not_be_absent(copied: Path, project, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (copied / "config/papers/feddpcont.yaml").read_text()
+    (copied / "config/papers/feddpcont.yaml").unlink()
+    (copied / "config/studies/mine.yaml").write_text(text)
+    with pytest.raises(SpecError, match=r"clothing1m-public: .*does not exist"):
+        Study(project(folder=copied), "mine")
+
+
+LISTS = {  # paper → the list of methods that its tables and its grid share
+    "feddpcont": ("rhfl,\n       feddpcont, feddpcont-nodp]", ["table2", "table6"], 2 * 8 * 3),
+    "fedefc": ("forward-prestop, fedefc]", ["table2", "table3"], 3 * 6 * 3),
+    "fedhnl": ("[local, fedmd, feddf, fedhnl]}", ["table1", "table2"], 2 * 3),  # RHFL: each client has another net
+    "fedmixcon": ("rofl-oracle, fedmixcon]", ["table3"], 12 * 3),
+}
+
+
+@pytest.mark.parametrize("paper", LISTS)
+def test_a_further_method_is_one_word_in_one_line(paper: str, copied: Path, project, monkeypatch) -> None:
+    """It adds its own runs, and cells to the tables that show it; every other run and table stays as it is."""
+    monkeypatch.chdir(copied)
+    before = Study(project(folder=copied), paper)
+    (ending, shown_in, count), new = LISTS[paper], "rhfl" if paper == "fedhnl" else "gce"
+    file = copied / f"config/papers/{paper}.yaml"
+    text = file.read_text()
+    assert text.count(ending) == 1
+    file.write_text(text.replace(ending, ending.replace("]", f", {new}]"), 1))
+    after = Study(project(folder=copied), paper)
+    old = {run.folder: run.spec for run in before.runs}
+    now = {run.folder: run.spec for run in after.runs}
+    assert {folder: spec for folder, spec in now.items() if folder in old} == old
+    assert all(f"/{new}/" in folder for folder in now.keys() - old.keys())
+    assert len(now.keys() - old.keys()) == count
+    assert [name for name in after.tables if after.tables[name] != before.tables[name]] == shown_in
+
+
+def test_a_scale_keeps_the_ids_of_the_paper(project) -> None:
+    study = Study(project("cpu"), "fedmixcon")
+    spec = study.tables["table3"]
+    assert spec["datasets"] is None
+    assert spec["stand_ins"] == {"mnist": "mnist-4k", "fashion_mnist": "fashion_mnist-4k"}
+    assert {cell[0] for cell in spec["cells"]} == {"mnist", "fashion_mnist"}
+    assert {run.dataset for run in study.select(spec)} == {"mnist-4k", "fashion_mnist-4k"}
+    assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, spec))
+    assert study.figures["figure6"]["datasets"] == ["mnist-4k"]
+
+
+def test_setup_tables_say_what_this_study_uses(project) -> None:
+    study = Study(project(), "fedefc")
+    ours = study.tables["table1"]["ours"]
+    assert [row["cifar10-fedefc"] for row in ours] == [10, 100, "resnet18", 200, 10]
+    assert [row["mnist"] for row in Study(project(), "fedmixcon").tables["table2"]["ours"]] == [0.15, 0.2, 0.25]
+    assert [row["mnist-fedefc"] for row in Study(project("cpu"), "fedefc").tables["table1"]["ours"]][3] == 40

@@ -1,0 +1,201 @@
+"""A paper's numbers beside ours: verdicts, ranks and claims on made-up numbers, and what the shown table says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from report.fake_runs import write_study
+
+from fednoise_core.io import ArtifactError
+from fednoise_core.report import claims, layout, render, tables
+from fednoise_core.report.csv_files import read_csv, write_csv
+from fednoise_core.report.reproduction import rank_correlation, verdict
+from fednoise_core.report.runs import listed_runs
+
+NAN = math.nan
+GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]
+HEAD = "table,dataset,noise,partition,method,member,mean,std,note\n"
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "said"),
+    [
+        ((80.0, 3.0), (85.0, 4.0), "within 2 σ"),  # σ is 5
+        ((80.0, 3.0), (90.1, 4.0), "apart"),
+        ((80.0, 0.1), (81.0, 0.1), "within 2 points"),
+        ((80.0, 0.1), (82.0, 0.1), "within 2 points"),
+        ((80.0, NAN), (82.1, 9.0), "apart"),  # one seed: no σ, however wide the paper's spread
+        ((80.0, 9.0), (82.1, NAN), "apart"),
+        ((80.0, NAN), (79.0, NAN), "within 2 points"),
+    ],
+)
+def test_verdicts(ours: tuple[float, float], paper: tuple[float, float], said: str) -> None:
+    assert verdict(ours, paper) == said
+
+
+def test_ranks_need_three_methods_that_differ() -> None:
+    assert rank_correlation([1, 2, 3], [10, 20, 90]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, NAN], [3, 2, 1, 9]) == pytest.approx(-1)
+    assert rank_correlation([1, 3, 2, 4], [1, 2, 3, 4]) == pytest.approx(0.8)
+    for ours, paper in (([1, 2], [1, 2]), ([1, 2, NAN], [1, 2, 3]), ([5, 5, 5], [1, 2, 3])):
+        assert math.isnan(rank_correlation(ours, paper))
+
+
+def frame(**columns: dict[str, float]) -> pd.DataFrame:
+    """A reproduction frame of columns "noise" → method → our mean; the paper's is one more."""
+    rows = [
+        {
+            "dataset": "d",
+            "noise": noise,
+            "partition": "p",
+            "member": "",
+            "ceiling": 0,
+            "method": method,
+            "ours_mean": mean,
+        }
+        for noise, means in columns.items()
+        for method, mean in means.items()
+    ]
+    return pd.DataFrame(rows).assign(paper_mean=lambda table: table["ours_mean"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ({"best": "a"}, "does not hold (in 1 of 2 columns)"),
+        ({"best": "a", "noises": ["low"]}, "holds"),
+        ({"best": "a", "among": ["c"]}, "holds"),
+        ({"best": "c"}, "does not hold"),
+        ({"above": ["a", "c"]}, "holds"),
+        ({"above": ["a", "b", "c"], "noises": ["low"]}, "holds"),
+        ({"above": ["a", "c"], "points": 21}, "does not hold (in 1 of 2 columns)"),
+        ({"above": ["a", "nobody"]}, "not run"),
+        ({"within": ["a", "b"], "points": 5}, "does not hold (in 1 of 2 columns)"),
+        ({"within": ["a", "b"], "points": 10}, "holds"),
+        ({"widens": ["b", "a"], "along": ["low", "high"]}, "holds"),  # −10, then +5
+        ({"widens": ["b", "a"], "along": ["high", "low"]}, "does not hold"),
+    ],
+)
+def test_claims(claim: dict[str, Any], said: str) -> None:
+    made = frame(low={"a": 90, "b": 80, "c": 70}, high={"a": 50, "b": 55, "c": 20})
+    assert claims.judge(made, claim) == said
+    assert claims.judge(made, claim, "paper") == said
+
+
+def test_a_claim_with_a_missing_number_is_not_run_unless_another_column_speaks_against_it() -> None:
+    some = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55})
+    assert claims.judge(some, {"above": ["a", "b"]}) == "not run in full (holds in 1 of 2 columns)"
+    assert claims.judge(some, {"above": ["b", "a"]}) == "does not hold (in 1 of 2 columns)"
+    assert claims.judge(some, {"widens": ["a", "b"], "along": ["low", "high"]}) == "not run"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study")
+    write_study(path, grid=GRID, rounds=12, seeds=(0, 1))
+    return path
+
+
+@pytest.fixture
+def made(root: Path, tmp_path: Path) -> Any:
+    """Build and show the table of the fake runs as data set `big`, which digits stand in for."""
+    path = tmp_path / "printed.csv"
+    path.write_text(
+        HEAD + "2,big,sym40,iid,fedavg,,50,1.0,\n2,big,sym40,iid,sce,,,,unreadable\n2,big,sym40,iid,lc,,70,,\n"
+        "2,gone,sym40,iid,fedavg,,60,,\n2,big,sym40,iid,,,77,1,head lost\n3,big,sym40,iid,fedavg,,1,,\n"
+        "2,big,sym40,iid,fedmd,1,40,,\n"
+    )
+    cells = [["big", "sym40", part, one] for part in ("iid", "openset-uniform") for one in ("fedavg", "sce", "fedmd")]
+    base = {
+        "kind": "reproduction",
+        "reference": {"file": str(path), "table": 2},
+        "scale": "paper",
+        "cells": [*cells, ["gone", "sym40", "iid", "fedavg"]],
+        "labels": {"fedavg": "FedAvg", "sce": "SCE", "fedmd": "FedMD"},
+        "stand_ins": {"big": "digits"},
+        "absent": ["gone"],
+        "parts": {"noise": {"sym40": {"kind": "symmetric", "rate": 0.4}}},
+    }
+
+    def build(**spec: Any) -> tuple[pd.DataFrame, Any]:
+        full = {**base, **spec}
+        write_csv(tmp_path / "t.csv", tables.build(listed_runs(root, root / "runs.json"), full))
+        table = read_csv(tmp_path / "t.csv")
+        return table, layout.grid(table, full)
+
+    return build
+
+
+def cell(table: pd.DataFrame, *key: str) -> pd.Series:
+    wanted = dict(zip(("dataset", "partition", "method", "member"), (*key, ""), strict=False))
+    return table[(table[list(wanted)] == list(wanted.values())).all(axis=1)].iloc[0]
+
+
+def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
+    table, shown = made()
+    one = cell(table, "big", "iid", "fedavg")
+    assert one["difference"] == pytest.approx(one["ours_mean"] - 50, abs=1e-3)
+    assert (one["seeds"], one["verdict"]) == (2, "apart")
+    assert cell(table, "big", "iid", "sce")["verdict"] == "paper unreadable"
+    assert cell(table, "big", "openset-uniform", "sce")["verdict"] == "not in paper"
+    assert cell(table, "big", "iid", "lc")["verdict"] == "not run"
+    assert cell(table, "gone", "iid", "fedavg")["verdict"] == "not run (data absent)"
+    assert all(one.text for row in shown.rows for one in row.cells)  # no blank that looks like a result
+    text = render.markdown(shown)
+    assert "Printed in this table under heads that cannot be read, so not compared: 77 ± 1." in text
+    assert "1 apart, 1 paper unreadable" in text
+    assert render.latex(shown, "t")
+
+
+def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> None:
+    table, shown = made(scale="cpu", claims=[{"says": "x", "above": ["sce", "fedavg"], "datasets": ["big"]}])
+    ran = table[table["seeds"] > 0]
+    assert set(ran["verdict"]) == {"other scale"}
+    assert table["difference"].isna().all()
+    assert "Scale: cpu." in shown.caption
+    assert any(note.startswith("Claim “x”: holds") for note in shown.notes)  # claims are judged at any scale
+    assert "within 2 points" not in render.markdown(shown)
+
+
+def test_one_seed_shows_no_spread(made: Any) -> None:
+    table, shown = made(seeds=[1])
+    assert table["ours_std"].isna().all()
+    assert "(1)" in shown.rows[0].cells[0].text
+    assert "±" not in shown.rows[0].cells[0].text
+
+
+def test_clients_have_columns_of_their_own(made: Any) -> None:
+    table, shown = made(clients=2, metric="last")
+    first, second = (cell(table, "big", "iid", "fedmd", one)["ours_mean"] for one in "01")
+    assert second - first == pytest.approx(1, abs=1e-3)  # as the fake runs have it
+    assert cell(table, "big", "iid", "fedmd", "1")["difference"] == pytest.approx(second - 40, abs=1e-3)
+    assert [text for text, _ in shown.levels[-1]][:3] == ["mean", "client 0", "client 1"]
+
+
+def test_without_any_run_all_cells_are_not_run(made: Any, tmp_path: Path) -> None:
+    made()
+    spec = {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv"), "table": 2}, "cells": []}
+    empty = tables.build([], spec)
+    assert set(empty["verdict"]) == {"not run"}
+    assert render.markdown(layout.grid(empty, spec))
+    (tmp_path / "bad.csv").write_text(HEAD + "2,d,n,p,m,,many,,\n")
+    with pytest.raises(ArtifactError, match=r"bad\.csv: d / n / p / m: could not convert"):
+        tables.build([], {**spec, "reference": {"file": str(tmp_path / "bad.csv")}})
+
+
+def test_setup_shows_ours_where_it_differs(tmp_path: Path) -> None:
+    path = tmp_path / "setup.csv"
+    path.write_text("parameter,key,mnist\nrounds,train.rounds,100\nmodel,train.net,9-layer CNN\nbatch,train.batch,64\n")
+    spec = {
+        "kind": "setup",
+        "file": str(path),
+        "ours": [{"mnist": 100}, {}, {"mnist": 32}],
+        "heads": {"mnist": "MNIST"},
+    }
+    shown = layout.grid(tables.build([], spec), spec)
+    assert [row.cells[0].text for row in shown.rows] == ["100", "9-layer CNN", "64 (ours 32)"]
+    assert shown.notes == ["2 of 3 cells are settings of this study, and were compared."]

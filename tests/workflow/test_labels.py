@@ -1,0 +1,31 @@
+"""labels.html in the workflow: made for the run that is asked for, again when its suspects change, never pushed."""
+
+from __future__ import annotations
+
+import pytest
+from toy_workflow import TOY, Workflow
+
+pytestmark = pytest.mark.workflow
+
+PAGE = "build/labels/toy/digits/random20/even/fedavg/seed0/labels.html"
+STUDY = "config/studies/toy.yaml"
+
+
+def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
+    assert workflow.stale() == {}  # by default there is none
+    assert workflow.snakemake(PAGE) == {"labels": 1}
+    text = workflow.path(PAGE).read_text(encoding="utf-8")
+    assert "digits · random20 · even · FedAvg, seed 0" in text
+    assert workflow.stale(PAGE) == {}
+    assert workflow.audit() == []  # it holds pictures, so neither the ledger nor DVC speak of it
+    assert "build" not in workflow("dvc", "status")
+    with workflow.edited(STUDY, "rounds: 2,", "rounds: 3,"):
+        assert workflow.stale(PAGE)["labels"] == 1
+    with workflow.edited("fednoise_core/report/labels.js", "Undone.", "Taken back."):
+        assert workflow.stale(PAGE) == {"labels": 1}
+
+
+def test_a_study_may_ask_for_the_pages_of_all_its_runs(workflow: Workflow) -> None:
+    with workflow.edited(STUDY, "title: Toy\n", "title: Toy\nlabels: true\n"):
+        runs = TOY.count("methods: [fedavg, feddpcont, fedcorr]") * 3 + 1
+        assert workflow.stale("toy") == {"labels": runs}

@@ -1,0 +1,146 @@
+"""A study that finds wrong labels in your own data: writes config/studies/NAME.yaml and a line in config/datasets.yaml.
+
+python -m workflow_scripts.label_study mine.npz               then: snakemake --cores 2 mine
+python -m workflow_scripts.label_study photos --given labels.csv --size 64 --cores 2     (makes the page at once)
+
+docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.data import sources
+from fednoise_core.data.label_table import columns_of
+from fednoise_core.data.npz import arrays_in
+from fednoise_core.data.user_npz import is_given
+from fednoise_core.io import ArtifactError, SpecError, atomic
+from workflow_scripts import paths
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import DATASETS, STUDIES, Project
+from workflow_scripts.study import Study
+
+__all__ = ["main"]
+
+HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
+STUDY = """\
+# Finds wrong labels in {path}; written by workflow_scripts.label_study. Every key: docs/reference.md.
+title: {title}
+noises:
+  asis: {{kind: given}}
+partitions:
+  sites: {partition}
+methods:
+  found: {{name: {method}}}
+train: {{net: {net}, rounds: {rounds}, fraction: 1.0, epochs: 2, batch: 32, lr: 0.05, eval_every: 5}}
+seeds: [0]
+grid:
+  - {{datasets: [{dataset}], noises: [asis], partitions: [sites], methods: [found]}}
+tables:
+  main: {{kind: accuracy}}
+labels: true
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code: 0 done, 2 nothing was written, else Snakemake's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="npz, or folder of images with train/ in it")
+    parser.add_argument("--name", help="of the study and the data set; default: the data's file name")
+    parser.add_argument("--given", help="CSV of given labels and owners in the image folder")
+    parser.add_argument("--size", type=int, default=64, help="side in pixels that images of a folder are scaled to")
+    parser.add_argument("--method", default="fedavg", help="method to judge the labels by")
+    parser.add_argument("--net", help="net; default: a small_cnn of width 16")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of training")
+    parser.add_argument("--cores", type=int, help="also run the study with so many cores")
+    args = parser.parse_args(argv)
+    try:
+        name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
+        page = _write(args, name)
+    except (SpecError, ArtifactError, OSError) as error:
+        print(f"label_study: {error}", file=sys.stderr)
+        return 2
+    command = ["snakemake", "--cores", str(args.cores or 2), name]
+    print(f"{STUDIES}/{name}.yaml is written. The page will be\n{page}")
+    if args.cores is None:
+        print(f"now: {' '.join(command)}")
+        return 0
+    return subprocess.run(command, check=False).returncode
+
+
+def _write(args: argparse.Namespace, name: str) -> str:
+    """Write the files; returns where the page will be. If the study cannot be planned, they are as before."""
+    problem = paths.name_problem(name, study=True)
+    if problem:
+        raise SpecError(f"--name: {problem}")
+    file, datasets = Path(STUDIES, f"{name}.yaml"), Path(DATASETS)
+    if file.exists():
+        raise SpecError(f"{file} exists: remove it, or choose another --name")
+    if name in read_yaml(datasets):
+        raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
+    spec, owners = _folder(args) if args.data.is_dir() else _npz(args)
+    sources.n_train(spec)  # whether it can be read at all
+    before = datasets.read_text(encoding="utf-8")
+    with atomic(datasets) as out:
+        out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")
+    with atomic(file) as out:
+        out.write(_study(args, name, owners))
+    try:
+        (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
+    except (SpecError, ArtifactError):
+        file.unlink()
+        with atomic(datasets) as out:
+            out.write(before)
+        raise
+    return run.labels_page
+
+
+def _study(args: argparse.Namespace, name: str, owners: bool) -> str:
+    partition = "{kind: natural}" if owners else "{kind: iid, clients: 1}"
+    net = args.net or "{name: small_cnn, width: 16}"
+    title = json.dumps(f"Wrong labels in {args.data.name}")
+    words = {
+        "path": json.dumps(str(args.data)),
+        "method": args.method,
+        "rounds": args.rounds,
+        "dataset": json.dumps(name),
+    }
+    return STUDY.format(title=title, partition=partition, net=net, **words)
+
+
+def _npz(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """(settings of the data set, whether it names owners). Labels as collected are judged; without them, y_train is."""
+    if not args.data.is_file():
+        raise SpecError(f"{args.data}: no such file or folder")
+    if args.given is not None:
+        raise SpecError("--given is for folders of images; an npz holds its given labels itself")
+    found = arrays_in(args.data)
+    if "y_train" in found and not any(is_given(name) for name in found):
+        unknown: Mapping[str, Any] = {"clean_known": False}
+    else:
+        unknown = {}
+    return {"source": "npz", "path": str(args.data), **unknown, **_test("x_test" not in found)}, "client" in found
+
+
+def _folder(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """(settings of the data set, whether the CSV names owners)."""
+    spec = {"source": "imagefolder", "path": str(args.data), "size": args.size, "clean_known": False}
+    spec |= _test(not (args.data / "test").is_dir())
+    if args.given is None:
+        return spec, False
+    return {**spec, "given": args.given}, "client" in columns_of(args.data / args.given)
+
+
+def _test(missing: bool) -> dict[str, Any]:
+    return {"test": {"holdout": HOLDOUT}} if missing else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

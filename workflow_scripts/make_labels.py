@@ -1,0 +1,65 @@
+"""labels.html of one run: its suspects.csv and sites.csv, the arrays and labels in, one HTML file to decide in out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.noise.labels import Labels
+from fednoise_core.report.labels_page import MOST, PER_SITE, labels_page
+from fednoise_core.report.suspect_files import read_sites, read_suspects
+from workflow_scripts.report_args import run
+from workflow_scripts.step import code_argument
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("arrays", "labels"):
+        parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz) of the run")
+    parser.add_argument("--donor", type=Path, help="arrays artifact that open-set noise took images from")
+    parser.add_argument("--run", required=True, type=Path, help="folder of the run: suspects.csv and sites.csv in it")
+    parser.add_argument("--title", help="title of the page; default: the run's folder")
+    parser.add_argument("--per-site", type=_count, default=PER_SITE, help="suspects of one site on the page, at most")
+    parser.add_argument("--most", type=_count, default=MOST, help="suspects on the page, at most")
+    code_argument(parser)
+    parser.add_argument("--out", required=True, help="page to write")
+    args = parser.parse_args(argv)
+
+    def work() -> str:
+        arrays, labels = Arrays.load(args.arrays), Labels.load(args.labels)
+        if len(labels.noisy) != arrays.n:
+            raise ArtifactError(f"{args.labels}: {len(labels.noisy)} labels for {arrays.n} samples of {args.arrays}")
+        suspects, sites = read_suspects(args.run / "suspects.csv"), read_sites(args.run / "sites.csv")
+        title = args.title or args.run.as_posix()
+        limits = {"per_site": args.per_site, "most": args.most}
+        page = labels_page(arrays, labels, suspects, sites, title, donor=_donor(arrays, labels, args.donor), **limits)
+        with atomic(args.out) as file:
+            file.write(page)
+        return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
+
+    return run("make_labels", work, args.code)
+
+
+def _donor(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:
+    """The images that open-set noise took, as the run's settings say: the public ones, or another data set's."""
+    if labels.replaced is None:
+        return None
+    if other is not None:
+        return Arrays.load(other).x_train
+    return arrays.x_public if labels.spec.get("noise", {}).get("donor", "public") == "public" else None
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What tables of a paper show beside runs: every cell that the paper or the study has, whether it was run or not.
+
+Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers; what only the whole study
+knows is added to the spec here. A scale may leave runs out or take smaller data (`stand_ins`): the cells stay the
+paper's.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fednoise_core.io import ArtifactError
+from fednoise_core.variants import position
+from workflow_scripts import sweeps
+from workflow_scripts.config_file import Place
+
+if TYPE_CHECKING:
+    from workflow_scripts.study import Study
+
+__all__ = ["AXES", "OF_PAPERS", "RUNLESS", "cells", "completed", "wholly_absent"]
+
+OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
+RUNLESS = ("setup",)  # kinds that read no run at all
+AXES = ("datasets", "noises", "partitions", "methods")
+Cell = tuple[str, str, str, str]  # data set, noise, partition, method
+
+
+def cells(study: Study, spec: Mapping[str, Any]) -> list[Cell]:
+    """The cells of a table in the study as it is written, under the ids of the grid, at whatever scale."""
+    allowed = [spec.get(axis) for axis in AXES]
+    found: dict[Cell, None] = {}
+    for block in study.full["grid"]:
+        methods = [one for name in block["methods"] for one in _variants(study, name)]
+        for dataset in block["datasets"]:
+            for noise in block["noises"]:
+                for partition in block["partitions"]:
+                    for method in methods:
+                        cell = (dataset, noise, partition, method)
+                        if all(
+                            names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)
+                        ):
+                            found[cell] = None
+    return sorted(found, key=lambda cell: [_rank(names, one) for names, one in _pairs(allowed, cell)])
+
+
+def completed(study: Study, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """The spec of a table of a paper with what its command needs to know of the study.
+
+    cells: ids, one list each; labels: of methods; parts: settings of data sets, noises and partitions by their ids;
+    scale; stand_ins; absent: data sets that are not here. Of `setup`: ours, the study's own values by row and column.
+    """
+    if spec["kind"] == "setup":
+        return {**spec, "scale": study.project.scale, "ours": _ours(study, spec, place)}
+    found = cells(study, spec)
+    used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
+    return {
+        **spec,
+        "scale": study.project.scale,
+        "stand_ins": {key: value for key, value in study.stand_ins.items() if key in used[0]},
+        "absent": [name for name in used[0] if name in study.absent],
+        "cells": [list(cell) for cell in found],
+        "labels": {name: _label(study, name) for name in used[3]},
+        "parts": {
+            "dataset": {name: study.project.normal_dataset(name) for name in used[0]},
+            "noise": {name: study.noise(name) for name in used[1]},
+            "partition": {name: study.partition(name) for name in used[2]},
+        },
+    }
+
+
+def wholly_absent(study: Study, spec: Mapping[str, Any]) -> list[str]:
+    """The data sets of a table or figure, if none of them is here; else nothing: it can be made, in part at least."""
+    if spec["kind"] in RUNLESS:
+        return []
+    found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or cells(study, spec)))
+    return found if set(found) <= set(study.absent) else []
+
+
+def _pairs(allowed: list[Any], cell: Cell) -> Iterable[tuple[Any, str]]:
+    return zip(allowed, cell, strict=True)
+
+
+def _rank(names: Any, value: str) -> int:
+    return 0 if names is None else position(names, value) or 0
+
+
+def _defined(study: Study, key: str) -> dict[str, Any]:
+    return {**study.project.catalogue.get(key, {}), **study.full.get(key, {})}
+
+
+def _variants(study: Study, name: str) -> dict[str, Mapping[str, Any]]:
+    """The methods that an id of the grid stands for in the study as it is written."""
+    if "@" in name:
+        return {name: {}}
+    return sweeps.variants(
+        study.project.schemas, name, _defined(study, "methods")[name], study.place / "methods" / name
+    )
+
+
+def _label(study: Study, name: str) -> str:
+    """A method's name as shown."""
+    family = name.split("@")[0]
+    return str(_variants(study, family)[name].get("label", name))
+
+
+def _ours(study: Study, spec: Mapping[str, Any], place: Place) -> list[dict[str, Any]]:
+    """For every row of the paper's table, column (a data set) → the value that the study has for the row's `key`.
+
+    A key is `classes` or leads into a run's spec, such as `train.rounds` or `partition.clients`; columns `noise` and
+    `method` say of which runs, `factor` what the value is multiplied by.
+    """
+    found = []
+    for row in _read(study, spec["file"], place / "file"):
+        picked = {
+            dataset: _value(study, row, study.stand_ins.get(dataset, dataset))
+            for dataset in row
+            if row.get("key") and dataset in study.project.datasets
+        }
+        found.append({key: value for key, value in picked.items() if value is not None})
+    return found
+
+
+def _read(study: Study, file: str, place: Place) -> list[dict[str, str]]:
+    try:
+        with Path(study.project.folder, file).open(encoding="utf-8", newline="") as opened:
+            return list(csv.DictReader(opened))
+    except (OSError, ArtifactError, ValueError) as error:
+        raise place.error(f"{file}: cannot be read ({error})") from error
+
+
+def _value(study: Study, row: Mapping[str, str], dataset: str) -> Any:
+    """The value of a row's key in the study's runs on a data set; None if it has none there, or several."""
+    values = {}
+    for run in study.runs:
+        wanted = (row.get("noise") or run.noise, row.get("method") or run.method)
+        if run.dataset == dataset and (run.noise, run.method) == wanted:
+            value = _follow(study, run.spec, row["key"], dataset)
+            values[str(value)] = value
+    if len(values) != 1:
+        return None
+    value = next(iter(values.values()))
+    return value * float(row["factor"]) if row.get("factor") and isinstance(value, int | float) else value
+
+
+def _follow(study: Study, spec: Mapping[str, Any], key: str, dataset: str) -> Any:
+    if key == "classes":
+        return study.project.facts(dataset)[1]
+    part, _, name = key.partition(".")
+    if name in spec[part]:
+        value = spec[part][name]
+        return value["name"] if isinstance(value, Mapping) and "name" in value else value
+    known = study.project.schemas.load(part)
+    kind = spec[part].get("kind") or spec[part].get("name")
+    properties = known["properties"] if part == "train" else known[kind]["properties"]
+    return properties.get(name, {}).get("default")

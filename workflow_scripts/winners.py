@@ -1,0 +1,63 @@
+"""The closing lines of a workflow: what won in each setting of a study, by how much, and where its page is."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+from workflow_scripts.runs import PlannedRun
+
+__all__ = ["closing", "winner"]
+
+MOST = 12
+Score = tuple[str, list[float]]  # label, one value a seed, in %
+
+
+def winner(scores: list[Score]) -> str:
+    """ "FedELR 76.6 ± 1.2 %, n = 2" of (label, values by seed); within one standard deviation of the best is a tie.
+
+    The deviation is the sample's, of the best method's seeds; with one seed there is none, and the line says n = 1.
+    """
+    ranked = sorted(scores, key=lambda score: -statistics.fmean(score[1]))
+    best, spread = statistics.fmean(ranked[0][1]), _spread(ranked[0][1])
+    near = [score for score in ranked if best - statistics.fmean(score[1]) <= spread]
+    words = " = ".join(_words(score) for score in near[:3]) + (f" = {len(near) - 3} more" if len(near) > 3 else "")
+    tie = " (within one standard deviation)" if len(near) > 1 else ""
+    rest = ranked[len(near) : len(near) + 1]
+    after = f"; next {_words(rest[0])}" if rest else ""
+    return f"{words}{tie}{after}; n = {min(len(values) for _, values in ranked)}"
+
+
+def _spread(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _words(score: Score) -> str:
+    label, values = score
+    spread = f" ± {_spread(values):.1f}" if len(values) > 1 else ""
+    return f"{label} {statistics.fmean(values):.1f}{spread} %"
+
+
+def closing(name: str, root: str, runs: Iterable[PlannedRun]) -> list[str]:
+    """A line a setting: accuracy, mean of the last ten evaluations, of the methods that a federation can have (none
+    that was told the noise rate, none trained on pooled data); then the page.
+    """
+    settings: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    trusted = True
+    for run in runs:
+        if run.oracle_rate or run.pooled:
+            continue
+        summary = json.loads(Path(run.folder, "summary.json").read_text(encoding="utf-8"))
+        trusted &= summary.get("test_known", True)
+        value = summary["accuracy"]["last10_mean"]
+        if value is not None and not summary.get("diverged"):
+            at = settings.setdefault((run.dataset, run.noise, run.partition), {})
+            at.setdefault(run.label or run.method, []).append(100 * value)
+    what = "accuracy" if trusted else "agreement with given labels"
+    lines = [f"{name}: {what}, mean of the last ten evaluations"]
+    compared = {place: list(at.items()) for place, at in settings.items() if at}
+    lines += [f"  {', '.join(place)}: {winner(scores)}" for place, scores in list(compared.items())[:MOST]]
+    lines += [f"  and {len(compared) - MOST} more settings"] if len(compared) > MOST else []
+    return [*lines, f"  page: {root}/report.html"]
