@@ -77,9 +77,9 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
     frame, lost = by_round(runs), divergence(results(runs))
-    labels: dict[Any, str] = {ids: frame_of["method_label"].iloc[0] for ids, frame_of in frame.groupby(IDS, sort=False)}
-    words = {ids: f"{label}, diverged ({lost[ids][0]} of {lost[ids][1]})" if ids in lost else label
-             for ids, label in labels.items()}  # fmt: skip
+    words: dict[tuple[str, ...], str] = {(*one.listed.setting, one.listed.method): one.label for one in runs}
+    words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
+    order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
     clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
     grouped = frame.dropna(subset=["value"]).groupby([*IDS, "round"], sort=False)
     table = grouped.agg(work=("work", "mean"), accuracy=("value", "mean"), drawn=("trailing", "mean")).reset_index()

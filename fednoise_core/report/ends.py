@@ -20,11 +20,8 @@ from fednoise_core.report.style import FAINT, SIZE
 __all__ = ["End", "cut_words", "focus", "name_ends", "room"]
 
 BELOW = "▾"  # before the value of a line that ends under the axis
-LEADER, SAMPLE, TEXT = (
-    10,
-    26,
-    30,
-)  # points right of the axes: where the leader ends, the piece of line ends, the name begins
+# Points right of the axes: where the leader ends, where the piece of line ends, where the name begins.
+LEADER, SAMPLE, TEXT = 10, 26, 30
 LINE = SIZE * 1.3  # points: the height of a line of text
 
 

@@ -51,7 +51,7 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     handles = [
         Line2D([], [], linestyle="none", label=word, **style) for word, style in zip(words, looks_of, strict=True)
     ]
-    rows.legend(handles, "test accuracy, % (mean of the last ten evaluations)")
+    rows.legend(handles, "test accuracy, %")
     caption = (
         f"Test accuracy by the time a budget of traffic (all clients, both ways) is used up: {_said(table, words)}; "
     )
