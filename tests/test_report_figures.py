@@ -40,7 +40,7 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
         return figures.draw(listed_runs(root, root / "runs.json"), spec)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind not in ("sweep", "prestop")])  # files of their own
+@pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind not in ("sweep", "prestop")])
 @pytest.mark.parametrize(
     "select", [{}, {"noises": ["sym40"], "partitions": ["iid"], "width": "column"}], ids=["page", "column"]
 )
