@@ -90,7 +90,7 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
         (["mine.npz", "--method", "fedavgg"], "did you mean 'fedavg'?"),
         (["mine.npz", "--net", "reznet"], "unknown net 'reznet'"),
         (["mine.npz", "--given", "labels.csv"], "--given is for folders of images"),
-        (["bad.npz"], "bad.npz: it has neither y_train nor"),
+        (["bad.npz"], "bad.npz: it has no labels"),
     ],
 )
 def test_what_cannot_be_leaves_the_config_as_it_was(

@@ -11,7 +11,7 @@ import pytest
 from report.fake_runs import write_study
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report import claims, layout, render, tables
+from fednoise_core.report import claims, latex, layout, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
 from fednoise_core.report.reproduction import rank_correlation, verdict
 from fednoise_core.report.runs import listed_runs
@@ -148,7 +148,7 @@ def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
     text = render.markdown(shown)
     assert "Printed in this table under heads that cannot be read, so not compared: 77 ± 1." in text
     assert "1 apart, 1 paper unreadable" in text
-    assert render.latex(shown, "t")
+    assert latex.latex(shown, "t")
 
 
 def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> None:

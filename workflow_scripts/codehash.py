@@ -22,7 +22,7 @@ __all__ = ["BOOKKEEPING", "PACKAGES", "closure", "closure_hash", "module_file", 
 PACKAGES = ("fednoise_core", "workflow_scripts")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"
-    for name in ("codehash", "equal_code", "locks", "made", "own_code", "step", "stepcode")
+    for name in ("codehash", "equal_code", "locks", "made", "own_code", "progress", "step", "stepcode", "terminal")
 )
 MODULE_REGISTRIES = ("READERS",)  # names of dicts whose lines are "name": "module beside the file"
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment")  # say nothing, or are not filled in by every version of Python

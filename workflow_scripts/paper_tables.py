@@ -25,13 +25,13 @@ __all__ = ["AXES", "OF_PAPERS", "RUNLESS", "cells", "completed", "wholly_absent"
 OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
 RUNLESS = ("setup",)  # kinds that read no run at all
 AXES = ("datasets", "noises", "partitions", "methods")
-Cell = tuple[str, str, str, str]  # data set, noise, partition, method
+GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 
 
-def cells(study: Study, spec: Mapping[str, Any]) -> list[Cell]:
+def cells(study: Study, spec: Mapping[str, Any]) -> list[GridCell]:
     """The cells of a table in the study as it is written, under the ids of the grid, at whatever scale."""
     allowed = [spec.get(axis) for axis in AXES]
-    found: dict[Cell, None] = {}
+    found: dict[GridCell, None] = {}
     for block in study.full["grid"]:
         methods = [one for name in block["methods"] for one in _variants(study, name)]
         for dataset in block["datasets"]:
@@ -79,7 +79,7 @@ def wholly_absent(study: Study, spec: Mapping[str, Any]) -> list[str]:
     return found if set(found) <= set(study.absent) else []
 
 
-def _pairs(allowed: list[Any], cell: Cell) -> Iterable[tuple[Any, str]]:
+def _pairs(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
     return zip(allowed, cell, strict=True)
 
 

@@ -21,6 +21,7 @@ from workflow_scripts import ledger
 from workflow_scripts.config_file import deep_merge, read_yaml
 from workflow_scripts.ledger_file import DATA, NAME
 from workflow_scripts.ledger_pack import DVC_FOLDERS
+from workflow_scripts.paths import FIGURE_SUFFIXES
 from workflow_scripts.project import Project
 from workflow_scripts.study import Study
 
@@ -55,7 +56,7 @@ def _unnamed_in(root: Path, study: Study) -> list[Path]:
     named = {Path(run.folder) for run in study.runs}
     named |= {Path(file) for run in study.runs for file in (run.labels, run.partition_file)}
     named |= {root / "tables" / f"{name}.{suffix}" for name in study.tables for suffix in ("csv", "md", "tex")}
-    named |= {root / "figures" / f"{name}.{suffix}" for name in study.figures for suffix in ("svg", "png", "csv")}
+    named |= {root / "figures" / f"{name}.{suffix}" for name in study.figures for suffix in FIGURE_SUFFIXES}
     named |= {root / name for name in KEPT}
     above = {parent for path in named for parent in path.parents} | {root / name for name in DVC_FOLDERS}
     return sorted({*_outside(root, named, above), *_only_listed(root, named, above)})

@@ -53,7 +53,7 @@ def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
 @pytest.mark.parametrize(("rounds", "warm"), [(500, 100), (120, 24), (3, 1), (1, 1), (12, 2), (13, 3)])
 def test_warm_up_is_a_fifth_of_the_rounds(rounds, warm):
     assert make({"name": "fedrn"}, Train(rounds=rounds)).warm_rounds == warm
-    assert make({"name": "fedrn", "warmup": 7}, Train(rounds=rounds)).warm_rounds == 7
+    assert make({"name": "fedrn", "warmup": 7}, Train(rounds=rounds)).warm_rounds == min(7, rounds)
 
 
 def test_the_warm_up_is_fedavg_bit_for_bit():

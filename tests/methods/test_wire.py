@@ -95,7 +95,7 @@ def trespasses(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", sorted(p.name for p in FOLDER.glob("*.py") if p.name != "__init__.py"))
+@pytest.mark.parametrize("file", sorted(p.name for p in FOLDER.glob("*.py") if p.name not in ("__init__.py", "own.py")))  # own: not a method
 def test_method_files_keep_out_of_private_parts(file):
     assert trespasses((FOLDER / file).read_text(encoding="utf-8")) == []
 

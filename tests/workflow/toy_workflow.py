@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "rules", "config", "captions", "profiles", "workflow_scripts", "fednoise_core", "pyproject.toml")
-PARTS += ("dvc.yaml", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore")
+PARTS += ("dvc.yaml", ".dvc/plots", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore")
 ENV = {
     **os.environ,
     "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
@@ -56,7 +56,9 @@ class Workflow:
         self.folder = folder
 
     def __call__(self, *command: str, check: bool = True) -> str:
-        """Run a command; returns what it printed."""
+        """Run a command; returns what it printed: of Snakemake everything, which is quiet in this folder by itself."""
+        if command[0] == "snakemake" and "--quiet" not in command:
+            command = (*command, "--quiet", "host")
         done = subprocess.run(command, cwd=self.folder, env=ENV, capture_output=True, text=True, check=False)
         output = done.stdout + done.stderr
         assert not check or done.returncode == 0, f"{' '.join(command)}: exit status {done.returncode}\n{output}"
