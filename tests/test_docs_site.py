@@ -79,7 +79,7 @@ def test_every_page_is_in_the_site() -> None:
 @pytest.mark.skipif(not os.environ.get("FEDNOISE_DOCS"), reason="builds the site; FEDNOISE_DOCS=1 asks for it")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr  # strict: a warning of mkdocs ends it, one of the installer not
+    assert done.returncode == 0, done.stdout + done.stderr  # strict: mkdocs ends at its warnings, not at an installer's
     site = ROOT / "build/site"
     for page in ("index.html", "start/compare.html", "api/data.html", "project.html", "methods/fedavg.html"):
         assert (site / page).is_file()
