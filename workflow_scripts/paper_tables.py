@@ -96,12 +96,8 @@ def check_present(study: Study, part: str) -> None:
 def left_out(study: Study) -> dict[str, str]:
     """Title of every figure of the study that was not made → why. Tables always are: their cells say it."""
     missing = {name: spec for name, spec in study.full.get("figures", {}).items() if name not in study.figures}
-    return {
-        str(
-            spec.get("title", name)
-        ): f"not run ({'data absent' if wholly_absent(study, spec) else 'not at this scale'})"
-        for name, spec in missing.items()
-    }
+    why = {True: "not run (data absent)", False: "not run at this scale"}
+    return {str(spec.get("title", name)): why[bool(wholly_absent(study, spec))] for name, spec in missing.items()}
 
 
 def _pairs(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
