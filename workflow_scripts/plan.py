@@ -33,7 +33,7 @@ from workflow_scripts.rates import Rate, Rates
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.study import Study
 
-__all__ = ["Cost", "cost_of", "hours", "images", "planned_runs", "words"]
+__all__ = ["Cost", "cost_of", "hours", "images", "planned_runs", "told", "words"]
 
 GALLERY = Path("docs/results/gallery-methods/cost.csv")
 START = 8.0  # seconds until a process has imported torch and read its data
@@ -176,7 +176,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _told(pair: str) -> tuple[str, Any]:
+def told(pair: str) -> tuple[str, Any]:
     """Key and value of a KEY=VALUE of --config."""
     key, sign, value = pair.partition("=")
     try:
@@ -196,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--over", type=float, metavar="HOURS", help="say nothing of what takes less")
     args = parser.parse_args(argv)
     try:
-        project = Project({**read_yaml("config/config.yaml"), **dict(map(_told, args.config))})
+        project = Project({**read_yaml("config/config.yaml"), **dict(map(told, args.config))})
         plan = planned_runs(project, args.targets or project.studies)
         rates, cores = Rates(), max(1, args.cores)
         if args.over is None or hours(project, plan, rates, cores) > args.over:
