@@ -34,7 +34,7 @@ def told(study: Study) -> dict[str, Any]:
     data sets that are not here; `methods`, the names of the methods that are compared.
 
     says: words of SOURCES, comma-separated, "" where the comment has no tag. scaled: the value at the present scale, ""
-    where it is the same.
+    where it is the same, "–" where the scale has no such block of the grid.
     """
     found = notes(study.project.folder / study.project.file(study.name))
     rows = {note.keys: note.text for note in found if note.keys and note.keys[0] not in UNSHOWN}
@@ -53,16 +53,16 @@ def told(study: Study) -> dict[str, Any]:
 
 def _row(study: Study, keys: Keys, note: str) -> dict[str, str]:
     value, scaled = _at(study.full, keys), _scaled(study, keys)
-    part, name = (str(keys[0]), keys[1:]) if len(keys) > 1 else ("", keys)
+    part, name = str(keys[0]), keys[1:]
     if part == "grid":
         block = study.full["grid"][keys[1]]
         part, name, value = _block(block), keys[2:], value if keys[2:] else _contents(block)
     elif part in ("tables", "figures"):
         part, name = str(study.full[part][keys[1]].get("title", keys[1])).split(":")[0], keys[2:]
-    same = scaled is GONE or canonical(scaled) == canonical(value)
+    same = study.data is study.full or (scaled is not GONE and canonical(scaled) == canonical(value))
     return {
         "part": part,
-        "name": ".".join(map(str, name)) or "all",
+        "name": ".".join(map(str, name)),
         "value": _words(value),
         "says": ", ".join(says for tag, says in SOURCES.items() if tag in _tags(note)),
         "note": _plain(note),

@@ -66,12 +66,17 @@ class Score:
 def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     """The score of a reproduction table, from its frame (`tables.build`, or its CSV) and its spec."""
     claims = [
-        (claim["says"], judge(frame, claim), judge(frame, claim, "paper").replace("not run", "unreadable"))
+        (claim["says"], judge(frame, claim), _of_paper(judge(frame, claim, "paper")))
         for claim in spec.get("claims", ())
     ]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec.get("scale", "paper"))
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
     return Score(scale, Counter(frame["verdict"]), found, claims)
+
+
+def _of_paper(words: str) -> str:
+    """The paper's numbers were not run: they can be read or not."""
+    return words.replace("not run", "unreadable").replace("that were run", "that can be read")
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:
