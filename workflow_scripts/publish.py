@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError, atomic
+from workflow_scripts import readme_table
 from workflow_scripts.publish_paper import paper_of, publish_paper
 
 __all__ = ["publish"]
@@ -79,6 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         paper = paper_of(args.root.name)
         written = publish_paper(paper, out, args.html) if paper else publish(args.root, out)
+        if paper and Path("docs/results") in out.parents:
+            readme_table.fill()
     except (ArtifactError, SpecError) as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2

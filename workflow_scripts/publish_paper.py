@@ -21,7 +21,7 @@ from fednoise_core.report.csv_files import read_csv, write_csv
 from fednoise_core.report.frames import results
 from fednoise_core.report.paper_page import PaperParts, paper_parts
 from fednoise_core.report.runs import ListedRun, RecordedRun, listed_runs, load
-from workflow_scripts import grid, paths, summary
+from workflow_scripts import paths, summary
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.study import Study
@@ -48,22 +48,26 @@ def runs_at_hand(study: Study) -> tuple[list[ListedRun], list[str]]:
     """The runs of a study that were made, and what is wrong with those that are left out for it."""
     planned = [run for run in study.runs if all(Path(run.folder, file).is_file() for file in paths.RUN_FILES)]
     found, problems = [], []
-    for run, listed in zip(planned, listed_runs(study.root, grid.rows(grid.packed(planned), study.root)), strict=True):
+    for run, listed in zip(planned, listed_runs(study.root, [run.row() for run in planned]), strict=True):
         recorded = load([listed])[0]
         if recorded.summary["spec_digest"] != digest(run.spec):
             problems.append(f"{run.folder}: left out, since it was made with other settings than the study has now")
             continue
-        files = {key: getattr(listed, key) for key in ("labels", "partition_file", "arrays", "donor")}
-        gone = {key: None for key, path in files.items() if path and not path.is_file()}
-        found.append(replace(listed, **gone))
+        files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
+        labels, split, arrays, donor = map(_if_there, files)
+        found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
     return found, problems
+
+
+def _if_there(path: Path | None) -> Path | None:
+    return path if path and path.is_file() else None
 
 
 def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Path]:
     """Write the page README.md with its tables, pictures and origins.csv; `html`: the same as one HTML file, too.
 
-    What stands in README.md between the lines `written by hand` stays. Returns what was written. Raises ArtifactError if
-    no run was made.
+    What stands in README.md between the lines `written by hand` stays. Returns what was written. Raises ArtifactError
+    if no run was made.
     """
     found, problems = runs_at_hand(study)
     for problem in problems:
@@ -141,8 +145,8 @@ def _page(
     parts = [
         f"# {told['title']}",
         f"Paper study `{study.name}`, scale `{study.project.scale}`: {len(runs):,} of {len(study.runs):,} runs"
-        f"{'' if len(runs) == len(study.runs) else ' so far'}; `snakemake --cores 2 {study.name}{scale}` makes them all. "
-        f"{_made_on(runs)}",
+        f"{'' if len(runs) == len(study.runs) else ' so far'}; `snakemake --cores 2 {study.name}{scale}` makes them "
+        f"all. {_made_on(runs)}",
         words[0] if words else NO_WORDS,
         *(" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()),
         paper_markdown.before_tables(paper),
@@ -166,7 +170,7 @@ def _made_on(runs: Sequence[RecordedRun]) -> str:
     versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
     seeds = sorted({run.listed.seed for run in runs})
     return (
-        f"Seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; on {', '.join(devices)}; {', '.join(versions)}. A run took {seconds[0]:.1f} "
-        f"to {seconds[-1]:.1f} s (median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min "
-        "in all."
+        f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; on {', '.join(devices)}; "
+        f"{', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
+        f"(median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min in all."
     )

@@ -29,14 +29,15 @@ class Note(NamedTuple):
 class _Entry(NamedTuple):
     keys: Keys
     first: int  # line of the key, or of a list's item
-    last: int  # line on which the value ends; an alias ends where it stands
+    last: int  # line on which the value ends; an alias ends where it stands, a block nowhere: below it goes on
 
 
 def notes(path: str | Path) -> list[Note]:
     """Every comment of a file in its order. A comment on a line of its own is about the entry of the next line.
 
     Behind several entries that end on one line a comment is about the outermost; behind a key whose value goes on
-    below, about that key. Raises SpecError, naming the file, for what is no YAML.
+    below, about that key. One about nothing, as at the end of the file, is left out. Raises SpecError, naming the file,
+    for what is no YAML.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -54,37 +55,53 @@ def notes(path: str | Path) -> list[Note]:
         waiting.append(words)
         if alone and line + 1 in found and found[line + 1][1]:
             continue  # the comment goes on
-        entry = _meant([one for one in entries if one.first == (line + 1 if alone else line)], line)
-        entry = entry or max((one for one in entries if one.first <= line), key=lambda one: one.first)
-        told.append(Note(entry.keys, " ".join(waiting)))
+        entry = _next(entries, line) if alone else _behind(entries, line)
+        told += [Note(entry.keys, " ".join(waiting))] if entry else []
         waiting = []
     return told
 
 
-def _meant(here: list[_Entry], line: int) -> _Entry | None:
-    """Which of the entries that begin on a line its comment is about."""
-    whole = [one for one in here if one.last <= max(line, one.first)]
-    return min(whole, key=lambda one: len(one.keys)) if whole else here[-1] if here else None
+def _next(entries: list[_Entry], line: int) -> _Entry | None:
+    """The outermost entry that begins below a line."""
+    return min((one for one in entries if one.first == line + 1), key=_depth, default=None)
+
+
+def _behind(entries: list[_Entry], line: int) -> _Entry | None:
+    """The outermost entry that ends on a line, else the innermost that begins there."""
+    ended = min((one for one in entries if one.last == line), key=_depth, default=None)
+    return ended or max((one for one in entries if one.first == line), key=_depth, default=None)
+
+
+def _depth(entry: _Entry) -> int:
+    return len(entry.keys)
 
 
 def _entries(node: yaml.Node | None, keys: Keys = (), seen: frozenset[int] = frozenset()) -> Iterator[_Entry]:
     """Every key and every item of a list, outer before inner; what an alias stands for is met at its anchor alone."""
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
         return
+    parts: list[tuple[str | int, int, yaml.Node]]
     if isinstance(node, yaml.MappingNode):
         parts = [(str(key.value), key.start_mark.line, value) for key, value in node.value]
     else:
         parts = [(number, value.start_mark.line, value) for number, value in enumerate(node.value)]
     for name, line, value in parts:
         alias = value.start_mark.line < line
-        yield _Entry((*keys, name), line, line if alias else value.end_mark.line)
+        yield _Entry((*keys, name), line, line if alias else -1 if _is_block(value) else value.end_mark.line)
         if not alias:
             yield from _entries(value, (*keys, name), seen | {id(node)})
 
 
+def _is_block(node: yaml.Node) -> bool:
+    if isinstance(node, yaml.CollectionNode):
+        return not node.flow_style
+    return getattr(node, "style", None) in ("|", ">")
+
+
 def _comments(text: str) -> dict[int, tuple[str, bool]]:
     """Line → (words of its comment, whether it stands alone). A # inside a text is none."""
-    lines, ends = text.splitlines(), {}
+    lines = text.splitlines()
+    ends: dict[int, int] = {}
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if token.start_mark.index < token.end_mark.index:
             inside = range(token.start_mark.line, token.end_mark.line + (token.end_mark.column > 0))

@@ -20,9 +20,10 @@ from fednoise_core.report.names import describe
 from fednoise_core.report.paper_page import paper_parts
 from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
 from fednoise_core.report.rates import noiseless
-from fednoise_core.report.runs import ListedRun, RecordedRun, load, select
+from fednoise_core.report.runs import ListedRun, RecordedRun, load
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from fednoise_core.report.style import png, styled, words_of
+from fednoise_core.report.tables import runs_of
 
 __all__ = ["TEMPLATES", "setting_page", "study_page"]
 
@@ -113,7 +114,7 @@ def _render(template: str, **values: Any) -> str:
 def _table(root: Path, name: str, spec: Mapping[str, Any], runs: Sequence[RecordedRun]) -> dict[str, Any]:
     prefix = root / "tables" / name
     shown = grid(read_csv(f"{prefix}.csv"), spec)
-    chosen = set(select([run.listed for run in runs], spec))
+    chosen = set(runs_of([run.listed for run in runs], spec))
     # Said here and not in the table's own files: cost.json is an input of the page alone, so that a rerun with equal
     # numbers, which takes another time, leaves all tables as they are.
     shown.notes.extend(mixed_versions([run for run in runs if run.listed in chosen]))

@@ -15,8 +15,8 @@ def before_tables(paper: PaperParts) -> str:
     parts = ["## Reproduction"]
     if paper.scale != "paper":
         parts.append(
-            f"Scale `{paper.scale}`: smaller than the paper's experiment, so no number here is held against the paper's. "
-            "Ranks and claims are."
+            f"Scale `{paper.scale}`: smaller than the paper's experiment, so no number here is held against the "
+            "paper's. Ranks and claims are."
         )
     parts.append(_table(*paper.summary, numbers=True))
     parts.append(
@@ -46,10 +46,11 @@ def after_figures(paper: PaperParts, origins_file: str) -> str:
     else:
         parts.append("No cell was run.")
     parts.append("## Where each number comes from")
+    count = paper.origin["run"].nunique()
     parts.append(
-        f"[{origins_file}]({origins_file}) has a row for each of {paper.origin['run'].nunique():,} runs, and of each table that shows it: `spec.json`, "
-        "its digest, code hash, device, versions, seconds, and the command that makes it again. A cell is the mean of "
-        "its seeds."
+        f"[{origins_file}]({origins_file}) has a row for each of {count:,} runs, and of each table that shows it: "
+        "`spec.json`, its digest, code hash, device, versions, seconds, and the command that makes it again. A cell is "
+        "the mean of its seeds."
     )
     code = _by_code(paper)
     return "\n\n".join([*parts, *([code] if code else [])]) + "\n"

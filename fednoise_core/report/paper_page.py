@@ -170,8 +170,8 @@ def _notes(told: Mapping[str, Any], scale: str) -> list[str]:
         )
     if scale != "paper":
         said.append(
-            f"Scale {scale} is smaller than the paper's experiment, in all that the table of changes lists. Its numbers "
-            "are no counterpart of the paper's; ranks and claims alone are compared."
+            f"Scale {scale} is smaller than the paper's experiment, in all that the table of changes lists. Its "
+            "numbers are no counterpart of the paper's; ranks and claims alone are compared."
         )
     pages = ", ".join(f"docs/methods/{name}.md" for name in told["methods"])
     said.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")

@@ -135,8 +135,8 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = 
     """Runs allowed by the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
 
     The order is the runs list's, except that a list in the spec decides the order of what it names. A name without runs
-    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless there may be
-    `none`. The id of a method with a `sweep` names all its variants.
+    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless there may
+    be `none`. The id of a method with a `sweep` names all its variants.
     """
     kept = list(found)
     for key, field in SELECTORS.items():
