@@ -43,6 +43,7 @@ RUN_OUTPUTS = (
     "model.safetensors",
     "suspects.csv",
     "sites.csv",
+    "confusion.csv",
 )
 # A page holds images, which may be the user's own: like their arrays it stays out of DVC's reach, so not in results/.
 LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"

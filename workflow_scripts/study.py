@@ -9,7 +9,7 @@ from typing import Any
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
 from fednoise_core.variants import family, position, settings
-from workflow_scripts import compatible, definitions, paper_settings, paper_tables, paths, sweeps
+from workflow_scripts import compatible, definitions, paper_settings, paper_tables, parts, paths, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
 from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
@@ -35,7 +35,7 @@ class Study:
         self.stand_ins: dict[str, str] = dict(self.data.get("stand_ins", {}))
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
-        self._runs = self._expand()
+        self._runs = parts.kept(self, self._expand())
         self.tables, self.figures = self._shown("tables"), self._shown("figures")
 
     @property
@@ -299,7 +299,7 @@ class Study:
                 found[name] = paper_tables.completed(self, spec, place) | {"datasets": stood.get("datasets")}
             elif runs:
                 found[name] = stood
-            elif self.data is self.full and not paper_tables.wholly_absent(self, spec):
+            elif self.data is self.full and not self.project.part and not paper_tables.wholly_absent(self, spec):
                 raise place.error("no run has all that it asks for")
         return found
 
