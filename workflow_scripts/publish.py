@@ -1,6 +1,7 @@
 """Copy a study's tables and figures into docs/results/<study>/, small enough for git, with a page that shows them.
 
 python -m workflow_scripts.publish --root results/quick [--out docs/results/quick]
+python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, SpecError, atomic
+from workflow_scripts import readme_table
+from workflow_scripts.publish_paper import paper_of, publish_paper
 
 __all__ = ["publish"]
 
@@ -71,10 +74,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
+    parser.add_argument("--html", type=Path, help="of a paper: write the page as one HTML file, too")
     args = parser.parse_args(argv)
+    out = args.out or Path("docs/results", args.root.name)
     try:
-        written = publish(args.root, args.out or Path("docs/results", args.root.name))
-    except ArtifactError as error:
+        paper = paper_of(args.root.name)
+        written = publish_paper(paper, out, args.html) if paper else publish(args.root, out)
+        if paper and Path("docs/results") in out.parents:
+            readme_table.fill()
+    except (ArtifactError, SpecError) as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2
     print(f"{len(written)} files in {written[0].parent}")
