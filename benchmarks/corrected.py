@@ -33,17 +33,20 @@ ROUNDS, WIDTH = 30, 16
 WAYS = ("given", "corrected", "clean")
 
 
-def compared(case: Spoilt, test: tuple[np.ndarray, np.ndarray], seed: int, rounds: int = ROUNDS) -> dict[str, Any]:
+def compared(
+    case: Spoilt, test: tuple[np.ndarray, np.ndarray], seed: int, rounds: int = ROUNDS, clean: float | None = None
+) -> dict[str, Any]:
     """Accuracy on clean test images (x uint8 [n, H, W], y int64 [n]) by way of labelling, and what was corrected.
 
+    clean: the accuracy with clean labels, where a federation of the same images, sites and seed has been trained so.
     The engineer is simulated: all verdicts "wrong" are accepted, by the command that a person would use, from the files
     that the run leaves. The second run is then trained on the file that the command wrote.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        mine, clean, right = folder / "mine.npz", folder / "clean.npz", folder / "mine-2.npz"
+        mine, truth, right = folder / "mine.npz", folder / "clean.npz", folder / "mine-2.npz"
         _save(mine, case, case.data.y_train, test)
-        _save(clean, case, case.clean, test)
+        _save(truth, case, case.clean, test)
         run = _trained(mine, seed, rounds)
         run.save(folder / "run")
         command = ["--accept-all", "--suspects", str(folder / "run/suspects.csv"), "--data", str(mine)]
@@ -51,10 +54,12 @@ def compared(case: Spoilt, test: tuple[np.ndarray, np.ndarray], seed: int, round
             raise RuntimeError("apply_decisions refused the run's own verdicts")
         with np.load(right, allow_pickle=False) as found:
             after = found["given"]
-        runs = {"given": run, "corrected": _trained(right, seed, rounds), "clean": _trained(clean, seed, rounds)}
+        runs = {"given": run, "corrected": _trained(right, seed, rounds)}
+        runs |= {} if clean is not None else {"clean": _trained(truth, seed, rounds)}
     changed = after != case.data.y_train
     return {
-        **{way: runs[way].summary["accuracy"]["last"] for way in WAYS},
+        "clean": clean,
+        **{way: run.summary["accuracy"]["last"] for way, run in runs.items()},
         "samples": len(after),
         "wrong_before": int(case.wrong.sum()),
         "wrong_after": int((after != case.clean).sum()),
@@ -125,7 +130,8 @@ def main(argv: list[str] | None = None) -> int:
     for about, case in _cases(x, y, args.per_site, args.seeds):
         if any(about.items() <= row.items() for row in found):
             continue
-        found.append({**about, **compared(case, test, about["seed"])})
+        same = (row["clean"] for row in found if (row["seed"], row["per_site"]) == (about["seed"], args.per_site))
+        found.append({**about, **compared(case, test, about["seed"], clean=next(same, None))})
         print(json.dumps(found[-1]), flush=True)
         args.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(table(found))
