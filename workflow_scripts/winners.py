@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from workflow_scripts.runs import PlannedRun
@@ -40,9 +40,9 @@ def _words(score: Score) -> str:
     return f"{label} {statistics.fmean(values):.1f}{spread} %"
 
 
-def closing(name: str, root: str, runs: Iterable[PlannedRun]) -> list[str]:
+def closing(name: str, root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ()) -> list[str]:
     """A line a setting: accuracy, mean of the last ten evaluations, of the methods that a federation can have (none
-    that was told the noise rate, none trained on pooled data); then the page.
+    that was told the noise rate, none trained on pooled data); then the page, and the pages of suspect labels.
     """
     settings: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     trusted = True
@@ -60,4 +60,6 @@ def closing(name: str, root: str, runs: Iterable[PlannedRun]) -> list[str]:
     compared = {place: list(at.items()) for place, at in settings.items() if at}
     lines += [f"  {', '.join(place)}: {winner(scores)}" for place, scores in list(compared.items())[:MOST]]
     lines += [f"  and {len(compared) - MOST} more settings"] if len(compared) > MOST else []
-    return [*lines, f"  page: {root}/report.html"]
+    lines += [f"  page: {root}/report.html"]
+    lines += [f"  suspect labels: {page}" for page in suspects[:MOST]]
+    return lines + ([f"  and {len(suspects) - MOST} more pages of suspects"] if len(suspects) > MOST else [])
