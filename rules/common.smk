@@ -321,8 +321,7 @@ def changed_settings():
 def closing_lines():
     """What won in the studies whose page this workflow made."""
     roots = sorted({str(job.wildcards.root) for job in workflow.dag.jobs if job.rule.name == "page"})
-    names = {root: PROJECT.roots[root] for root in roots}
-    return [line for root in roots for line in winners.closing(names[root], f"results/{root}", study(names[root]).runs)]
+    return [line for root in roots for line in winners.closing(f"results/{root}", study(PROJECT.roots[root]).runs)]
 
 
 if workflow.is_main_process and Quietness.REASON in (workflow.output_settings.quiet or ()):
