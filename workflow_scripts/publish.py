@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
             runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
-            won = closing(study.name, args.root.as_posix(), study.runs)[:-1]  # the last one is the page's path
+            won = closing(args.root.as_posix(), study.runs)[:-1]  # the last one is the page's path
             made = publish(args.root, out, study.described(), runs, won)
     except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:
         print(f"publish: {error}", file=sys.stderr)
