@@ -156,7 +156,7 @@ def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  page: results/quick-smoke/report.html",
     ]
     pages = [f"build/labels/{k}.html" for k in range(14)]
-    assert winners.closing("quick", "results/quick", runs, pages)[2:] == [
+    assert winners.closing("results/quick", runs, pages)[2:] == [
         "  page: results/quick/report.html",
         *(f"  suspect labels: {page}" for page in pages[:12]),
         "  and 2 more pages of suspects",
