@@ -131,9 +131,22 @@ def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, 
     assert study.tables["table7"]["absent"] == ["clothing1m-public"]
     assert study.tables["table2"]["absent"] == []
     study.check_present("table7")  # has other columns
-    with pytest.raises(SpecError, match=r"feddpcont.yaml: table12 has no other data\. not here: clothing1m-public"):
+    assert study.words_of_absence().startswith("not here: clothing1m-public. Cells on it read")
+    with pytest.raises(
+        SpecError, match=r"feddpcont.yaml: tables\.table12: shows nothing but clothing1m-public, which is"
+    ):
         study.check_present("table12")
     assert paths.printed(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
+
+
+def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_name(copied: Path, project) -> None:
+    file = copied / "config/papers/feddpcont.yaml"
+    more = 'figures:\n  shop: {kind: curves, title: "Clothes", datasets: [clothing1m-public]}\n'
+    file.write_text(file.read_text().replace("figures:\n", more, 1))
+    study = Study(project(folder=copied), "feddpcont")
+    assert study.described()["left_out"] == {"Clothes": "not run (data absent)"}
+    with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows nothing but clothing1m-public"):
+        study.check_present("shop")
 
 
 def test_data_of_other_studies_may_not_be_absent(copied: Path, project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,8 @@ def test_one_line_a_job_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
     say, text = speak()
     say(None, "Select jobs to execute...")
+    say("RESOURCES_INFO", "Provided cores: 2")
+    say("JOB_STARTED", "Execute 1 jobs...", jobs=[0])
     say("RUN_INFO", "Job stats: …", stats={"train": 4, "all": 1, "total": 5})
     for number in range(2):
         say("JOB_INFO", jobid=number, rule_name="train", rule_msg=f"train run {number}")

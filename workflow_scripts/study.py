@@ -117,11 +117,7 @@ class Study:
 
     def check_present(self, part: str) -> None:
         """Raises SpecError if a table or figure shows only data sets that are not here, or nothing at this scale."""
-        spec = {**self.full.get("figures", {}), **self.full.get("tables", {}), **self.figures, **self.tables}[part]
-        if paper_tables.wholly_absent(self, spec):
-            raise self.place.error(f"{part} has no other data. {self.words_of_absence()}")
-        if part not in {**self.figures, **self.tables}:
-            raise self.place.error(f"{part} has no run at scale {self.project.scale}")
+        paper_tables.check_present(self, part)
 
     def described(self) -> dict[str, Any]:
         """The study as its page tells it: every id that its runs use, with its settings."""
@@ -139,6 +135,7 @@ class Study:
             **({"blocks": own} if (own := self._own_training()) else {}),
             "tables": self.tables,
             "figures": self.figures,
+            "left_out": paper_tables.left_out(self),
             **({"paper": paper_settings.told(self)} if self.name in self.project.papers else {}),
         }
 

@@ -18,15 +18,16 @@ HANDLER = "DefaultStreamHandler"
 LEFT_OUT = (
     "Assuming unrestricted",
     "Building DAG",
-    "Execute ",
+    "Config file ",  # "… is extended by additional config specified via the command line": the reader typed it
     "Reasons:",
-    "Rules claiming",
     "Rules with provenance",
     "Select jobs",
+    "Singularity containers: ignored",
     "Some jobs were triggered",
     "This was a dry-run",
     "Using shell",
 )
+SILENT = ("JOB_STARTED", "RESOURCES_INFO", "SHELLCMD")  # events without news: "Execute 1 jobs...", "Provided cores: 2"
 STOPPED = "the same command goes on"  # what a training process says at its end when it was asked to stop
 LOG_LINES = 12
 
@@ -59,7 +60,7 @@ class OneLine(logging.Formatter):
             text = str(record.msg or "").lstrip()
             repeated = text.startswith("RuleException:") and "CalledProcessError" in text  # the whole command again
             return not repeated and not text.startswith(LEFT_OUT)
-        return event not in ("JOB_INFO", "JOB_FINISHED", "SHELLCMD")
+        return event not in ("JOB_INFO", "JOB_FINISHED", *SILENT)
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a message; "" prints nothing."""

@@ -54,6 +54,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         tiles=tiles(runs),
         tables=made,
         figures=drawn,
+        left_out=study.get("left_out", {}),
         settings=[
             _pictures(one) for one in artifacts_of([e for e in found if e.labels and e.partition_file and e.arrays])
         ],
@@ -141,10 +142,11 @@ def _figure(root: Path, name: str) -> dict[str, Any]:
 
 
 def _pictures(one: SettingArtifacts) -> dict[str, Any]:
-    """Facts and pictures of a setting; a clean one has no flips to show."""
+    """Facts and pictures of a setting; flips are shown where there are any and something is known about them."""
     figures = []
+    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     for kind, function in SETTING_FIGURES.items():
-        if kind == "transition" and noiseless(one.labels.spec.get("noise", {})):
+        if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
             drawn = function([one], {"kind": kind})
