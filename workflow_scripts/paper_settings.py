@@ -23,7 +23,7 @@ SOURCES = {"P": "paper", "C": "code", "R": "our choice"}
 """Tag in a comment → who says so."""
 
 TAG = re.compile(r"\[([PCR](?:, ?[^\]]*)?)\]")
-UNSHOWN = ("scales", "title", "text")  # what a scale changes is told apart
+UNSHOWN = ("scales", "parts", "title", "text")  # what a scale changes is told apart
 COMMON = "train"  # all of it is shown, also what has no comment
 GONE = object()
 
