@@ -15,6 +15,7 @@ setup: $(STAMP)
 # uv if there is one, else pip; once, until the locked packages change
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say make PYTHON=...")'
+	@echo "Installing the locked packages into $(VENV): 3.3 GB to download once, some minutes"
 	@rm -rf $(VENV)
 	@if command -v uv > /dev/null; then \
 		uv venv --quiet --python $(PYTHON) $(VENV) \

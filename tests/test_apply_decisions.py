@@ -60,7 +60,7 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
     to = (int(before["given"][7]) + 1) % 3
     assert apply(found, [decide(found, 7, "relabel", to), decide(found, 8, "keep"), decide(found, 9, "drop")]) == 0
     told = capsys.readouterr()
-    assert "119 samples; 1 relabelled, 1 dropped, 1 kept" in told.out
+    assert "119 samples; 1 relabelled, 1 dropped, 1 kept, 117 not decided" in told.out
     assert "rows were dropped from note, too" in told.err
     with np.load(found.folder / "out.npz") as file:
         assert list(file.files) == list(before)

@@ -28,7 +28,7 @@ GRID = [
 class Page(HTMLParser):
     """Ids, references and tags of a page; complains about tags that do not close."""
 
-    VOID = ("meta", "link", "img", "br", "hr")
+    VOID = ("meta", "link", "img", "br", "hr", "input")
 
     def __init__(self, text: str) -> None:
         super().__init__()

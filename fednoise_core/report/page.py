@@ -17,6 +17,7 @@ from fednoise_core.report.artifacts import SettingArtifacts, artifacts_of
 from fednoise_core.report.csv_files import read_csv
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import describe
+from fednoise_core.report.paper_page import paper_parts
 from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import ListedRun, RecordedRun, load
@@ -26,7 +27,10 @@ from fednoise_core.report.tables import runs_of
 
 __all__ = ["TEMPLATES", "setting_page", "study_page"]
 
-TEMPLATES = tuple(Path(__file__).with_name(name) for name in ("page.html", "page.css", "study.html", "setting.html"))
+TEMPLATES = tuple(
+    Path(__file__).with_name(name)
+    for name in ("page.html", "page.css", "paper.css", "study.html", "paper.html", "setting.html")
+)
 """Files a page is made from, besides code: inputs of the workflow's report rule."""
 
 HEAVY = 250_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
@@ -39,6 +43,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     made = [_table(root, name, spec, runs) for name, spec in study.get("tables", {}).items()]
     drawn = [_figure(root, name) for name in study.get("figures", {})]
+    paper = paper_parts(study, runs, root)
     return _render(
         "study.html",
         title=study.get("title") or study.get("id", root.name),
@@ -72,6 +77,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
         ],
         root=root.as_posix(),
+        paper=paper,
+        origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
         **provenance(runs),
     )
 
@@ -135,10 +142,11 @@ def _figure(root: Path, name: str) -> dict[str, Any]:
 
 
 def _pictures(one: SettingArtifacts) -> dict[str, Any]:
-    """Facts and pictures of a setting; a clean one has no flips to show."""
+    """Facts and pictures of a setting; flips are shown where there are any and something is known about them."""
     figures = []
+    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     for kind, function in SETTING_FIGURES.items():
-        if kind == "transition" and noiseless(one.labels.spec.get("noise", {})):
+        if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
             drawn = function([one], {"kind": kind})

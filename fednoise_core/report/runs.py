@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.report.confusion_file import Confusion, read_confusion
 from fednoise_core.report.texts import one_line
 from fednoise_core.variants import position
 
@@ -93,6 +94,11 @@ class RecordedRun:
     def diagnostics(self) -> pd.DataFrame:
         """diagnostics.parquet: round, client (-1: all together), metric, value."""
         return _parquet(self.listed.dir / "diagnostics.parquet", ("round", "client", "metric", "value"))
+
+    @property
+    def confusion(self) -> Confusion:
+        """confusion.csv: what the final models of the headline view take test images for."""
+        return read_confusion(self.listed.dir / "confusion.csv")
 
     @cached_property
     def cost(self) -> dict[str, Any]:
