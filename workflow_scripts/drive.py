@@ -120,12 +120,16 @@ class Driver:
 
     def batch(self, entries: Sequence[Entry], together: int) -> list[str]:
         """Train some runs; returns the folders of those that went wrong. Those that are cut off are not among them."""
-        ready, wrong = [], []
+        ready: list[Entry] = []
+        wrong: list[str] = []
         for entry in entries:
             if self.over():
                 return wrong
             status = by_hand.make(_before(entry))[1]
-            (wrong if status else ready).append(entry["out"] if status else entry)
+            if status:
+                wrong.append(entry["out"])
+            else:
+                ready.append(entry)
         if not ready or self.over():
             return wrong
         files = []
