@@ -28,6 +28,7 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError, write_json
 from workflow_scripts import by_hand
 from workflow_scripts.by_hand import Preparation
+from workflow_scripts.device import gpus
 from workflow_scripts.runs import check_spec, nets_of
 from workflow_scripts.step import STOPPED, USER_ERROR
 from workflow_scripts.training import is_finished
@@ -36,7 +37,7 @@ __all__ = ["main"]
 
 ORDER = "config/order.yaml"
 LARGE = ("resnet", "mobilenet", "shufflenet")  # beginnings of the names of nets that fill a GPU sooner
-TOGETHER = {True: 4, False: 12}  # runs side by side of large nets, and of small ones
+TOGETHER = {True: 4, False: 12}  # runs side by side on a GPU, of large nets and of small ones
 AT_ONCE = 24  # runs that one process is given: the next ones wait for the slowest
 FOLDER = Path("work/drive")
 SHORTEST = 5.0  # seconds left that are worth starting a process for
@@ -194,7 +195,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--scale", help="paper (default), cpu or smoke")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the runs into a file, and train nothing")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="take the runs from a file that --export wrote")
-    parser.add_argument("--together", type=int, default=0, help="runs side by side (default: by the nets' size)")
+    parser.add_argument(
+        "--together", type=int, default=0, help="runs side by side (default: 1 on a CPU, else by the nets)"
+    )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--executor", default="auto", help="as of workflow_scripts.train")
     parser.add_argument("--fast", action="store_true", help="as of workflow_scripts.train")
@@ -203,7 +206,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.minutes < 0 or args.together < 0:
             raise SpecError("--minutes and --together: not below 0")
-        driver = Driver(args.minutes, options, args.together)
+        together = args.together or (1 if args.device == "cpu" or not gpus() else 0)
+        driver = Driver(args.minutes, options, together)
         entries = read_plan(args.plan) if args.plan else exported(args.order, args.scale)
         if args.export:
             write_json(args.export, entries)
