@@ -326,11 +326,10 @@ def changed_settings():
 def closing_lines():
     """What won in the studies whose page this workflow made."""
     roots = sorted({str(job.wildcards.root) for job in workflow.dag.jobs if job.rule.name == "page"})
-    names = {root: PROJECT.roots[root] for root in roots}
     lines = []
     for root in roots:
-        runs = study(names[root]).runs
-        lines += winners.closing(names[root], f"results/{root}", runs, label_pages(names[root]))
+        name = PROJECT.roots[root]
+        lines += winners.closing(f"results/{root}", study(name).runs, label_pages(name))
     return lines
 
 

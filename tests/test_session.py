@@ -38,6 +38,29 @@ def plain() -> Any:
     return play()
 
 
+# labels
+
+
+def test_corrected_labels_take_the_proposals_above_a_probability():
+    made, given = plain(), toy.labels().noisy
+    p_wrong, proposed = {}, {}
+    for sample, _, p, label in made.suspects:
+        if p > p_wrong.get(sample, -1.0):
+            p_wrong[sample], proposed[sample] = p, label
+    middle = sorted(p_wrong.values())[len(p_wrong) // 2]
+    for above in (0.5, middle):
+        changed = {sample for sample, p in p_wrong.items() if p > above}
+        wanted = [proposed[i] if i in changed else label for i, label in enumerate(given.tolist())]
+        np.testing.assert_array_equal(made.corrected(above), wanted)
+    np.testing.assert_array_equal(made.corrected(), made.corrected(0.5))
+    np.testing.assert_array_equal(made.corrected(1.0), given)
+    assert 0 < (made.corrected(middle) != given).sum() < len(given)
+    assert made.corrected() is not made.labels.noisy
+    for wrong in (1.5, -0.1, float("nan"), "wrong", True):
+        with pytest.raises(SpecError, match="above: got"):
+            made.corrected(wrong)
+
+
 # models
 
 
