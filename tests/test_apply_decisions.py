@@ -216,6 +216,20 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     assert at is None or after.names[after.y_train[at]] == "=cat"
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_lines_that_were_not_decided_stay_as_they_are(photos: Path, tmp_path: Path, ends: str) -> None:
+    path = photos / "labels.csv"
+    path.write_bytes(path.read_bytes().replace(b"\n", ends.encode()))
+    decisions = write(tmp_path / "decisions.csv", [photo("dog/0.png", "relabel", "dog", "=cat")])
+    arguments = ["--decisions", str(decisions), "--data", str(path), "--out", str(photos / "corrected.csv")]
+    assert apply_decisions.main(arguments) == 0
+    before, after = (file.read_bytes().split(b"\n") for file in (path, photos / "corrected.csv"))
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert len(changed) == 1
+    assert changed[0][0].startswith(b"dog/0.png,dog,")
+    assert changed[0][1].startswith(b"dog/0.png,'=cat,")
+
+
 def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> None:
     decisions = write(tmp_path / "decisions.csv", [photo("dog/0.png", "relabel", "dog", "=cat")])
     arguments = ["--decisions", str(decisions), "--data", str(photos), "--out", str(photos / "corrected.csv")]

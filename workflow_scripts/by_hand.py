@@ -110,7 +110,7 @@ def as_dict(run: PlannedRun, steps: StepCode) -> dict[str, Any]:
 
 def as_job(told: Mapping[str, Any]) -> TrainingJob:
     """The training job of such a mapping."""
-    files = {name: Path(told[name]) for name in FILES if told.get(name)}
+    files: dict[str, Any] = {name: Path(told[name]) for name in FILES if told.get(name)}
     return TrainingJob(told["spec"], **files, ids=tuple(told["ids"].split("/")), code=told["code"])
 
 
