@@ -72,6 +72,6 @@ def test_it_runs_and_corrected_labels_make_a_better_model(monkeypatch: pytest.Mo
     found = json.loads(last[0]["text"])
     assert found["right"] > 0.9  # a third of the labels are wrong
     assert found["found"] > 0.8
-    assert found["inside"] >= 2  # of four; all where the kept outputs were made
+    assert found["inside"] >= 2  # of four sites
     assert found["after"] < found["before"] / 3
     assert found["accuracy"]["corrected"] > found["accuracy"]["given"]
