@@ -1,5 +1,7 @@
 """Copy a study's tables and figures into docs/results/<study>/, small enough for git, with a page that shows them.
 
+python -m workflow_scripts.publish --root results/quick [--out docs/results/quick]
+python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
 python -m workflow_scripts.publish --root results/quick [--out docs/results/quick] [--config scale=smoke]
 
 What stands in the page between the two lines `<!-- own words -->` and `<!-- end of own words -->` stays as it is.
@@ -21,9 +23,10 @@ from fednoise_core.io import ArtifactError, SpecError, atomic
 from fednoise_core.report.provenance import limits
 from fednoise_core.report.runs import RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
-from workflow_scripts import grid
+from workflow_scripts import grid, readme_table
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
+from workflow_scripts.publish_paper import paper_of, publish_paper
 from workflow_scripts.study import Study
 from workflow_scripts.winners import closing
 
@@ -115,13 +118,21 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
+    parser.add_argument("--html", type=Path, help="of a paper: write the page as one HTML file, too")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=smoke")
     args = parser.parse_args(argv)
+    out = args.out or Path("docs/results", args.root.name)
     try:
-        study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
-        runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
-        won = closing(study.name, args.root.as_posix(), study.runs)[:-1]  # the last one is the page's path
-        made = publish(args.root, args.out or Path("docs/results", args.root.name), study.described(), runs, won)
+        paper = paper_of(args.root.name)
+        if paper:
+            made = publish_paper(paper, out, args.html)
+            if Path("docs/results") in out.parents:
+                readme_table.fill()
+        else:
+            study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
+            runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
+            won = closing(args.root.as_posix(), study.runs)[:-1]  # the last one is the page's path
+            made = publish(args.root, out, study.described(), runs, won)
     except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2

@@ -159,8 +159,10 @@ def _json(value: Any) -> Markup:
 
 def _render(**values: Any) -> str:
     here = Path(__file__).parent
-    read = {name: (here / name).read_text(encoding="utf-8") for name in ("page.css", "labels.css", "labels.js")}
-    style, script = read["page.css"] + read["labels.css"], read["labels.js"]
+    style, script = (
+        "".join((here / name).read_text(encoding="utf-8") for name in names)
+        for names in (("page.css", "labels.css"), ("labels_csv.js", "labels.js"))
+    )
     environment = Environment(
         loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -17,15 +17,20 @@ from fednoise_core.report.artifacts import SettingArtifacts, artifacts_of
 from fednoise_core.report.csv_files import read_csv
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import describe
+from fednoise_core.report.paper_page import paper_parts
 from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
 from fednoise_core.report.rates import noiseless
-from fednoise_core.report.runs import ListedRun, RecordedRun, load, select
+from fednoise_core.report.runs import ListedRun, RecordedRun, load
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from fednoise_core.report.style import png, styled, words_of
+from fednoise_core.report.tables import runs_of
 
 __all__ = ["TEMPLATES", "setting_page", "study_page"]
 
-TEMPLATES = tuple(Path(__file__).with_name(name) for name in ("page.html", "page.css", "study.html", "setting.html"))
+TEMPLATES = tuple(
+    Path(__file__).with_name(name)
+    for name in ("page.html", "page.css", "paper.css", "study.html", "paper.html", "setting.html")
+)
 """Files a page is made from, besides code: inputs of the workflow's report rule."""
 
 HEAVY = 250_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
@@ -38,6 +43,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     made = [_table(root, name, spec, runs) for name, spec in study.get("tables", {}).items()]
     drawn = [_figure(root, name) for name in study.get("figures", {})]
+    paper = paper_parts(study, runs, root)
     return _render(
         "study.html",
         title=study.get("title") or study.get("id", root.name),
@@ -48,6 +54,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         tiles=tiles(runs),
         tables=made,
         figures=drawn,
+        left_out=study.get("left_out", {}),
         settings=[
             _pictures(one) for one in artifacts_of([e for e in found if e.labels and e.partition_file and e.arrays])
         ],
@@ -70,6 +77,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
         ],
         root=root.as_posix(),
+        paper=paper,
+        origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
         **provenance(runs),
     )
 
@@ -106,7 +115,7 @@ def _render(template: str, **values: Any) -> str:
 def _table(root: Path, name: str, spec: Mapping[str, Any], runs: Sequence[RecordedRun]) -> dict[str, Any]:
     prefix = root / "tables" / name
     shown = grid(read_csv(f"{prefix}.csv"), spec)
-    chosen = set(select([run.listed for run in runs], spec))
+    chosen = set(runs_of([run.listed for run in runs], spec))
     # Said here and not in the table's own files: cost.json is an input of the page alone, so that a rerun with equal
     # numbers, which takes another time, leaves all tables as they are.
     shown.notes.extend(mixed_versions([run for run in runs if run.listed in chosen]))
@@ -133,10 +142,11 @@ def _figure(root: Path, name: str) -> dict[str, Any]:
 
 
 def _pictures(one: SettingArtifacts) -> dict[str, Any]:
-    """Facts and pictures of a setting; a clean one has no flips to show."""
+    """Facts and pictures of a setting; flips are shown where there are any and something is known about them."""
     figures = []
+    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     for kind, function in SETTING_FIGURES.items():
-        if kind == "transition" and noiseless(one.labels.spec.get("noise", {})):
+        if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
             drawn = function([one], {"kind": kind})

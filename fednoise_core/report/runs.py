@@ -106,9 +106,7 @@ class RecordedRun:
         return _json(self.listed.dir / "cost.json", ("seconds",))
 
 
-def listed_runs(
-    root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None
-) -> list[ListedRun]:
+def listed_runs(root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None) -> list[ListedRun]:
     """The runs of a runs list (a JSON list of objects, or its file), or, without one, of every run folder under
     `root`/runs. Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
@@ -119,9 +117,7 @@ def listed_runs(
             found.append(ListedRun(dataset, noise, partition, method, int(folder.name.removeprefix("seed")), folder))
         return found
     try:
-        rows = (
-            runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
-        )
+        rows = runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{runs_list}: no such file") from error
     except ValueError as error:
@@ -141,12 +137,12 @@ def listed_runs(
     return found
 
 
-def select(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
+def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
     """Runs allowed by the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
 
     The order is the runs list's, except that a list in the spec decides the order of what it names. A name without runs
-    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError. The id of a method
-    with a `sweep` names all its variants.
+    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless `none` is
+    allowed. The id of a method with a `sweep` names all its variants.
     """
     kept = list(found)
     for key, field in SELECTORS.items():
@@ -155,6 +151,8 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRu
             continue
         known = {getattr(listed, field) for listed in kept}
         kept = [listed for listed in kept if position(wanted, getattr(listed, field)) is not None]
+        if not kept and none:
+            return []
         if not kept:
             raise SpecError(f"{key}: {wanted} matches no run; there are {', '.join(map(str, sorted(known)))}")
     for key in ("seeds", "methods", "partitions", "noises", "datasets"):  # stable sorts, the outermost last
