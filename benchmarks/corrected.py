@@ -83,11 +83,12 @@ def _trained(path: Path, seed: int, rounds: int) -> fn.Run:
 
 
 def _cases(
-    x: np.ndarray, y: np.ndarray, per_site: int, seeds: Sequence[int]
+    x: np.ndarray, y: np.ndarray, per_site: int, scenarios: Sequence[str], seeds: Sequence[int]
 ) -> Iterator[tuple[dict[str, Any], Spoilt]]:
     """(what a row is about, its federation), seed after seed."""
     for seed in seeds:
-        for name, kinds in SCENARIOS.items():
+        for name in scenarios:
+            kinds = SCENARIOS[name]
             about = {"scenario": name, "seed": seed, "per_site": per_site}
             yield about, spoilt(x, y, per_site * len(kinds), len(kinds), "iid", kinds, seed)
 
@@ -117,6 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("FEDNOISE_DATA", "."), help="folder with Fashion-MNIST")
     parser.add_argument("--per-site", type=int, default=500, help="images of each of the six sites")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of corruptions.py")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of images, noise and training")
     parser.add_argument("--out", type=Path, default=OUT, help="JSON file to write")
     args = parser.parse_args(argv)
@@ -127,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.out.exists():
         found = json.loads(args.out.read_text(encoding="utf-8"))
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    for about, case in _cases(x, y, args.per_site, args.seeds):
+    for about, case in _cases(x, y, args.per_site, args.scenarios, args.seeds):
         if any(about.items() <= row.items() for row in found):
             continue
         same = (row["clean"] for row in found if (row["seed"], row["per_site"]) == (about["seed"], args.per_site))

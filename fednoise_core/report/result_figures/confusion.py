@@ -134,7 +134,7 @@ def _mean(runs: Sequence[RecordedRun], names: Sequence[str]) -> np.ndarray:
 
 def _long(table: pd.DataFrame, method: str, matrix: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
     (row,) = table[table["method"] == method].to_dict("records")
-    true, predicted = (each.ravel() for each in np.indices(matrix.shape))
+    true, predicted = (each.ravel().tolist() for each in np.indices(matrix.shape))
     named = {
         "class": true,
         "class_name": [names[i] for i in true],
@@ -148,5 +148,5 @@ def _long(table: pd.DataFrame, method: str, matrix: np.ndarray, names: Sequence[
 def _worst(matrix: np.ndarray, names: Sequence[str]) -> str:
     """What is mixed up most often, as in `8 as 1 (23 %)`."""
     apart = np.where(np.eye(len(matrix), dtype=bool), 0, np.nan_to_num(matrix))
-    i, j = np.unravel_index(apart.argmax(), apart.shape)
+    i, j = divmod(int(apart.argmax()), apart.shape[1])
     return f"{names[i]} as {names[j]} ({apart[i, j]:.0f} %)" if apart[i, j] > 0 else ""
