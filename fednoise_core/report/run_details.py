@@ -1,0 +1,110 @@
+"""What a page shows of one run when it is opened: facts, settings, files, confusion matrix, clients."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import ArtifactError, plain_cell
+from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.runs import RecordedRun
+from fednoise_core.report.suspect_files import read_sites
+from fednoise_core.report.texts import one_line
+
+__all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of"]
+
+CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: their file is named instead
+
+
+def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
+    """Numbers and origins: (name, value in words)."""
+    scores, summary, cost = run.summary["accuracy"], run.summary, run.cost
+    traffic = [summary.get(key) for key in ("bytes_up", "bytes_down")]
+    found = [
+        ("best round", "diverged" if run.diverged else _percent(scores["best"])),
+        ("last round", "diverged" if run.diverged else _percent(scores["last"])),
+        ("last ten evaluations", "diverged" if run.diverged else _percent(scores["last10_mean"])),
+        ("before training", _percent(scores["round0"])),
+        ("rounds", f"{summary['rounds']:,}"),
+        ("work", f"{summary['work']:,.1f} rounds of FedAvg" if summary.get("work") is not None else ""),
+        ("sent up, down", " / ".join(f"{value / 1e6:,.2f}\xa0MB" for value in traffic if value is not None)),
+        ("time", f"{cost['seconds']:,.1f} s on {cost.get('device', 'unknown')}"),
+        ("label-DP", f"ε = {summary['epsilon']:.3g}" if summary.get("epsilon") is not None else ""),
+        ("models measured", str(summary["headline_view"])),
+        ("code hash", str(run.record.get("code", "unknown"))),
+        ("settings digest", str(summary["spec_digest"])),
+        ("commit of this page", commit),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def rows_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings as (key, value)."""
+    return [
+        (str(key), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for key, value in spec.items()
+    ]
+
+
+def files_of(folder: Path) -> list[tuple[str, str]]:
+    """The files of a run: (name, size)."""
+    found = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return [(path.name, _size(path.stat().st_size)) for path in found]
+
+
+def confusion_of(run: RecordedRun) -> tuple[list[str], list[list[int]]]:
+    """Names of the classes and the confusion matrix, counts [true class][predicted class]. Empty where the run has
+    none, or too large a one.
+    """
+    path, classes = run.listed.dir / "confusion.csv", int(run.summary["classes"])
+    if not path.exists() or classes > CLASSES:
+        return [], []
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))[1:]
+    try:
+        matrix = [[int(cell) for cell in row[2:]] for row in rows]
+        names = [one_line(plain_cell(row[1])) for row in rows]
+    except (ValueError, IndexError) as error:
+        raise ArtifactError(f"{path}: a class, its name and counts are needed in every row ({error})") from error
+    if matrix and (len(matrix) != classes or any(len(row) != classes for row in matrix)):
+        raise ArtifactError(f"{path}: {classes} rows and columns of counts are needed")
+    return names, matrix
+
+
+def clients_of(run: RecordedRun) -> list[tuple[int, int, float, float, float, int]]:
+    """What the method holds of each client's labels: client, judged samples, estimated share of wrong labels with both
+    ends of its interval, samples with verdict "wrong". Empty where it says nothing, or of too many clients.
+    """
+    path = run.listed.dir / "sites.csv"
+    found = read_sites(path) if path.exists() else []
+    return [
+        (one.client, one.samples, *(_share(count, one.samples) for count in (one.wrong, one.low, one.high)), one.named)
+        for one in found
+        if len(found) <= CLIENTS
+    ]
+
+
+def noise_of(run: RecordedRun) -> list[float | None]:
+    """The share of wrong labels that each client has; None for a client without samples. Empty where nobody knows."""
+    listed = run.listed
+    if not (listed.labels and listed.partition_file):
+        return []
+    one = SettingArtifacts(*listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays)
+    rates = one.client_rate
+    return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
+
+
+def _share(count: float, samples: int) -> float:
+    return round(count / samples, 4) if samples else 0.0
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f}\xa0%"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3)):,} kB"
