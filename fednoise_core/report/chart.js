@@ -10,7 +10,7 @@ const make = (tag, attributes = {}, ...children) => {
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 
 class Chart {
-  static TOP = 12;
+  static TOP = 30;
   static BOTTOM = 44;
   static LEFT = 46;
   static NAME = 15; // pixels of height of a name beside a line's end
@@ -63,7 +63,7 @@ class Chart {
 
   static ticks(low, high, count) {
     const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
+    const step = power * (power >= 10 ? [1, 2, 2.5, 5, 10] : [1, 2, 5, 10]).find((factor) => factor * power >= rough * 0.999);
     const found = [];
     for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + 1e-9; value += step) found.push(+value.toFixed(6));
     return found;
@@ -109,7 +109,7 @@ class Chart {
     }
     this.svg.append(make("svg:line", { class: "axis", x1: Chart.LEFT, x2: Chart.LEFT + this.wide, y1: foot, y2: foot }));
     this.svg.append(text(Chart.LEFT + this.wide, foot + 35, this.model.label, "end", "label"));
-    this.svg.append(text(Chart.LEFT, foot + 35, "accuracy, %", "start", "label"));
+    this.svg.append(text(0, 12, this.model.unit || "accuracy, %", "start", "label"));
   }
 
   path(line) {

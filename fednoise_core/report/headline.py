@@ -138,8 +138,8 @@ def _many(found: Sequence[Won], label: str) -> str:
     parts = []
     for name, count in Counter(won.methods[0] for won in alone).most_common():
         leads = [won.lead for won in alone if won.methods[0] == name and not math.isnan(won.lead)]
-        by = f", by {_range(leads)} points over the next" if leads and not parts else f" (by {_range(leads)})" if leads else ""
-        parts.append(f"{name} wins {count} of {len(found)} settings{by}" if not parts else f"{name} {count}{by}")
+        of, after = (f" of {len(found)} settings", " points over the next") if not parts else ("", "")
+        parts.append(f"{name} wins {count}{of}" + (f", by {_range(leads)}{after}" if leads else ""))
     shown, more = parts[:NAMED], len(parts) - NAMED
     said = "; ".join([*shown, *([f"{more} other methods the rest"] if more > 0 else [])])
     said += ". " if said else ""

@@ -24,7 +24,7 @@ from fednoise_core.report.html_file import json_text, render, slug
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import Names, describe
 from fednoise_core.report.page_data import page_data, series_style
-from fednoise_core.report.pictures import Shelf, few_colours, png_size, thumbnail
+from fednoise_core.report.pictures import Shelf, few_colours, png_size, thumbnails
 from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.run_rows import run_columns, run_rows
@@ -68,7 +68,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         tiles=tiles(runs),
         tables=[_table(root, name, frames[name], spec, runs) for name, spec in specs.items()],
         figures=[_figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()],
-        settings=[_pictures(one, shelf) for one in artifacts],
+        settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
         run_heads=run_columns(runs, metric),
         run_rows=run_rows(runs, names, metric),
         data=json_text(page_data(study, runs, metric, commit or "unknown")),
@@ -187,7 +187,7 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
     """Facts and pictures of a setting; a clean one has no flips to show. A picture that the page has already is named
     by the id of its place.
     """
-    figures, small, end = [], [], slug("-".join((one.dataset, one.noise, one.partition)))
+    figures, end = [], slug("-".join((one.dataset, one.noise, one.partition)))
     for kind, function in SETTING_FIGURES.items():
         if kind == "transition" and noiseless(one.labels.spec.get("noise", {})):
             continue
@@ -195,8 +195,6 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
             drawn = function([one], {"kind": kind})
             image = png(drawn, dpi=DPI)
         width, height = png_size(image)
-        if kind in ("histogram", "transition"):
-            small.append(thumbnail(image))
         figures.append(
             {
                 "id": f"{kind}-{end}",
@@ -216,7 +214,7 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
         "title": " · ".join(one.words),
         "facts": one.facts(),
         "figures": figures,
-        "thumbnails": small,
+        "thumbnails": thumbnails(one),
     }
 
 

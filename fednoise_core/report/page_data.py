@@ -15,7 +15,7 @@ from fednoise_core.report.floor import floor
 from fednoise_core.report.marks import marked, marks_of
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
-from fednoise_core.report.run_details import clients_of, confusion_of, facts_of, files_of, noise_of, rows_of
+from fednoise_core.report.run_details import clients_of, confusion_of, facts_of, files_of, noise_of, rows_of, scores_of
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import COLOURS, DASHES, look
 
@@ -55,6 +55,7 @@ def page_data(
             "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
             "v": line["value"],
             "t": line["trailing"],
+            "scores": scores_of(run),
             "facts": facts_of(run, commit),
             "parts": [
                 [title, shared.at("parts", rows_of(spec))]

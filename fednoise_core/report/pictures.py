@@ -7,15 +7,19 @@ import io
 import struct
 from dataclasses import dataclass, field
 
+import numpy as np
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from fednoise_core.io import ArtifactError
+from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.provenance import file_uri
+from fednoise_core.report.style import FILL, WRONG
 
-__all__ = ["Shelf", "few_colours", "png_size", "thumbnail"]
+__all__ = ["Shelf", "few_colours", "png_size", "thumbnails"]
 
-COLOURS, THUMB_COLOURS = 64, 24
-THUMB = 240  # pixels: a thumbnail's width, shown at half of it or more
+COLOURS = 64
+CLIENTS = 60  # in a thumbnail: of more, the first
 
 
 @dataclass
@@ -42,13 +46,31 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
     return min(made.getvalue(), content, key=len)
 
 
-def thumbnail(content: bytes) -> str:
-    """A small version of a PNG, as a data address."""
-    with Image.open(io.BytesIO(content)) as image:
-        small = image.convert("RGB")
-        small.thumbnail((THUMB, THUMB), Image.Resampling.LANCZOS)
-        made = io.BytesIO()
-        small.quantize(THUMB_COLOURS, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+def thumbnails(one: SettingArtifacts) -> list[str]:
+    """Small pictures of a setting, a pixel a number, as data addresses: the classes (rows) of its clients (columns) with
+    the clients' noise below, and, where labels are flipped, the given labels (columns) of each clean one (rows).
+    """
+    held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
+    parts = [_shaded(held / max(held.max(), 1), FILL)]
+    if (rate := one.client_rate) is not None:
+        parts += [np.full((1, held.shape[1], 3), 255.0), _shaded(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
+    found = [np.concatenate(parts)]
+    realised = one.labels.T_realised
+    if realised is not None and one.labels.rate > 0:
+        share = np.sqrt(np.nan_to_num(realised))
+        right = np.eye(len(share), dtype=bool)
+        found.append(np.where(right[..., None], _shaded(share, FILL), _shaded(share, WRONG)))
+    return [_uri(pixels) for pixels in found]
+
+
+def _shaded(share: np.ndarray, colour: str) -> np.ndarray:
+    """Shares [h, w] as pixels [h, w, 3] in 0..255, from white to a colour."""
+    return 255 * (1 - share[..., None] * (1 - np.array(to_rgb(colour))))
+
+
+def _uri(pixels: np.ndarray) -> str:
+    made = io.BytesIO()
+    Image.fromarray(pixels.round().astype(np.uint8)).save(made, "PNG", optimize=True)
     return file_uri("png", made.getvalue())
 
 

@@ -11,24 +11,32 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, plain_cell
 from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.cells import MISSING
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.suspect_files import read_sites
 from fednoise_core.report.texts import one_line
 
-__all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of"]
+__all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of", "scores_of"]
 
 CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: their file is named instead
 
 
+def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
+    """The run's accuracies: (name, value in words)."""
+    scores, lost = run.summary["accuracy"], "diverged" if run.diverged else ""
+    return [
+        ("last ten evaluations", lost or _percent(scores["last10_mean"])),
+        ("last round", lost or _percent(scores["last"])),
+        ("best round", lost or _percent(scores["best"])),
+        ("before training", _percent(scores["round0"])),
+    ]
+
+
 def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
-    """Numbers and origins: (name, value in words)."""
-    scores, summary, cost = run.summary["accuracy"], run.summary, run.cost
+    """What it took and where it comes from: (name, value in words)."""
+    summary, cost = run.summary, run.cost
     traffic = [summary.get(key) for key in ("bytes_up", "bytes_down")]
     found = [
-        ("best round", "diverged" if run.diverged else _percent(scores["best"])),
-        ("last round", "diverged" if run.diverged else _percent(scores["last"])),
-        ("last ten evaluations", "diverged" if run.diverged else _percent(scores["last10_mean"])),
-        ("before training", _percent(scores["round0"])),
         ("rounds", f"{summary['rounds']:,}"),
         ("work", f"{summary['work']:,.1f} rounds of FedAvg" if summary.get("work") is not None else ""),
         ("sent up, down", " / ".join(f"{value / 1e6:,.2f}\xa0MB" for value in traffic if value is not None)),
@@ -103,7 +111,7 @@ def _share(count: float, samples: int) -> float:
 
 
 def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f}\xa0%"
+    return MISSING if value is None else f"{100 * value:.2f}\xa0%"
 
 
 def _size(size: int) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fednoise_core.report import frames
-from fednoise_core.report.cells import METRIC_WORDS, MISSING, number
+from fednoise_core.report.cells import MISSING, number
 from fednoise_core.report.marks import marked
 from fednoise_core.report.names import PARTS, Names
 from fednoise_core.report.runs import RecordedRun
 
 __all__ = ["run_columns", "run_rows"]
 
+SHORT = {"last10_mean": "last ten", "last": "last", "best": "best"}
 HEADS = {"dataset": "data set", "noise": "noise", "partition": "partition"}
 
 
@@ -24,7 +25,7 @@ def _varying(runs: Sequence[RecordedRun]) -> list[int]:
 
 def run_columns(runs: Sequence[RecordedRun], metric: str) -> list[tuple[str, bool]]:
     """(head, whether one picks from its values) of each column; `metric` comes first of the accuracies."""
-    accuracies = [f"{METRIC_WORDS[key]}, %" for key in (metric, *_others(metric))]
+    accuracies = [SHORT[key] for key in (metric, *_others(metric))]
     parts = [(HEADS[PARTS[place]], True) for place in _varying(runs)]
     rest = [*accuracies, "MB sent", "seconds"]
     return [("method", True), *parts, ("seed", True), *((head, False) for head in rest)]
@@ -52,7 +53,7 @@ def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dic
 
 
 def _others(metric: str) -> list[str]:
-    return [key for key in ("last10_mean", "last", "best") if key != metric]
+    return [key for key in SHORT if key != metric]
 
 
 def _accuracy(run: RecordedRun, value: float) -> tuple[str, float | str]:

@@ -74,7 +74,7 @@ const runTable = (data) => {
 
 const runView = (data) => {
   const { smooth, axis } = lines(data);
-  const facts = (rows) => make("dl", { class: "facts" }, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  const facts = (rows, kind = "facts") => make("dl", { class: kind }, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   const section = (title, ...inside) => make("section", {}, make("h3", {}, title), ...inside);
 
   function curve(run) {
@@ -104,8 +104,9 @@ const runView = (data) => {
         return cell;
       })),
     ));
-    const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "true ↓ predicted →"), ...names.map((name) => make("th", { scope: "col" }, name))));
-    return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, make("table", { class: "matrix" }, head, body));
+    const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "true"), ...names.map((name) => make("th", { scope: "col" }, name))));
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, make("table", { class: "matrix" }, head, body));
+    return make("div", {}, scroll, make("p", { class: "caption" }, "Test images of each true class (rows) by the class that they are taken for (columns)."));
   }
 
   // Each client's estimated share of wrong labels with its interval over the true share; on the diagonal it is right.
@@ -113,15 +114,15 @@ const runView = (data) => {
     if (run.more) return [make("p", {}, "Not inside this page, which would grow too large: see sites.csv in the run’s folder.")];
     if (!run.clients) return [make("p", {}, "This method judges no labels: it names no suspects.")];
     const truth = data.noise[`${run.s}/${run.seed}`] || [], known = run.clients.some(([client]) => typeof truth[client] === "number");
-    const size = 320, edge = 40, svg = make("svg:svg", { role: "img", viewBox: `0 0 ${size + 12} ${size}`, class: "clients" });
+    const size = 330, edge = 40, head = 24, svg = make("svg:svg", { role: "img", viewBox: `0 0 ${size + 12} ${size}`, class: "clients" });
     const most = Math.max(0.1, ...run.clients.map((row) => row[4]), ...truth.filter((rate) => rate !== null)), top = Math.min(1, Math.ceil(most * 10) / 10);
-    const x = (share) => edge + (share / top) * (size - edge - 8), y = (share) => size - edge - (share / top) * (size - edge - 8);
+    const x = (share) => edge + (share / top) * (size - edge - 8), y = (share) => size - edge - (share / top) * (size - edge - head);
     for (const share of Chart.ticks(0, top, 5)) {
       svg.append(make("svg:line", { class: "grid", x1: edge, x2: size - 8, y1: y(share), y2: y(share) }));
       svg.append(make("svg:text", { x: edge - 6, y: y(share) + 4, "text-anchor": "end" }, `${Math.round(100 * share)}`), make("svg:text", { x: x(share), y: size - edge + 16, "text-anchor": "middle" }, `${Math.round(100 * share)}`));
     }
     svg.append(make("svg:line", { class: "equal", x1: x(0), y1: y(0), x2: x(top), y2: y(top) }));
-    svg.append(make("svg:text", { class: "label", x: size - 8, y: size - 6, "text-anchor": "end" }, "labels that are wrong, %"), make("svg:text", { class: "label", x: edge, y: size - 6 }, "↑ held for wrong, %"));
+    svg.append(make("svg:text", { class: "label", x: size - 8, y: size - 6, "text-anchor": "end" }, "labels that are wrong, %"), make("svg:text", { class: "label", x: 0, y: 12 }, "held for wrong, %"));
     const show = (share) => (typeof share === "number" ? `${(100 * share).toFixed(1)} %` : "unknown");
     for (const [client, samples, share, low, high, named] of run.clients) {
       if (typeof truth[client] !== "number") continue;
@@ -151,7 +152,8 @@ const runView = (data) => {
       kicker: `Run · ${setting.whole}`,
       title: `${data.methods[run.m].name}, seed ${run.seed}`,
       content: () => [
-        facts(run.facts),
+        make("dl", { class: "tiles" }, ...run.scores.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
+        facts(run.facts, "facts two"),
         curve(run),
         make("div", { class: "pair" }, section("Confusion matrix, last round", confusion(run)), section("Clients: noise against suspects", ...clients(run))),
         section("Settings", ...run.parts.map(([title, part]) => make("details", title === "Method" ? { open: "" } : {}, make("summary", {}, title), facts(data.parts[part])))),
