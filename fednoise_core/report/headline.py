@@ -1,7 +1,7 @@
 """The first sentence of a study's page, computed: what won where, by how much, over how many seeds.
 
-It reads the frames of the page's own accuracy tables and their rule for bold (`best.py`), so that a page names one winner
-a setting.
+It reads the frames of the page's own accuracy tables and their rule for bold (`best.py`): a page names one winner a
+setting.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def headline(
     if decided:
         said = _one(decided[0], label) if len(decided) == 1 else _many(decided, label)
     else:
-        names = list(dict.fromkeys(method_words(group) for _, frame in of_accuracy for _, group in frame.groupby("method")))
+        names = list(
+            dict.fromkeys(method_words(group) for _, frame in of_accuracy for _, group in frame.groupby("method"))
+        )
         said = _alone(names, means, len(found))
     return Headline(said + of, decided, label if any(not math.isnan(won.over) for won in decided) else "", metric)
 

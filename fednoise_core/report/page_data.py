@@ -1,4 +1,4 @@
-"""What the scripts of a study's page draw from: curves of every run, and what opens when a run is clicked. JSON's types."""
+"""What the scripts of a study's page draw from: curves of every run, and what opens when one is clicked. JSON's types."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ DARK = ("#f2f2f2", "#ff8c4b", "#6bb8f0", "#e48ab0", "#3fcf9f", "#a9a0ff", "#f0a8
 
 def series_style() -> str:
     """CSS: the methods' colours as --series-0, --series-1, …, for light and dark."""
-    both = (f"--series-{place}: light-dark({light}, {dark});" for place, (light, dark) in enumerate(zip(COLOURS, DARK)))
+    pairs = enumerate(zip(COLOURS, DARK, strict=True))
+    both = (f"--series-{place}: light-dark({light}, {dark});" for place, (light, dark) in pairs)
     return f":root {{ {' '.join(both)} }}\n"
 
 
-def page_data(
-    study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str
-) -> dict[str, Any]:
+def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
     """Everything as one object; accuracies in hundredths of a percent. metric: which of the three the page goes by;
     commit: of the software that makes the page.
     """
@@ -158,9 +157,7 @@ def _start(runs: Sequence[RecordedRun], setting: Setting) -> float:
     return floor([sum(values) / len(values) for values in ends.values()]) or 0.0
 
 
-def _details(
-    runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared
-) -> dict[str, list[float | None]]:
+def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared) -> dict[str, list[float | None]]:
     """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
     that each setting and seed has, by "setting place/seed".
     """

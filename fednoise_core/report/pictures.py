@@ -47,8 +47,8 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
 
 
 def thumbnails(one: SettingArtifacts) -> list[str]:
-    """Small pictures of a setting, a pixel a number, as data addresses: the classes (rows) of its clients (columns) with
-    the clients' noise below, and, where labels are flipped, the given labels (columns) of each clean one (rows).
+    """Small pictures of a setting, a pixel a number, as data addresses: the classes (rows) of its clients (columns)
+    with the clients' noise below, and, where labels are flipped, the given labels (columns) of each clean one (rows).
     """
     held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
     parts = [_shaded(held / max(held.max(), 1), FILL)]

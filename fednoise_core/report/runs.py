@@ -100,9 +100,7 @@ class RecordedRun:
         return _json(self.listed.dir / "cost.json", ("seconds",))
 
 
-def listed_runs(
-    root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None
-) -> list[ListedRun]:
+def listed_runs(root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None) -> list[ListedRun]:
     """The runs of a runs list (a JSON list of objects, or its file), or, without one, of every run folder under
     `root`/runs. Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
@@ -113,9 +111,7 @@ def listed_runs(
             found.append(ListedRun(dataset, noise, partition, method, int(folder.name.removeprefix("seed")), folder))
         return found
     try:
-        rows = (
-            runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
-        )
+        rows = runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{runs_list}: no such file") from error
     except ValueError as error:
