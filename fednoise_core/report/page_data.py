@@ -1,4 +1,4 @@
-"""What the scripts of a study's page draw from: curves of every run, and what opens when one is clicked. JSON's types."""
+"""What the scripts of a study's page draw from: curves of every run, and what opens when one is clicked."""
 
 from __future__ import annotations
 
