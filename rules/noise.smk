@@ -22,7 +22,7 @@ rule noise:
         given=lambda wc, input: optional("--partition", input.partition),
         images=lambda wc, input: optional("--donor", input.donor),
     message:
-        "labels {wildcards.noise} of {wildcards.dataset}, seed {wildcards.seed}"
+        "labels of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
         "python -m workflow_scripts.inject_noise --code {params.code:q} --spec {params.spec:q} --seed {wildcards.seed:q}"
         " --arrays {input.arrays:q} {params.given} {params.images} --out {output:q} > {log:q} 2>&1"

@@ -17,7 +17,7 @@ rule partition:
         code=lambda wc: STEPS.code(STEPS.partition(study_of(wc).partition(wc.partition)["kind"])),
         given=lambda wc, input: optional("--labels", input.labels),
     message:
-        "clients {wildcards.partition} of {wildcards.dataset}, seed {wildcards.seed}"
+        "clients of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
         "python -m workflow_scripts.partition --code {params.code:q} --spec {params.spec:q} --seed {wildcards.seed:q}"
         " --arrays {input.arrays:q} {params.given} --out {output:q} > {log:q} 2>&1"

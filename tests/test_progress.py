@@ -11,6 +11,8 @@ import pytest
 
 from workflow_scripts import progress
 
+ROOT = Path(__file__).parents[1]
+
 
 def job(work: Path, name: str, *lines: str, age: float = 0) -> Path:
     """The progress file of a job."""
@@ -94,3 +96,51 @@ def test_watch_ends_at_an_interrupt(tmp_path: Path, monkeypatch, capsys) -> None
 def test_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert progress.main(["--work", str(tmp_path / "none")]) == 0
     assert capsys.readouterr().out == "no unfinished job\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with this project's config and no result."""
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_totals_are_of_the_scale_that_runs(project: Path) -> None:
+    """quick has two seeds, its smoke size one; without an unfinished run the totals are of what is configured."""
+    run = "runs/digits/sym40/iid/fedavg/seed0"
+    whole = progress.planned([], [], [])
+    assert f"results/quick/{run}" in whole
+    assert progress.planned([], [], [f"results/quick/{run}"]) == whole
+    smoke = progress.planned([], [], [f"results/quick-smoke/{run}"])
+    assert {folder.split("/")[1] for folder in smoke} == {"quick-smoke"}
+    assert 2 * len(smoke) == len(whole)
+    assert progress.planned([], ["scale=smoke"], []) == smoke
+    assert progress.planned([], ["scale=smoke"], [f"results/quick/{run}"]) == whole
+    assert progress.planned(["quick"], [], [f"results/quick-smoke/{run}"]) == whole
+
+
+def test_watching_takes_up_a_study_that_begins(project: Path, monkeypatch, capsys) -> None:
+    """Started before the runs are, as from a second terminal."""
+    total = len(progress.planned([], ["scale=smoke"], []))
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 1:
+            job(project / "work", "results/quick-smoke/runs/digits/sym40/iid/fedavg/seed0", after(1))
+        elif len(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.time, "sleep", sleep)
+    assert progress.main(["--watch", "1"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if " runs: " in line]
+    assert said == [
+        f"{2 * total} runs: 0 done, 0 running, {2 * total} waiting",
+        f"{total} runs: 0 done, 0 running, {total} waiting",
+    ]
+
+
+def test_a_mistake_in_the_config_is_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert progress.main(["--config", "scale"]) == 2
+    assert capsys.readouterr().err.startswith("progress: --config: 'scale' is no KEY=VALUE")

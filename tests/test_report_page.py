@@ -123,6 +123,23 @@ def test_training_settings_of_a_block_are_told(root: Path) -> None:
     assert "<dt>digits · clean · iid · fedavg</dt><dd>lr: 0.25, rounds: 7</dd>" in text
 
 
+def test_a_table_and_a_figure_that_nobody_could_run_say_so(root: Path) -> None:
+    """Clothing1M's tables in the page of a paper whose other data are here."""
+    numbers = root / "printed.csv"
+    numbers.write_text("table,dataset,noise,partition,method,member,mean,std,note\n12,big,web,iid,sce,,70,1,\n")
+    spec = {"kind": "reproduction", "title": "Absent", "reference": {"file": str(numbers), "table": 12}}
+    spec |= {"datasets": ["big"], "absent": ["big"], "cells": [["big", "web", "iid", "fedavg"]], "scale": "smoke"}
+    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    prefix = ["--out-prefix", str(root / "tables/clothes")]
+    assert make_table.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
+    study = {"id": "x", "tables": {"clothes": spec}, "left_out": {"Figure 9: clothes": "not run (data absent)"}}
+    text = study_page(study, listed_runs(root, root / "runs.json"), root)
+    cells = re.findall(r"<td>(.*?)</td>", text)
+    assert cells.count("not run (data absent)") == 2 * 2  # ours and verdict, of two methods
+    assert "70.00 ± 1.00" in cells
+    assert '<h3>Figure 9: clothes</h3>\n<p class="caption">not run (data absent)</p>' in text
+
+
 def test_every_picture_has_words_and_a_size(root: Path) -> None:
     page = Page((root / "report.html").read_text(encoding="utf-8"))
     pictures = [image for image in page.images if image["alt"]]  # thumbnails have none: their setting's name is beside

@@ -42,6 +42,8 @@ def test_one_line_a_job_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
     say, text = speak()
     say(None, "Select jobs to execute...")
+    say("RESOURCES_INFO", "Provided cores: 2")
+    say("JOB_STARTED", "Execute 1 jobs...", jobs=[0])
     say("RUN_INFO", "Job stats: …", stats={"train": 4, "all": 1, "total": 5})
     for number in range(2):
         say("JOB_INFO", jobid=number, rule_name="train", rule_msg=f"train run {number}")
@@ -80,6 +82,12 @@ def test_a_stop_is_no_failure(tmp_path: Path) -> None:
     say, text = speak()
     say("JOB_ERROR", jobid=3, rule_name="train", rule_msg=None, log=[str(log)])
     assert text == ["stopped: mine/seed0: stopped after round 123; the same command goes on"]
+    last = "WorkflowError:\nAt least one job did not complete successfully."
+    say("ERROR", last)
+    assert text[1:] == ["Nothing failed: runs stopped after a round, 1; the same command goes on."]
+    say("JOB_ERROR", jobid=4, rule_name="train", rule_msg=None, log=[])
+    say("ERROR", last)
+    assert text[-1] == last  # beside a stop something failed
 
 
 def test_a_dry_run_says_the_table_once_with_the_changes() -> None:
@@ -138,12 +146,20 @@ def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for seed, value in enumerate(values):
             marks = {"oracle_rate": method == "oracle", "pooled": method == "pooled", "label": method.upper()}
             runs.append(planned(tmp_path, method, seed, **marks))
-            made(runs[-1], summary={"accuracy": {"last10_mean": value}})
-    tie = "SCE 60.0 ± 14.1 % = GCE 55.0 ± 0.0 % (within one standard deviation)"
-    assert winners.closing("quick", "results/quick", runs) == [
-        "quick: accuracy, mean of the last ten evaluations",
+            view = "personal" if method == "gce" else "global"
+            made(runs[-1], summary={"accuracy": {"last10_mean": value}, "headline_view": view})
+    tie = "SCE 60.0 ± 14.1 % = GCE § 55.0 ± 0.0 % (within one standard deviation)"
+    assert winners.closing("results/quick-smoke", runs) == [
+        "quick-smoke: accuracy, mean of the last ten evaluations",
         f"  digits, sym40, iid: {tie}; next FEDAVG 40.0 ± 0.0 %; n = 2",
+        "  § the mean over personal models, not one global model",
+        "  page: results/quick-smoke/report.html",
+    ]
+    pages = [f"build/labels/{k}.html" for k in range(14)]
+    assert winners.closing("results/quick", runs, pages)[2:] == [
         "  page: results/quick/report.html",
+        *(f"  suspect labels: {page}" for page in pages[:12]),
+        "  and 2 more pages of suspects",
     ]
     assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 %; next B 49.9 %; n = 1"
     assert winners.winner([("A", [50.0])]) == "A 50.0 %; n = 1"

@@ -4,7 +4,7 @@ python -m workflow_scripts.plan [TARGET…] [--config scale=cpu …] [--cores N]
 
 A target is a study, one of its parts (quick_runs, quick_main), or `papers`; without one the configured studies.
 Hours follow from images times the net's rate, which is measured here for a moment (workflow_scripts/rates.py), times
-what the method needs more than FedAvg: its work in the published study gallery-methods, else its passes per step.
+what the method needs more than FedAvg: its processor time in the published study cpu-fmnist, else its passes per step.
 Runs that are made already are not counted, whether their settings are the same or not: `snakemake -n` knows that.
 """
 
@@ -24,8 +24,9 @@ from typing import Any
 import yaml
 
 from fednoise_core.data.facts import FACTS
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError, SpecError, canonical
 from fednoise_core.methods import METHODS, method_class
+from fednoise_core.report.marks import PERSONAL
 from fednoise_core.spec import Train
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import PARTS, Project
@@ -33,9 +34,11 @@ from workflow_scripts.rates import Rate, Rates
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.study import Study
 
-__all__ = ["Cost", "cost_of", "hours", "images", "planned_runs", "words"]
+__all__ = ["Cost", "cost_of", "hours", "images", "planned_runs", "told", "words"]
 
-GALLERY = Path("docs/results/gallery-methods/cost.csv")
+MEASURED = "cpu-fmnist"  # the study whose published costs say what a method needs more than FedAvg
+COSTS = Path("docs/results", MEASURED, "cost.csv")
+FORWARD = 1 / 3  # what scoring an image costs of what training on it does
 START = 8.0  # seconds until a process has imported torch and read its data
 FILES = 200_000  # bytes of a run's small files
 PER_SAMPLE = 60  # bytes of a line of suspects.csv
@@ -50,28 +53,57 @@ class Cost:
     disk: float
 
 
-def images(train: Mapping[str, Any], samples: int, tested: int, clients: int) -> tuple[float, float]:
+def images(train: Mapping[str, Any], samples: float, tested: int, clients: int) -> tuple[float, float]:
     """(images that steps see, images that evaluations see) in a run of FedAvg with these training settings."""
     rounds = train.get("rounds", Train.rounds)
-    cohort = max(1, int(clients * train.get("fraction", Train.fraction) + 1e-9))
-    seen = rounds * cohort / clients * samples * train.get("epochs", Train.epochs)
+    seen = rounds * cohort(train, clients) / clients * samples * train.get("epochs", Train.epochs)
     return seen, (1 + rounds / train.get("eval_every", Train.eval_every)) * tested
+
+
+def cohort(train: Mapping[str, Any], clients: int) -> int:
+    """Clients of a round."""
+    return max(1, int(clients * train.get("fraction", Train.fraction) + 1e-9))
 
 
 def cost_of(project: Project, run: PlannedRun, rates: Rates) -> Cost:
     """What a run is expected to take. Clients of several nets count with the mean of the nets' rates."""
-    train = run.spec["train"]
+    train, name = run.spec["train"], run.spec["method"]["name"]
     shape, classes = _shape(project, run.dataset), project.facts(run.dataset)[1] or 10
-    samples, tested = project.facts(run.dataset)[0] or 60_000, _tested(project, run.dataset)
-    clients = run.spec["partition"].get("clients", 10)
-    nets = train.get("net", Train.net)
-    named = nets if isinstance(nets, list | tuple) else [nets]
-    found = [rates.of(net, shape, classes, train.get("batch", Train.batch)) for net in named]
+    nets = _nets(train)
+    found = [rates.of(net, shape, classes, train.get("batch", Train.batch)) for net in nets]
     rate = Rate(*(sum(column) / len(found) for column in zip(*map(_numbers, found), strict=True)))
-    trained, scored = images(train, samples, tested, clients)
-    views = clients if len(found) > 1 else 1  # models of several nets are personal ones
-    seconds = START + factor(run.spec["method"]["name"]) * trained * rate.trained + views * scored * rate.tested
-    return Cost(seconds, FILES + PER_SAMPLE * samples + min(4 * rate.parameters * views, 512 << 20))
+    known = _measured().get(name)
+    trained, scored = _counts(project, run, personal=known is not None and known.personal)
+    seconds = START + factor(name) * trained * rate.trained + scored * rate.tested
+    models = _clients(run) if known and known.personal else len(nets)
+    samples = project.facts(run.dataset)[0] or 60_000
+    return Cost(seconds, FILES + PER_SAMPLE * samples + min(4 * rate.parameters * models, 512 << 20))
+
+
+def _nets(train: Mapping[str, Any]) -> list[Any]:
+    nets = train.get("net", Train.net)
+    return list(nets) if isinstance(nets, list | tuple) else [nets]
+
+
+def _clients(run: PlannedRun) -> int:
+    return int(run.spec["partition"].get("clients", 10))
+
+
+def _counts(project: Project, run: PlannedRun, *, personal: bool) -> tuple[float, float]:
+    """(images trained on by FedAvg's steps, images scored). An evaluation scores one model an architecture, or those of
+    the clients that have trained since the last: the others' scores are known.
+    """
+    train, partition = run.spec["train"], run.spec["partition"]
+    clients = _clients(run)
+    samples = (project.facts(run.dataset)[0] or 60_000) * (1 - float(partition.get("validation", 0)))
+    trained, scored = images(train, samples, _tested(project, run.dataset), clients)
+    if run.pooled:  # in one place, all of them, for FedAvg's work or what the method says
+        share = round(train.get("epochs", Train.epochs) * train.get("fraction", Train.fraction))
+        trained = train.get("rounds", Train.rounds) * samples * (run.spec["method"].get("epochs") or max(1, share))
+    if not personal:
+        return trained, scored * len(_nets(train))
+    asked = cohort(train, clients) * train.get("eval_every", Train.eval_every)
+    return trained, scored * min(clients, asked)
 
 
 def _numbers(rate: Rate) -> tuple[float, float, float]:
@@ -79,23 +111,46 @@ def _numbers(rate: Rate) -> tuple[float, float, float]:
 
 
 def factor(method: str) -> float:
-    """How many times FedAvg's work a method needs."""
-    return _factors().get(method) or float(method_class(method).passes if method in METHODS else 1)
+    """How many times FedAvg's training a method needs."""
+    known = _measured().get(method)
+    return known.factor if known else float(method_class(method).passes if method in METHODS else 1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of a method in the published study. factor: its training's processor time over FedAvg's, its own computing
+    included. personal: each client has a model of its own, and these are scored.
+    """
+
+    factor: float
+    personal: bool
 
 
 @functools.cache
-def _factors() -> dict[str, float]:
-    """Method's name -> work of its run in the published gallery, per round and over FedAvg's; no gallery: nothing."""
-    if not GALLERY.exists():
+def _measured() -> dict[str, Measured]:
+    """Method's name -> what the published study says; of several entries of a method the first. Nothing where the
+    study's costs or its file are gone. A method is compared with FedAvg on the same net.
+    """
+    try:
+        with COSTS.open(encoding="utf-8", newline="") as file:
+            rows = {row["method"]: row for row in csv.DictReader(file)}
+        project = Project({**read_yaml("config/config.yaml"), "scale": "paper", "overlay": {}})
+        runs = {run.method: run for run in Study(project, MEASURED).runs}
+    except (OSError, SpecError):
         return {}
-    defined = yaml.safe_load(Path("config/catalogue.yaml").read_text(encoding="utf-8"))["methods"]
-    defined |= yaml.safe_load(Path("config/studies/gallery-methods.yaml").read_text(encoding="utf-8"))["methods"]
-    with GALLERY.open(encoding="utf-8", newline="") as file:
-        rows = {row["method"]: row for row in csv.DictReader(file)}
-    work = {name: float(row["work_mean"]) / float(row["rounds_mean"]) for name, row in rows.items()}
-    found: dict[str, float] = {}
-    for name in (name for name in work if name in defined):  # of several entries of a method the first, its plain one
-        found.setdefault(defined[name]["name"], work[name] / work["fedavg"])
+    plain: dict[str, float] = {}
+    found: dict[str, Measured] = {}
+    for method, row in rows.items():  # in the study's order: FedAvg on a net stands before others on it
+        if method not in runs:
+            continue
+        run, seconds = runs[method], float(row["cpu_seconds_mean"])
+        name, net, personal = run.spec["method"]["name"], canonical(_nets(run.spec["train"])), PERSONAL in row["marks"]
+        trained, scored = _counts(project, run, personal=personal)
+        if name == "fedavg":  # seconds of an image
+            plain.setdefault(net, seconds / (trained + FORWARD * scored))
+        if net in plain and trained:
+            times = (seconds / plain[net] - FORWARD * scored) / trained
+            found.setdefault(name, Measured(max(1.0, times), personal))  # less is the scatter of measuring
     return found
 
 
@@ -176,7 +231,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _told(pair: str) -> tuple[str, Any]:
+def told(pair: str) -> tuple[str, Any]:
     """Key and value of a KEY=VALUE of --config."""
     key, sign, value = pair.partition("=")
     try:
@@ -196,7 +251,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--over", type=float, metavar="HOURS", help="say nothing of what takes less")
     args = parser.parse_args(argv)
     try:
-        project = Project({**read_yaml("config/config.yaml"), **dict(map(_told, args.config))})
+        project = Project({**read_yaml("config/config.yaml"), **dict(map(told, args.config))})
         plan = planned_runs(project, args.targets or project.studies)
         rates, cores = Rates(), max(1, args.cores)
         if args.over is None or hours(project, plan, rates, cores) > args.over:

@@ -140,23 +140,31 @@ def _done(folder: str, known: dict[str, float]) -> bool:
 
 
 def planned(studies: list[str], config: list[str], names: Iterable[str]) -> list[str]:
-    """Folders of all runs of these studies; of none named, of those that own one of `names`, else the configured ones.
+    """Folders of all runs of these studies; of none named, of those that own one of `names`, at whatever scale they
+    run, else the configured ones.
 
     Raises SpecError for a mistake in the config or an unknown study.
     """
-    import yaml
-
     from workflow_scripts.config_file import read_yaml
-    from workflow_scripts.plan import planned_runs
+    from workflow_scripts.plan import planned_runs, told
     from workflow_scripts.project import Project
 
-    told = {key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in config)}
-    project = Project({**read_yaml("config/config.yaml"), **told})
-    if not studies:
-        roots = {project.root(name): name for name in project.names}
-        owners = {"/".join(name.split("/")[:2]) for name in names}
-        studies = [name for root, name in roots.items() if root in owners] or project.studies
-    return [run.folder for runs in planned_runs(project, studies).values() for run in runs]
+    settings = {**read_yaml("config/config.yaml"), **dict(map(told, config))}
+    project = Project(settings)
+    owners = set() if studies else owners_of(names)
+    wanted = {project: studies or [name for name in project.names if project.root(name) in owners]}
+    for scale in {"paper", *project.scales} - {project.scale}:
+        ours = [name for name in project.names if f"results/{name}{'' if scale == 'paper' else '-' + scale}" in owners]
+        if ours:
+            wanted[Project({**settings, "scale": scale})] = ours
+    if not any(wanted.values()):
+        wanted = {project: project.studies}
+    return [run.folder for at, ours in wanted.items() for runs in planned_runs(at, ours).values() for run in runs]
+
+
+def owners_of(names: Iterable[str]) -> set[str]:
+    """Results folders of the studies that these runs belong to."""
+    return {"/".join(name.split("/")[:2]) for name in names}
 
 
 def shown(work: Path, folders: list[str], known: dict[str, float]) -> str:
@@ -175,24 +183,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=cpu")
     args = parser.parse_args(arguments)
-    folders: list[str] = []
-    if args.studies or (args.work == Path("work") and Path("config/config.yaml").is_file()):
-        try:
-            folders = planned(args.studies, args.config, [job.name for job in jobs(args.work)])
-        except (SpecError, ArtifactError) as error:
-            print(f"progress: {error}", file=sys.stderr)
-            return 2
     known: dict[str, float] = {}
-    if args.watch is None:
-        print(shown(args.work, folders, known))
-        return 0
-    clear = "\x1b[H\x1b[J" if sys.stdout.isatty() else ""
+    owners: set[str] | None = None
+    folders: list[str] = []
+    clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
     try:
         while True:
+            now = owners_of(job.name for job in jobs(args.work))
+            if (args.studies or _here(args.work)) and now != owners and (now or not folders):
+                folders, owners = planned(args.studies, args.config, now), now  # another study has begun
             print(f"{clear}{shown(args.work, folders, known)}", flush=True)
+            if args.watch is None:
+                return 0
             time.sleep(max(args.watch, 0.1))
+    except (SpecError, ArtifactError) as error:
+        print(f"progress: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 0
+
+
+def _here(work: Path) -> bool:
+    return work == Path("work") and Path("config/config.yaml").is_file()
 
 
 if __name__ == "__main__":

@@ -18,16 +18,18 @@ HANDLER = "DefaultStreamHandler"
 LEFT_OUT = (
     "Assuming unrestricted",
     "Building DAG",
-    "Execute ",
+    "Config file ",  # "… is extended by additional config specified via the command line": the reader typed it
     "Reasons:",
-    "Rules claiming",
     "Rules with provenance",
     "Select jobs",
+    "Singularity containers: ignored",
     "Some jobs were triggered",
     "This was a dry-run",
     "Using shell",
 )
+SILENT = ("JOB_STARTED", "RESOURCES_INFO", "SHELLCMD")  # events without news: "Execute 1 jobs...", "Provided cores: 2"
 STOPPED = "the same command goes on"  # what a training process says at its end when it was asked to stop
+UNFINISHED = "At least one job did not complete successfully"  # Snakemake's last words, of a failure and of Ctrl-C
 LOG_LINES = 12
 
 
@@ -40,7 +42,8 @@ class OneLine(logging.Formatter):
         self.messages: dict[int, str] = {}
         self.runs: set[int] = set()
         self.ended: list[int] = []
-        self.planned = self.trained = 0
+        self.planned = self.trained = self.failed = 0
+        self.stopped: set[int] = set()
         self.began: float | None = None
         self.counted = False
 
@@ -51,6 +54,7 @@ class OneLine(logging.Formatter):
             self._started(record.__dict__)
         elif event == "JOB_FINISHED":
             self.ended.append(record.__dict__["job_id"])
+            self.stopped.discard(record.__dict__["job_id"])  # a second try
         elif event == "RUN_INFO":
             first, self.counted = not self.counted, True  # a dry run says it before and after
             self.planned = record.__dict__.get("stats", {}).get("train", 0)
@@ -59,7 +63,7 @@ class OneLine(logging.Formatter):
             text = str(record.msg or "").lstrip()
             repeated = text.startswith("RuleException:") and "CalledProcessError" in text  # the whole command again
             return not repeated and not text.startswith(LEFT_OUT)
-        return event not in ("JOB_INFO", "JOB_FINISHED", "SHELLCMD")
+        return event not in ("JOB_INFO", "JOB_FINISHED", *SILENT)
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a message; "" prints nothing."""
@@ -70,6 +74,8 @@ class OneLine(logging.Formatter):
             return self._failure(record.__dict__)
         if event == "RUN_INFO" and self.dryrun:
             return "\n".join([self.inner.format(record).rstrip(), *self.changed()])
+        if self.stopped and not self.failed and UNFINISHED in str(record.msg):
+            return f"Nothing failed: runs stopped after a round, {len(self.stopped)}; {STOPPED}."
         return self.inner.format(record)
 
     def _started(self, job: dict[str, Any]) -> None:
@@ -97,7 +103,9 @@ class OneLine(logging.Formatter):
         logs = [Path(str(file)) for file in job.get("log") or ()]
         lines = [line for log in logs if log.is_file() for line in log.read_text("utf-8", "replace").splitlines()]
         if lines and STOPPED in lines[-1]:
+            self.stopped.add(job.get("jobid", -1))
             return f"stopped: {lines[-1]}"
+        self.failed += 1
         shown = [f"    {line[:400]}" for line in lines[-LOG_LINES:]]
         return "\n".join([f"FAILED: {name}", *(f"  log: {log}" for log in logs), *shown])
 

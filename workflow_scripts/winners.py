@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from workflow_scripts.runs import PlannedRun
@@ -40,10 +40,13 @@ def _words(score: Score) -> str:
     return f"{label} {statistics.fmean(values):.1f}{spread} %"
 
 
-def closing(name: str, root: str, runs: Iterable[PlannedRun]) -> list[str]:
+def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ()) -> list[str]:
     """A line a setting: accuracy, mean of the last ten evaluations, of the methods that a federation can have (none
-    that was told the noise rate, none trained on pooled data); then the page.
+    that was told the noise rate, none trained on pooled data), with their marks; then what these mean, the page, and
+    the pages of suspect labels.
     """
+    from fednoise_core.report.marks import MARKS, marked, marks_of, together  # pandas: not before the work is done
+
     settings: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     trusted = True
     for run in runs:
@@ -54,10 +57,13 @@ def closing(name: str, root: str, runs: Iterable[PlannedRun]) -> list[str]:
         value = summary["accuracy"]["last10_mean"]
         if value is not None and not summary.get("diverged"):
             at = settings.setdefault((run.dataset, run.noise, run.partition), {})
-            at.setdefault(run.label or run.method, []).append(100 * value)
+            at.setdefault(marked(run.label or run.method, marks_of(summary)), []).append(100 * value)
     what = "accuracy" if trusted else "agreement with given labels"
-    lines = [f"{name}: {what}, mean of the last ten evaluations"]
+    lines = [f"{root.removeprefix('results/')}: {what}, mean of the last ten evaluations"]
     compared = {place: list(at.items()) for place, at in settings.items() if at}
     lines += [f"  {', '.join(place)}: {winner(scores)}" for place, scores in list(compared.items())[:MOST]]
     lines += [f"  and {len(compared) - MOST} more settings"] if len(compared) > MOST else []
-    return [*lines, f"  page: {root}/report.html"]
+    lines += [f"  {mark} {MARKS[mark]}" for mark in together(lines)]
+    lines += [f"  page: {root}/report.html"]
+    lines += [f"  suspect labels: {page}" for page in suspects[:MOST]]
+    return lines + ([f"  and {len(suspects) - MOST} more pages of suspects"] if len(suspects) > MOST else [])

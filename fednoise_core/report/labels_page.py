@@ -72,7 +72,7 @@ def labels_page(
     return render(
         "labels.html",
         ("page.css", "labels.css"),
-        ("labels.js",),
+        ("labels_csv.js", "labels.js"),
         title=title,
         tiles=_tiles(sites),
         sites=[_site_row(number[one.client], one, longest) for one in sorted(sites, key=_falling)],

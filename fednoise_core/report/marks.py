@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "marked", "marks_of", "notes", "together"]
+__all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL", "marked", "marks_of", "notes", "together"]
 
 ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
 MARKS = {

@@ -24,17 +24,19 @@ from fednoise_core.report.html_file import json_text, render, slug
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import Names, describe
 from fednoise_core.report.page_data import page_data, series_style
+from fednoise_core.report.paper_page import paper_parts
 from fednoise_core.report.pictures import Shelf, few_colours, png_size, thumbnails
 from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.run_rows import run_columns, run_rows
-from fednoise_core.report.runs import ListedRun, RecordedRun, load, select
+from fednoise_core.report.runs import ListedRun, RecordedRun, load
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from fednoise_core.report.style import png, styled, words_of
+from fednoise_core.report.tables import runs_of
 
 __all__ = ["setting_page", "study_page"]
 
-STYLES, SCRIPTS = ("page.css", "study.css"), ("chart.js", "curves.js", "runs.js", "study.js")
+STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "curves.js", "runs.js", "study.js")
 HEAVY = 120_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
 DPI = 144  # of a setting's pictures
 
@@ -51,6 +53,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     first = headline(
         [(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), not agreement.datasets(runs)
     )
+    paper = paper_parts(study, runs, root)
     metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
     return render(
@@ -92,6 +95,9 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         ],
         root=root.as_posix(),
         commit=commit or "unknown",
+        left_out=study.get("left_out", {}),
+        paper=paper,
+        origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
         **provenance(runs),
     )
 
@@ -155,7 +161,7 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
 def _table(
     root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any], runs: Sequence[RecordedRun]
 ) -> dict[str, Any]:
-    shown, chosen = grid(frame, spec), set(select([run.listed for run in runs], spec))
+    shown, chosen = grid(frame, spec), set(runs_of([run.listed for run in runs], spec))
     # Said here and not in the table's own files: cost.json is an input of the page alone, so that a rerun with equal
     # numbers, which takes another time, leaves all tables as they are.
     shown.notes.extend(mixed_versions([run for run in runs if run.listed in chosen]))
@@ -184,12 +190,13 @@ def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dic
 
 
 def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
-    """Facts and pictures of a setting; a clean one has no flips to show. A picture that the page has already is named
-    by the id of its place.
+    """Facts and pictures of a setting; flips are shown where there are any and something is known about them. A picture
+    that the page has already is named by the id of its place.
     """
+    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures, end = [], slug("-".join((one.dataset, one.noise, one.partition)))
     for kind, function in SETTING_FIGURES.items():
-        if kind == "transition" and noiseless(one.labels.spec.get("noise", {})):
+        if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
             drawn = function([one], {"kind": kind})

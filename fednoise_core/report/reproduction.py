@@ -20,7 +20,7 @@ from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun, Setting
 
-__all__ = ["JUDGED", "POINTS", "VERDICTS", "rank_correlation", "reproduction", "verdict"]
+__all__ = ["JUDGED", "KEYS", "LEAST_RANKED", "POINTS", "VERDICTS", "rank_correlation", "reproduction", "verdict"]
 
 POINTS = 2.0  # of %: closer than that is near, whatever the spread
 KEYS = ["dataset", "noise", "partition", "method", "member"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, plain_cell
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.cells import MISSING
+from fednoise_core.report.confusion_file import read_confusion
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.suspect_files import read_sites
 from fednoise_core.report.texts import one_line
@@ -68,19 +67,11 @@ def confusion_of(run: RecordedRun) -> tuple[list[str], list[list[int]]]:
     """Names of the classes and the confusion matrix, counts [true class][predicted class]. Empty where the run has
     none, or too large a one.
     """
-    path, classes = run.listed.dir / "confusion.csv", int(run.summary["classes"])
-    if not path.exists() or classes > CLASSES:
+    path = run.listed.dir / "confusion.csv"
+    if not path.exists() or int(run.summary["classes"]) > CLASSES:
         return [], []
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))[1:]
-    try:
-        matrix = [[int(cell) for cell in row[2:]] for row in rows]
-        names = [one_line(plain_cell(row[1])) for row in rows]
-    except (ValueError, IndexError) as error:
-        raise ArtifactError(f"{path}: a class, its name and counts are needed in every row ({error})") from error
-    if matrix and (len(matrix) != classes or any(len(row) != classes for row in matrix)):
-        raise ArtifactError(f"{path}: {classes} rows and columns of counts are needed")
-    return names, matrix
+    found = read_confusion(path)
+    return ([], []) if found.counts is None else ([one_line(name) for name in found.names], found.counts.tolist())
 
 
 def clients_of(run: RecordedRun) -> list[tuple[int, int, float, float, float, int]]:

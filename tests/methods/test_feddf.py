@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import toy
@@ -11,9 +13,12 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
-from fednoise_core.methods.feddf import Distil, FedDF, architectures
+from fednoise_core.methods.feddf import Distil, architectures
 from fednoise_core.optim import SGD, Adam
 from fednoise_core.spec import Train
+from workflow_scripts.compatible import check_method
+from workflow_scripts.config_file import Place, read_yaml
+from workflow_scripts.project import Project
 
 MLP = {"name": "mlp", "hidden": 6}
 X = (torch.from_numpy(toy.arrays().x_public).float()[:, None] / 255 - 0.25) / 0.2
@@ -244,6 +249,19 @@ def test_settings_that_are_refused(fields):
         make({"name": "feddf", **fields}, Train())
 
 
-def test_the_class_says_what_it_needs():
-    assert FedDF.needs_public
-    assert FedDF.several_nets
+def test_without_public_images_it_says_so():
+    fed = toy.federation()
+    fed._world.pools.pop("public")
+    with pytest.raises(SpecError, match="feddf needs public images"):
+        make({"name": "feddf"}, Train()).init(fed)
+
+
+def test_a_study_may_give_its_clients_several_nets_and_must_give_it_public_images(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    project = Project(read_yaml("config/config.yaml"))
+    mixed, place = {"net": ["small_cnn", "mlp"]}, Place("a study")
+    check_method(project, {"name": "feddf"}, mixed, "digits", place)
+    with pytest.raises(SpecError, match="feddf needs public images: give 'mnist' a `public` part"):
+        check_method(project, {"name": "feddf"}, mixed, "mnist", place)
+    with pytest.raises(SpecError, match="fedavg has one model for all clients"):
+        check_method(project, {"name": "fedavg"}, mixed, "digits", place)

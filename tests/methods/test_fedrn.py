@@ -136,6 +136,31 @@ def test_neighbours_and_scores(w, k):
             assert min((score[j] for j in near), default=1) >= max(others, default=0) - 1e-9
 
 
+WORKED = [  # client, whom it asks, scores: its own, then theirs
+    # cosines 0, 1, .6: scores 0, .3 + .4, .6 + .24
+    (3, [5, 0], [0.7, 0.84, 0.0]),
+    # cosines 1, 0, .8: its own .4, the others' .3 + 0, .6 + .32
+    (0, [5, 3], [0.4, 0.92, 0.3]),
+    # cosines .8, .6, 1, scaled .5, 0, 1: .2, .3 and its own 1
+    (5, [3, 0], [1.0, 0.3, 0.2]),
+    # has not trained: half of the skill; cosines .6, .8, .96 and 1 to itself, scaled 0, .5, .9, 1
+    (6, [5, 3], [0.7, 0.96, 0.5]),
+]
+
+
+@pytest.mark.parametrize(("c", "near", "scores"), WORKED)
+@pytest.mark.parametrize("k", [1, 2])
+def test_neighbours_and_scores_worked_out_on_paper(c, near, scores, k, monkeypatch):
+    """w = .6; accuracies .2, .6, 1 scale to 0, .5, 1; answers as arrows of length 1, 2, 1 and, of client 6, 1."""
+    fed, method, state = started({"weight": 0.6, "neighbours": k})
+    state.server["known"] = [0, 3, 5]
+    state.server["skill"][[0, 3, 5]] = torch.tensor([0.2, 0.6, 1.0], dtype=torch.float64)
+    arrows = [[0.0, 1.0, 0, 0, 0], [2.0, 0.0, 0, 0, 0], [0.6, 0.8, 0, 0, 0]]
+    state.server["answers"][[0, 3, 5]] = torch.tensor(arrows, dtype=torch.float64)
+    monkeypatch.setattr(fedrn, "_answer", lambda net, w, probe: torch.tensor([0.8, 0.6, 0, 0, 0], dtype=torch.float64))
+    assert method.choose(fed, state, c) == (near[:k], pytest.approx(scores[: 1 + k], abs=1e-9))
+
+
 def test_equal_accuracies_and_answers_count_nothing():
     """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: all count 1."""
     fed, method, state = started({"weight": 0.6})

@@ -1,4 +1,4 @@
-"""Files of run folders that only a page reads: what a method says of its clients, and its confusion matrix."""
+"""The file of run folders that only a page reads: what a method says of its clients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fednoise_core.rng import stream
 JUDGES = ("fedcorr", "coteaching-oracle", "coteaching-20")
 
 
-def write_extras(root: Path) -> None:
-    """sites.csv (of the methods that judge labels, near the truth) and confusion.csv for all runs of runs.json."""
+def write_sites(root: Path) -> None:
+    """sites.csv for all runs of runs.json: of the methods that judge labels, near the truth."""
     for run in json.loads((root / "runs.json").read_text(encoding="utf-8")):
         folder, rng = Path(run["dir"]), stream(run["seed"], "extras", run["method"])
         head = "client,site,samples,wrong,wrong_low,wrong_high,share,named,check\n"
@@ -26,14 +26,3 @@ def write_extras(root: Path) -> None:
                 numbers = f"{wrong:.1f},{low:.1f},{high:.1f},{wrong / max(1, len(mine)):.4f},{wrong:.0f},2"
                 head += f"{client},{client},{len(mine)},{numbers}\n"
         (folder / "sites.csv").write_text(head, encoding="utf-8")
-        write_confusion(folder / "confusion.csv", 10, run["seed"])
-
-
-def write_confusion(path: Path, classes: int, seed: int) -> None:
-    rng = stream(seed, "fake confusion", path.parent.parent.name)
-    rows = ["class,name," + ",".join(f"predicted_{k}" for k in range(classes))]
-    for k in range(classes):
-        counts = rng.poisson(0.6, classes)
-        counts[k] = 30 + rng.integers(0, 8)
-        rows.append(f"{k},{k},{','.join(map(str, counts))}")
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")

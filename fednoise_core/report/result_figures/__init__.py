@@ -1,5 +1,5 @@
 """Figures of results: accuracy by method, over work, noise rate, bytes, seconds and swept settings; any other metric
-over rounds; accuracy by class. One file a kind.
+over rounds; accuracy by class, and what classes are taken for. One file a kind.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.report.result_figures.classes import classes
+from fednoise_core.report.result_figures.confusion import confusion
 from fednoise_core.report.result_figures.curves import curves
 from fednoise_core.report.result_figures.dots import dots
 from fednoise_core.report.result_figures.metric import metric
@@ -30,6 +31,7 @@ RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], M
     "sweep": sweep,
     "prestop": prestop,
     "classes": classes,
+    "confusion": confusion,
     "metric": metric,
 }
 """Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""
