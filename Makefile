@@ -8,7 +8,7 @@ CLUSTER := $(VENV)/cluster
 DOCS := .venv-docs
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: setup setup-cluster reproduce test test-slurm lint audit prune export bench docs
+.PHONY: setup setup-cluster reproduce smoke cell test test-slurm lint audit prune export bench docs
 
 setup: $(STAMP)
 
@@ -43,6 +43,15 @@ $(CLUSTER): $(STAMP) requirements-cluster.lock
 reproduce: setup
 	@python -m workflow_scripts.plan --over 1 $(if $(filter-out all,$(CORES)),--cores $(CORES))
 	snakemake --cores $(CORES)
+
+# every table and figure of the papers at test size, to see that all goes through
+smoke: setup
+	snakemake --cores $(CORES) papers --config scale=smoke
+
+# one cell of a paper, without the workflow: make cell PAPER=feddpcont TABLE=2 METHOD=fedcorr NOISE=sym40 SEED=0
+# and, if the table has several, DATASET= and PARTITION=; FIGURE= for TABLE=; SCALE=cpu; SHOW=1 prints the commands
+cell: setup
+	@python -m workflow_scripts.cell --paper "$(PAPER)" $(foreach key,TABLE FIGURE DATASET NOISE PARTITION METHOD SEED SCALE,$(if $($(key)),--$(shell echo $(key) | tr A-Z a-z) "$($(key))")) $(if $(SHOW),--show)
 
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile

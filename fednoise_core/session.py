@@ -20,12 +20,13 @@ from torch import nn
 from fednoise_core import model, simulate
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
-from fednoise_core.io import ArtifactError, write_json
+from fednoise_core.io import ArtifactError, SpecError, write_json
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.own import with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.spec import Train
+from fednoise_core.wrong_labels import WRONG
 
 __all__ = ["LoadedRun", "Run", "load", "run"]
 
@@ -52,10 +53,28 @@ class _Uses:
 
 
 class Run(_Uses, simulate.FinishedRun):
-    """A finished run: `summary`, `cost`, `curve`, `suspects`; `predict(images)`, `module()`, `save(folder)`."""
+    """A finished run: `summary`, `cost`, `curve`, `suspects`; `corrected()`, `predict(images)`, `module()`,
+    `save(folder)`.
+    """
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return models.collected(self.outcome, models.looks(self.arrays))
+
+    def corrected(self, above: float = WRONG) -> np.ndarray:
+        """The labels that the run was given, int64 [n], with the proposed one wherever P(given label is wrong) is above
+        `above`; the default takes every verdict `wrong`, unseen. `fn.run(data, run.corrected(), …)` trains on them.
+
+        Of a sample that several sites hold, the greatest P(wrong) counts. A sample that was not judged keeps its label.
+        Raises SpecError unless `above` is in 0..1.
+        """
+        share = isinstance(above, int | float | np.number) and not isinstance(above, bool) and 0 <= above <= 1
+        if not share:
+            raise SpecError(f"above: got {above!r}; a probability in 0..1 is needed")
+        labels = self.labels.noisy.copy()
+        for sample, _, p_wrong, proposed in sorted(self.suspects, key=lambda row: row[2]):
+            if p_wrong > above:
+                labels[sample] = proposed
+        return labels
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result files (docs/results_files.md) into `folder`; `fn.load(folder)` reads them."""

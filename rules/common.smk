@@ -126,6 +126,11 @@ def shown_files(name):
     return paths.shown(made.root, made.tables, made.figures)
 
 
+def label_pages(name):
+    """Pages of suspect labels that a study's file asks for, one a run."""
+    return [run.labels_page for run in study(name).runs if study(name).data.get("labels")]
+
+
 def study_targets(name):
     """All of a study. Snakemake does not make a missing file in the middle again unless it is asked for it, too."""
     root = PROJECT.root(name)
@@ -134,7 +139,7 @@ def study_targets(name):
         *run_targets(name),
         *shown_files(name),
         *(f"{root}/{file}" for file in paths.STUDY_FILES),
-        *(run.labels_page for run in study(name).runs if study(name).data.get("labels")),
+        *label_pages(name),
     ]
 
 
@@ -283,6 +288,11 @@ def shown(wildcards, key):
     return [*result_files(runs, NEEDS.get(spec["kind"], ())), *map(at_hand, paths.printed(spec))]
 
 
+def labels_of(key):
+    """What Snakemake's report calls a table or figure (`key` "tables", "figures"): its study and its title."""
+    return lambda wc: {"study": wc.root, "shows": named(wc, key).get("title") or wc[key.removesuffix("s")]}
+
+
 def at_hand(file):
     """A file of the user: in the working folder, else beside the Snakefile."""
     return file if os.path.exists(file) else os.path.normpath(os.path.join(HOME, file))
@@ -321,7 +331,11 @@ def changed_settings():
 def closing_lines():
     """What won in the studies whose page this workflow made."""
     roots = sorted({str(job.wildcards.root) for job in workflow.dag.jobs if job.rule.name == "page"})
-    return [line for root in roots for line in winners.closing(f"results/{root}", study(PROJECT.roots[root]).runs)]
+    lines = []
+    for root in roots:
+        name = PROJECT.roots[root]
+        lines += winners.closing(f"results/{root}", study(name).runs, label_pages(name))
+    return lines
 
 
 if workflow.is_main_process and Quietness.REASON in (workflow.output_settings.quiet or ()):

@@ -15,6 +15,7 @@ rule train:
         model="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/model.safetensors",
         suspects="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/suspects.csv",
         sites="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/sites.csv",
+        confusion="results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}/confusion.csv",
     log:
         "logs/train/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}.log",
     benchmark:

@@ -60,7 +60,7 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
     to = (int(before["given"][7]) + 1) % 3
     assert apply(found, [decide(found, 7, "relabel", to), decide(found, 8, "keep"), decide(found, 9, "drop")]) == 0
     told = capsys.readouterr()
-    assert "119 samples; 1 relabelled, 1 dropped, 1 kept" in told.out
+    assert "119 samples; 1 relabelled, 1 dropped, 1 kept, 117 not decided" in told.out
     assert "rows were dropped from note, too" in told.err
     with np.load(found.folder / "out.npz") as file:
         assert list(file.files) == list(before)
@@ -214,6 +214,20 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     assert counts(after).tolist() == [8, 3]  # of 8 cats and 4 dogs, a cat is gone and a dog has become one
     at = sources_after.index("dog/0.png") if "dog/0.png" in sources_after else None
     assert at is None or after.names[after.y_train[at]] == "=cat"
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_lines_that_were_not_decided_stay_as_they_are(photos: Path, tmp_path: Path, ends: str) -> None:
+    path = photos / "labels.csv"
+    path.write_bytes(path.read_bytes().replace(b"\n", ends.encode()))
+    decisions = write(tmp_path / "decisions.csv", [photo("dog/0.png", "relabel", "dog", "=cat")])
+    arguments = ["--decisions", str(decisions), "--data", str(path), "--out", str(photos / "corrected.csv")]
+    assert apply_decisions.main(arguments) == 0
+    before, after = (file.read_bytes().split(b"\n") for file in (path, photos / "corrected.csv"))
+    changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert len(changed) == 1
+    assert changed[0][0].startswith(b"dog/0.png,dog,")
+    assert changed[0][1].startswith(b"dog/0.png,'=cat,")
 
 
 def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> None:

@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from benchmarks import corrected
+from benchmarks.corruptions import SCENARIOS, spoilt
+
 ROOT = Path(__file__).parents[1]
 RUNGS = {"eager", "resident", "graph", "tf32", "bf16", "lanes 4", "lanes 10", "shared 2", "shared 4", "compiled"}
 # What torch brings itself (filelock, jinja2) may be used.
@@ -42,3 +47,24 @@ def test_without_time_the_ladder_says_what_is_missing(tmp_path):
     assert all(row == {"missing": "no time left"} for rows in found["ladder"].values() for row in rows.values())
     assert not found["whole_run"]["finished"]
     assert "not measured: no time left" in (tmp_path / "ladder.md").read_text()
+
+
+def test_corrected_labels_are_those_that_the_command_wrote():
+    """Images whose class is easily seen: what is corrected is counted rightly, and the table has the gains."""
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 10, 1100)
+    x = draw.integers(0, 60, (1100, 10, 10), dtype=np.uint8)
+    x[np.arange(1100), y] += 180
+    case = spoilt(x, y, 600, 6, "iid", SCENARIOS["A"], 0)
+    found = corrected.compared(case, (x[:200], y[:200]), 0, rounds=12)
+    assert found["wrong_before"] == case.wrong.sum() > 60
+    spoilt_or_mended = found["spoilt_by_change"] - found["changed_rightly"]
+    assert found["wrong_after"] == found["wrong_before"] + spoilt_or_mended
+    assert found["changed_rightly"] > 0.7 * found["wrong_before"]
+    assert found["corrected"] > found["given"] - 0.02
+    rows = [{"scenario": "A", "seed": seed, **found, "given": 0.5, "corrected": 0.5 + seed / 10} for seed in (0, 2)]
+    lines = corrected.table(rows).splitlines()
+    assert [len(line.split("|")) for line in lines] == [11] * 5
+    assert "| 50.0 | 70.0 | +20.0 |" in lines[3]
+    assert "mean of 2, ± 14.1 between runs" in lines[4]
+    assert "| 50.0 | 60.0 | +10.0 |" in lines[4]

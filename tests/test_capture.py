@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
 from typing import Any
 
@@ -91,6 +92,15 @@ REFUSED = {
     Copies: "numpy",
     Draws: "rand.default",
 }
+REASON = {
+    Peeks: "loss.item()",
+    Asks: "if loss > 0",
+    Picks: "logits[logits > -9]",
+    Looks: "table[batch.y[0] * 0]",
+    Makes: "torch.tensor(2.0)",
+    Copies: "batch.y.numpy()",
+    Draws: "torch.rand(1)",
+}
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -100,7 +110,9 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, kind(made.train), round=k))]
-    why = f"operation not permitted when stream is capturing: {REFUSED[kind]}"
+    lines, first = inspect.getsourcelines(kind.objective)
+    (at,) = [first + k for k, line in enumerate(lines) if REASON[kind] in line]
+    why = f"operation not permitted when stream is capturing: {REFUSED[kind]}, test_capture.py, line {at}"
     told = [str(w.message) for w in said]
     assert told == [f"{kind.__name__}: its step cannot be captured and runs eagerly ({why})"]
     expected = [r for k in (1, 2) for r in Sequential(made).run(jobs(made, kind(made.train), round=k))]

@@ -390,3 +390,11 @@ def test_a_human_file_written_before_numpy_2_is_read(tmp_path, cifar10, cifar10n
     published = ("CIFAR-10_human.pt", hashlib.sha256(old.getvalue()).hexdigest())
     monkeypatch.setitem(human.FILES, "cifar10", published)
     check_human(sources.read(SPEC, [tmp_path], tmp_path / "cache"), labels)
+
+
+def test_fn_dataset_looks_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDNOISE_DATA", str(tmp_path / "here"))
+    with pytest.raises(ArtifactError, match=f"looked in {tmp_path / 'here'}"):
+        sources.read("mnist", cache=tmp_path)
+    with pytest.raises(ArtifactError, match=f"looked in {tmp_path}[,.;]"):
+        sources.read("mnist", (), cache=tmp_path)  # a list of folders that is given is taken as it is

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, FromKept, Kept, scores
+from fednoise_core.engine.evaluate import Evaluator, FromKept, Kept, confusion, scores
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.label_files import SITES, SUSPECTS
+from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
 from fednoise_core.engine.output import _plain, summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, digest
@@ -35,6 +35,7 @@ FILES = {
     "diagnostics.parquet",
     "suspects.csv",
     "sites.csv",
+    "confusion.csv",
     "model.safetensors",
     "spec.json",
     "cost.json",
@@ -75,6 +76,45 @@ def test_views_are_means_of_members_and_sums_of_logits():
     assert rows["both", -1, "loss"] == pytest.approx(sum(loss) / 2, rel=1e-5)
     assert {client for view, client, _ in rows if view != "personal"} == {-1}
     assert len({round(r, 6) for r in right}) > 1
+
+
+def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
+    fed, y = toy.federation(), torch.from_numpy(toy.arrays().y_test)
+    pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
+    one, two = fed.fresh("model"), fed.fresh("model", 2)
+    kept = {3: {"own": two}}
+    x = pool.take(torch.arange(pool.n))
+    z = [fed.net().predict(w, x) for w in (one, two)]
+
+    def counted(*logits):
+        found = torch.zeros(fed.classes, fed.classes, dtype=torch.int64)
+        for each in logits:
+            for true, predicted in zip(y.tolist(), each.argmax(1).tolist(), strict=True):
+                found[true, predicted] += 1
+        return found
+
+    made = confusion(fed, [(SERVER, one), (3, Kept("own"))], kept, pool, y)
+    assert torch.equal(made, counted(*z))
+    assert torch.equal(confusion(fed, [(SERVER, [one, two])], {}, pool, y), counted(z[0] + z[1]))
+    assert len({tuple(counted(one).flatten().tolist()) for one in (*z, z[0] + z[1])}) > 1
+    assert not torch.equal(made, made.T), "rows and columns could be exchanged"
+    two.flat.fill_(torch.nan)
+    assert confusion(fed, [(SERVER, one), (SERVER, two)], {}, pool, y) is None
+
+
+def test_the_confusion_matrixs_file(coteaching, tmp_path):
+    out, made = coteaching
+    with (out / "confusion.csv").open() as file:
+        head, *rows = csv.reader(file)
+    k = made.arrays.classes
+    assert head == ["class", "name", *(f"predicted_{c}" for c in range(k))]
+    assert [row[:2] for row in rows] == [[str(c), str(c)] for c in range(k)]
+    assert [[int(n) for n in row[2:]] for row in rows] == made.outcome.confusion.tolist()
+    named = dataclasses.replace(made.arrays, names=tuple(f"={c}" for c in range(k)))
+    write_confusion(tmp_path / "named.csv", made.outcome.confusion, named)
+    assert (tmp_path / "named.csv").read_text().splitlines()[1].startswith("0,'=0,")
+    write_confusion(tmp_path / "none.csv", None, made.arrays)
+    assert (tmp_path / "none.csv").read_text() == ",".join(head) + "\n"
 
 
 def test_evaluation_in_pieces_gives_the_same_numbers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +176,92 @@ def test_all_at_once_is_one_step_and_decisions_come_back(page: Any, found: Label
     click(page, "#accept")
     click(page, "#undo")
     assert [row["decision"] for row in saved(page, tmp_path)] == ["keep"]
+
+
+def reopened(page: Any, found: LabelRun, file: str = "labels.html") -> None:
+    """As in a browser that has kept nothing."""
+    page.execute_script("localStorage.clear()")
+    load(page, found.folder / file, 1280)
+    assert "decided: 0 kept, 0 relabelled, 0 dropped" in texts(page, "#count")[0]
+
+
+def bring(page: Any, path: Path) -> str:
+    """Load an earlier decisions.csv; returns what the page says to it."""
+    page.execute_script("document.getElementById('said').textContent = ''")
+    page.find_element(By.ID, "file").send_keys(str(path))
+    for _ in range(100):
+        if texts(page, "#said") != [""]:
+            break
+        time.sleep(0.05)
+    return texts(page, "#said")[0]
+
+
+def test_a_saved_file_is_loaded_and_gone_on_with(page: Any, found: LabelRun, tmp_path: Path) -> None:
+    press(page, "r", "d", "k")
+    before = saved(page, tmp_path)
+    earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
+    reopened(page, found)
+    press(page, "d", "k")  # the file's word counts about the same samples
+    assert bring(page, earlier) == "earlier.csv: 3 decisions are here again."
+    assert "1 kept, 1 relabelled, 1 dropped" in texts(page, "#count")[0]
+    assert [row.get_attribute("data-choice") for row in page.find_elements(By.CSS_SELECTOR, ".row")][:4] == [
+        *("relabel", "drop", "keep", "")
+    ]
+    assert saved(page, tmp_path) == before
+    assert (tmp_path / "decisions.csv").read_bytes() == earlier.read_bytes()
+    press(page, "u")
+    assert "1 kept, 0 relabelled, 1 dropped" in texts(page, "#count")[0]
+    bring(page, earlier)  # the same file a second time
+    press(page, Keys.END, "d")
+    assert len(saved(page, tmp_path)) == 4
+
+
+def test_what_a_shorter_page_does_not_show_stays_decided(page: Any, found: LabelRun, tmp_path: Path) -> None:
+    rows = listed(found)
+    click(page, "#accept")
+    everything = saved(page, tmp_path)
+    earlier = (tmp_path / "decisions.csv").rename(tmp_path / "earlier.csv")
+    short = [*found.arguments(), "--most", "5", "--out", str(found.folder / "short.html")]
+    assert make_labels.main(short) == 0
+    reopened(page, found, "short.html")
+    said = bring(page, earlier)
+    assert said.startswith(f"earlier.csv: {len(rows)} decisions are here again, {len(rows) - 5} of them about samples")
+    press(page, "k")
+    load(page, found.folder / "short.html", 1280)  # they come back with it
+    after = saved(page, tmp_path)
+    assert [row["decision"] for row in after].count("keep") == 1
+    changed = str(rows[0].sample)
+    assert [row for row in after if row["sample"] != changed] == [row for row in everything if row["sample"] != changed]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (r",[0-9a-f]{16}\n", ",0123456789abcdef\n", "line 2: it was decided about other data than this page shows"),
+        (r"(?m)^(.*,relabel,.*)$", r"\1\n\1", "was decided before"),
+        (",relabel,", ",rename,", "line 2: the decision rename is not known"),
+        ("decision,", "choice,", "it has no column decision"),
+        (r"(,relabel,\d,)[^,]*", r"\1dog", "dog is no class here"),
+        (r"\n(\d+),", r"\n1e3,", "line 2: the sample 1e3 is no number"),
+        (r"\n(\d+),", r'\n\1"",', "line 2: no CSV"),
+        (r"\n(\d+),", r"\n\1,,", "line 2: 11 cells for 10 columns"),
+    ],
+)
+def test_a_file_that_does_not_fit_changes_nothing(
+    page: Any, found: LabelRun, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    press(page, "r")
+    saved(page, tmp_path)
+    text = (tmp_path / "decisions.csv").read_text(encoding="utf-8")
+    other = re.sub(old, new, text, count=1)
+    assert other != text
+    (tmp_path / "other.csv").write_text(other, encoding="utf-8")
+    reopened(page, found)
+    press(page, Keys.END, "k")
+    said = bring(page, tmp_path / "other.csv")
+    assert said.startswith("Nothing was loaded. other.csv: ")
+    assert message in said
+    assert "1 kept, 0 relabelled, 0 dropped" in texts(page, "#count")[0]
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import time
 from pathlib import Path
@@ -51,7 +52,8 @@ PAPERS = {  # table or figure → runs at the papers' size: methods × settings 
 def project(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    return lambda scale="paper", folder=ROOT: Project({**read_yaml("config/config.yaml"), "scale": scale}, folder)
+    read = read_yaml("config/config.yaml")
+    return lambda scale="paper", folder=ROOT, **more: Project({**read, "scale": scale, **more}, folder)
 
 
 @pytest.fixture
@@ -119,8 +121,8 @@ def test_cpu_trains_one_seed_on_smaller_data(project) -> None:
     for paper in PAPERS:
         study = Study(made, paper)
         assert {run.seed for run in study.runs} == {0}
-        assert all(made.facts(run.dataset)[0] <= 4000 for run in study.runs)
-        assert all(run.spec["train"]["rounds"] <= 40 for run in study.runs)
+        assert all(made.facts(run.dataset)[0] <= 6000 for run in study.runs)
+        assert all(run.spec["train"]["rounds"] <= 80 for run in study.runs)
 
 
 def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, tmp_path: Path) -> None:
@@ -129,9 +131,22 @@ def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, 
     assert study.tables["table7"]["absent"] == ["clothing1m-public"]
     assert study.tables["table2"]["absent"] == []
     study.check_present("table7")  # has other columns
-    with pytest.raises(SpecError, match=r"feddpcont.yaml: table12 has no other data\. not here: clothing1m-public"):
+    assert study.words_of_absence().startswith("not here: clothing1m-public. Cells on it read")
+    with pytest.raises(
+        SpecError, match=r"feddpcont.yaml: tables\.table12: shows nothing but clothing1m-public, which is"
+    ):
         study.check_present("table12")
     assert paths.printed(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
+
+
+def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_name(copied: Path, project) -> None:
+    file = copied / "config/papers/feddpcont.yaml"
+    more = 'figures:\n  shop: {kind: curves, title: "Clothes", datasets: [clothing1m-public]}\n'
+    file.write_text(file.read_text().replace("figures:\n", more, 1))
+    study = Study(project(folder=copied), "feddpcont")
+    assert study.described()["left_out"] == {"Clothes": "not run (data absent)"}
+    with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows nothing but clothing1m-public"):
+        study.check_present("shop")
 
 
 def test_data_of_other_studies_may_not_be_absent(copied: Path, project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +188,11 @@ def test_a_scale_keeps_the_ids_of_the_paper(project) -> None:
     study = Study(project("cpu"), "fedmixcon")
     spec = study.tables["table3"]
     assert spec["datasets"] is None
-    assert spec["stand_ins"] == {"mnist": "mnist-4k", "fashion_mnist": "fashion_mnist-4k"}
+    assert spec["stand_ins"] == {"mnist": "mnist-6k", "fashion_mnist": "fashion_mnist-6k"}
     assert {cell[0] for cell in spec["cells"]} == {"mnist", "fashion_mnist"}
-    assert {run.dataset for run in study.select(spec)} == {"mnist-4k", "fashion_mnist-4k"}
+    assert {run.dataset for run in study.select(spec)} == {"mnist-6k", "fashion_mnist-6k"}
     assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, spec))
-    assert study.figures["figure6"]["datasets"] == ["mnist-4k"]
+    assert study.figures["figure6"]["datasets"] == ["mnist-6k"]
 
 
 def test_setup_tables_say_what_this_study_uses(project) -> None:
@@ -185,4 +200,45 @@ def test_setup_tables_say_what_this_study_uses(project) -> None:
     ours = study.tables["table1"]["ours"]
     assert [row["cifar10-fedefc"] for row in ours] == [10, 100, "resnet18", 200, 10]
     assert [row["mnist"] for row in Study(project(), "fedmixcon").tables["table2"]["ours"]] == [0.15, 0.2, 0.25]
-    assert [row["mnist-fedefc"] for row in Study(project("cpu"), "fedefc").tables["table1"]["ours"]][3] == 40
+    assert [row["mnist-fedefc"] for row in Study(project("cpu"), "fedefc").tables["table1"]["ours"]][3] == 60
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_part_is_some_of_the_runs_in_the_same_folder(project, paper: str) -> None:
+    whole, part = Study(project("cpu"), paper), Study(project("cpu", part="first"), paper)
+    runs = {run.folder for run in part.runs}
+    assert runs < {run.folder for run in whole.runs} or paper == "fedhnl"  # all of which is its first part
+    for name, spec in whole.tables.items():
+        assert spec.get("cells") == part.tables[name].get("cells"), "the cells stay, and read: not run"
+
+
+def changed(folder: Path, old: str, new: str) -> None:
+    file = folder / "config/papers/fedhnl.yaml"
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+
+
+def test_a_part_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> None:
+    boxes = "[{noises: [sym20-seed0], methods: [fedhnl-hma]}, {methods: [fedmd], seeds: [0]}]"
+    changed(copied, "  first: [{seeds: [0]}]", f"  first: {boxes}")
+    kept = Study(project("cpu", copied, part="first"), "fedhnl").runs
+    every = ["pair10-seed0", "pair20-seed0", "sym10-seed0", "sym20-seed0"]
+    assert sorted((run.method, run.noise) for run in kept) == [
+        ("fedhnl-hma", "sym20-seed0"),
+        *(("fedmd", noise) for noise in every),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "box", "message"),
+    [
+        ("frist", "{seeds: [0]}", "parts: --config part asks for 'frist', which is not there; did you mean 'first'?"),
+        ("first", "{noises: [sym20-seed1]}", "parts.first[0].noises[0]: the grid has no 'sym20-seed1'"),
+        ("first", "{noises: [sym10-seed0], methods: [fedhnl-cl]}", "parts.first: no run of the grid lies in it"),
+    ],
+)
+def test_a_part_that_cannot_be(project, copied: Path, part: str, box: str, message: str) -> None:
+    changed(copied, "  first: [{seeds: [0]}]", f"  first: [{box}]")
+    with pytest.raises(SpecError, match=re.escape(message)):
+        Study(project("cpu", copied, part=part), "fedhnl")

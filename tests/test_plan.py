@@ -173,6 +173,23 @@ def test_a_rate_is_measured_once(tmp_path: Path) -> None:
     assert Rates(file).of("mlp", (1, 8, 8), 10, 32).trained != 7.0
 
 
+def test_of_a_slow_net_a_few_images_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that the work itself moves: 3 ms a call and 10 ms an image."""
+    clock, calls = [0.0], []
+
+    def work(count: int) -> None:
+        calls.append(count)
+        clock[0] += 0.003 + 0.010 * count
+
+    monkeypatch.setattr(rates.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(rates.time, "perf_counter", lambda: clock[0])
+    assert rates._per_image(work, 10) == pytest.approx(0.0103)  # a batch fits the moment
+    assert max(calls) == 10
+    calls.clear()
+    assert rates._per_image(work, 256) == pytest.approx(0.010 + 0.003 / rates.FEW)
+    assert max(calls) == rates.FEW
+
+
 def test_what_takes_less_is_not_said(project: Project, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(plan, "Rates", Known)
     plan.main(["quick", "--cores", "2"])

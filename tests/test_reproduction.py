@@ -89,7 +89,7 @@ def test_claims(claim: dict[str, Any], said: str) -> None:
 def test_a_claim_with_a_missing_number_is_not_run_unless_another_column_speaks_against_it() -> None:
     some = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55})
     assert claims.judge(some, {"above": ["a", "b"]}) == "not run in full (holds in 1 of 2 columns)"
-    assert claims.judge(some, {"above": ["b", "a"]}) == "does not hold (in 1 of 2 columns)"
+    assert claims.judge(some, {"above": ["b", "a"]}) == "does not hold (in 1 of 1 columns that were run, of 2)"
     assert claims.judge(some, {"widens": ["a", "b"], "along": ["low", "high"]}) == "not run"
 
 

@@ -83,6 +83,13 @@ def test_columns_of_the_lists_of_labels(runs, name):
             assert next(csv.reader(file)) == told(name)
 
 
+def test_columns_of_the_confusion_matrix(runs):
+    for folder in runs.values():
+        with open(folder / "confusion.csv", encoding="utf-8", newline="") as file:
+            columns = next(csv.reader(file))
+        assert list(dict.fromkeys(re.sub(r"_\d+$", "_<k>", name) for name in columns)) == told("confusion.csv")
+
+
 @pytest.mark.parametrize("name", list(SOMETIMES))
 def test_keys_of_the_json_files(runs, name):
     every: set[str] = set()

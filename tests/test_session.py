@@ -38,6 +38,29 @@ def plain() -> Any:
     return play()
 
 
+# labels
+
+
+def test_corrected_labels_take_the_proposals_above_a_probability():
+    made, given = plain(), toy.labels().noisy
+    p_wrong, proposed = {}, {}
+    for sample, _, p, label in made.suspects:
+        if p > p_wrong.get(sample, -1.0):
+            p_wrong[sample], proposed[sample] = p, label
+    middle = sorted(p_wrong.values())[len(p_wrong) // 2]
+    for above in (0.5, middle):
+        changed = {sample for sample, p in p_wrong.items() if p > above}
+        wanted = [proposed[i] if i in changed else label for i, label in enumerate(given.tolist())]
+        np.testing.assert_array_equal(made.corrected(above), wanted)
+    np.testing.assert_array_equal(made.corrected(), made.corrected(0.5))
+    np.testing.assert_array_equal(made.corrected(1.0), given)
+    assert 0 < (made.corrected(middle) != given).sum() < len(given)
+    assert made.corrected() is not made.labels.noisy
+    for wrong in (1.5, -0.1, float("nan"), "wrong", True):
+        with pytest.raises(SpecError, match="above: got"):
+            made.corrected(wrong)
+
+
 # models
 
 
@@ -218,6 +241,16 @@ def test_tensorboard_is_an_extra_that_gets_every_number(monkeypatch: pytest.Monk
     assert written["round/bytes_up", 1] > 0
     assert ("round/accuracy", 1) not in written
     assert closed == [True]
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path):
+    why = "the package tensorboard is missing; it is an extra that is not locked"
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason=why)
+    made = play(on_round=fn.TensorBoard(tmp_path))
+    found = reader.EventAccumulator(str(tmp_path)).Reload()
+    told = [(event.step, event.value) for event in found.Scalars("global/accuracy")]
+    assert told == [(r, pytest.approx(accuracy)) for r, accuracy in made.curve[1:]]
+    assert {"round/bytes_up", "round/bytes_down", "global/loss"} <= set(found.Tags()["scalars"])
 
 
 # methods of one's own

@@ -155,5 +155,11 @@ def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  § the mean over personal models, not one global model",
         "  page: results/quick-smoke/report.html",
     ]
+    pages = [f"build/labels/{k}.html" for k in range(14)]
+    assert winners.closing("results/quick", runs, pages)[2:] == [
+        "  page: results/quick/report.html",
+        *(f"  suspect labels: {page}" for page in pages[:12]),
+        "  and 2 more pages of suspects",
+    ]
     assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 %; next B 49.9 %; n = 1"
     assert winners.winner([("A", [50.0])]) == "A 50.0 %; n = 1"

@@ -22,7 +22,7 @@ from fednoise_core.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 KEPT = [
-    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
     *("model.safetensors", "spec.json", "summary.json"),
 ]
 KILLS = [(2, 0.0), (4, 0.01), (6, 0.03)]  # (round, seconds after it was reported): before, while or after it is saved

@@ -25,7 +25,7 @@ from workflow_scripts.training import TrainingOptions
 
 ROOT = Path(__file__).parents[1]
 KEPT = [
-    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
     *("model.safetensors", "spec.json", "summary.json"),
 ]
 NAMES = ("fedavg", "scaffold", "feddpcont")

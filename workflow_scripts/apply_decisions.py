@@ -35,8 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ArtifactError, SpecError, OSError) as error:
         print(f"apply_decisions: {error}", file=sys.stderr)
         return 2
-    left = done.samples - done.dropped
-    print(f"{args.out}: {left:,} samples; {done.relabelled:,} relabelled, {done.dropped:,} dropped, {done.kept:,} kept")
+    left, rest = done.samples - done.dropped, done.samples - done.kept - done.relabelled - done.dropped
+    did = f"{done.relabelled:,} relabelled, {done.dropped:,} dropped, {done.kept:,} kept"
+    print(f"{args.out}: {left:,} samples; {did}{f', {rest:,} not decided' if rest else ''}")
     for note in done.notes:
         print(f"apply_decisions: {note}", file=sys.stderr)
     return 0

@@ -19,18 +19,30 @@ INNERMOST = 4  # of the axes: data set, noise, partition, method, seed
 class Shown(Protocol):
     """What is asked of a run: its ids, where its files are, and how it is shown."""
 
-    dataset: str
-    noise: str
-    partition: str
-    method: str
-    seed: int
-    arrays: str
-    labels: str
-    partition_file: str
-    donor: str | None
-    label: str
-    oracle_rate: bool
-    pooled: bool
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def noise(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def arrays(self) -> str: ...
+    @property
+    def labels(self) -> str: ...
+    @property
+    def partition_file(self) -> str: ...
+    @property
+    def donor(self) -> str | None: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def oracle_rate(self) -> bool: ...
+    @property
+    def pooled(self) -> bool: ...
 
 
 def packed(runs: Iterable[Shown]) -> dict[str, Any]:

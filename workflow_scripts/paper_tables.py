@@ -20,7 +20,7 @@ from workflow_scripts.config_file import Place
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
 
-__all__ = ["AXES", "OF_PAPERS", "RUNLESS", "cells", "completed", "wholly_absent"]
+__all__ = ["AXES", "OF_PAPERS", "RUNLESS", "cells", "check_present", "completed", "left_out", "wholly_absent"]
 
 OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
 RUNLESS = ("setup",)  # kinds that read no run at all
@@ -77,6 +77,27 @@ def wholly_absent(study: Study, spec: Mapping[str, Any]) -> list[str]:
         return []
     found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or cells(study, spec)))
     return found if set(found) <= set(study.absent) else []
+
+
+def check_present(study: Study, part: str) -> None:
+    """Raises SpecError, naming file and key, if a table or figure that is asked for by its own name shows no data set
+    that is here, or nothing at this scale.
+    """
+    key = "tables" if part in study.full.get("tables", {}) else "figures"
+    spec = {**study.full.get(key, {}), **getattr(study, key)}[part]
+    if absent := wholly_absent(study, spec):
+        raise (study.place / key / part).error(
+            f"shows nothing but {', '.join(absent)}, which is not here. {study.words_of_absence()}"
+        )
+    if part not in getattr(study, key):
+        raise (study.place / key / part).error(f"has no run at scale {study.project.scale}")
+
+
+def left_out(study: Study) -> dict[str, str]:
+    """Title of every figure of the study that was not made → why. Tables always are: their cells say it."""
+    missing = {name: spec for name, spec in study.full.get("figures", {}).items() if name not in study.figures}
+    why = {True: "not run (data absent)", False: "not run at this scale"}
+    return {str(spec.get("title", name)): why[bool(wholly_absent(study, spec))] for name, spec in missing.items()}
 
 
 def _pairs(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:

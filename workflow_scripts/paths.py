@@ -43,6 +43,7 @@ RUN_OUTPUTS = (
     "model.safetensors",
     "suspects.csv",
     "sites.csv",
+    "confusion.csv",
 )
 # A page holds images, which may be the user's own: like their arrays it stays out of DVC's reach, so not in results/.
 LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
@@ -56,7 +57,10 @@ STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.c
 # the spec. So the rules ask that it is there, and let no change of it count.
 RUN_FILES = ("summary.json", "metrics.parquet")
 DIAGNOSTICS = ("diagnostics.parquet",)
-NEEDS = {"cost": ("cost.json",), "seconds": ("cost.json",), "metric": DIAGNOSTICS, "prestop": DIAGNOSTICS}
+NEEDS = {
+    **{"cost": ("cost.json",), "seconds": ("cost.json",), "pareto": ("cost.json",), "confusion": ("confusion.csv",)},
+    **{"metric": DIAGNOSTICS, "prestop": DIAGNOSTICS},
+}
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
 
 

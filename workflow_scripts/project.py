@@ -47,6 +47,7 @@ class Project:
         self.device, self.scale = str(config["device"]), str(config["scale"])
         self.overlay = dict(config.get("overlay") or {})
         self.data_root: str | None = config.get("data_root")
+        self.part: str | None = config.get("part")
         self.studies: list[str] = list(config["studies"])
         self.facts = functools.cache(self._facts)
         self._normal: dict[str, dict[str, Any]] = {}

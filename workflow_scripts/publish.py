@@ -1,52 +1,96 @@
 """Copy a study's tables and figures into docs/results/<study>/, small enough for git, with a page that shows them.
 
 python -m workflow_scripts.publish --root results/quick [--out docs/results/quick]
+python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
+python -m workflow_scripts.publish --root results/quick [--out docs/results/quick] [--config scale=smoke]
+
+What stands in the page between the two lines `<!-- own words -->` and `<!-- end of own words -->` stays as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, SpecError, atomic
+from fednoise_core.report.provenance import limits
+from fednoise_core.report.runs import RecordedRun, listed_runs, load
+from fednoise_core.report.style import words_of
+from workflow_scripts import grid, readme_table
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.publish_paper import paper_of, publish_paper
+from workflow_scripts.study import Study
+from workflow_scripts.winners import closing
 
 __all__ = ["publish"]
 
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
+TITLE = re.compile(r"\*\*(.+?)\.?\*\* ")
+OWN = re.compile(r"<!-- own words -->\n.*?<!-- end of own words -->\n", re.DOTALL)
 
 
-def publish(root: Path, out: Path) -> list[Path]:
-    """Write the page and its files; returns what was written. Raises ArtifactError if the study is not finished."""
-    tables, figures = sorted(root.glob("tables/*.md")), sorted(root.glob("figures/*.png"))
-    costs = [json.loads(path.read_text()) for path in sorted(root.glob("runs/*/*/*/*/*/cost.json"))]
-    missing = [name for name in ("metrics.json", "report.html") if not (root / name).exists()]
-    if not tables or not costs or missing:
-        raise ArtifactError(f"{root}: no finished study (tables, runs, metrics.json and report.html are needed)")
+def publish(
+    root: Path, out: Path, study: Mapping[str, Any], runs: list[RecordedRun], won: Iterable[str] = ()
+) -> list[Path]:
+    """Write the page and its files, tables and figures in the study's order; returns what was written.
+
+    study: as `Study.described` tells it; won: lines of what won. Raises ArtifactError if the study is not finished.
+    """
+    tables = [root / f"tables/{name}.md" for name in study.get("tables", {})]
+    figures = [root / f"figures/{name}.png" for name in study.get("figures", {})]
+    beside = [path.with_suffix(".csv") for path in tables], [path.with_suffix(".svg") for path in figures]
+    wanted = [*tables, *beside[0], *figures, *beside[1], root / "metrics.json"]
+    missing = [path for path in wanted if not path.exists()]
+    if missing or not tables:
+        raise ArtifactError(f"{missing[0] if missing else root / 'tables'}: no such file; the study is not finished")
     out.mkdir(parents=True, exist_ok=True)
-    sources = [*tables, *sorted(root.glob("tables/*.csv")), *figures, root / "metrics.json"]
     written = []
-    for source in sources:
+    for source in (*tables, *beside[0], *figures, root / "metrics.json"):
         if source.stat().st_size > LIMIT:
             print(f"{source}: left out, larger than 1 MiB", file=sys.stderr)
             continue
         shutil.copyfile(source, out / source.name)
         written.append(out / source.name)
-    with atomic(out / "README.md") as page:
-        page.write(f"# Results of `{root.name}`, as measured\n\n")
-        page.write(f"Made by `snakemake --cores 2 {root.name}`. {_provenance(costs)}\n")
-        for table in tables:
-            page.write(f"\n## {table.stem}\n\n{_without_heading(table.read_text(encoding='utf-8'))}\n")
-        for figure in figures:
-            if out / figure.name in written:
-                page.write(f"\n## {figure.stem}\n\n![{figure.stem}]({figure.name})\n")
-    return [*written, out / "README.md"]
+    page = out / "README.md"
+    own = OWN.search(page.read_text(encoding="utf-8")) if page.exists() else None
+    parts = [
+        f"# {study['title']}",
+        f"Made by `snakemake --cores 2 {root.name}`. {_provenance([run.cost for run in runs])}",
+        *([own[0].rstrip("\n")] if own else []),
+        " ".join(study.get("text", "").split()),
+        "\n".join(f"- {line.strip()}" for line in won),
+        "## Notes and limits",
+        "\n".join(f"- {line}" for line in limits(study, runs)),
+        *(part for path in tables for part in _table(path)),
+        *(part for path in figures if out / path.name in written for part in _figure(path)),
+    ]
+    with atomic(page) as file:
+        file.write("\n\n".join(filter(None, parts)) + "\n")
+    return [*written, page]
 
 
-def _provenance(costs: list[dict]) -> str:
+def _table(path: Path) -> tuple[str, str]:
+    """Heading and body: the title stands in bold before the caption."""
+    text = path.read_text(encoding="utf-8").strip()
+    title = TITLE.match(text)
+    return (f"## {title[1]}", text[title.end() :]) if title else (f"## {path.stem}", text)
+
+
+def _figure(path: Path) -> tuple[str, str, str]:
+    """Heading, picture with its words for those who cannot see it, caption."""
+    title, caption, alt = words_of(path.with_suffix(".svg"))
+    return f"## {title}", f"![{alt.replace('[', '(').replace(']', ')')}]({path.name})", f"*{caption.replace('*', '')}*"
+
+
+def _provenance(costs: list[dict[str, Any]]) -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     seconds = sorted(cost["seconds"] for cost in costs)
     versions = {f"{name} {version}" for cost in costs for name, version in cost["versions"].items()}
@@ -61,9 +105,12 @@ def _provenance(costs: list[dict]) -> str:
     )
 
 
-def _without_heading(text: str) -> str:
-    lines = text.strip().splitlines()
-    return "\n".join(line if not line.startswith("#") else f"**{line.lstrip('# ')}**" for line in lines)
+def _study(root: Path, settings: Mapping[str, Any]) -> Study:
+    """The study whose results folder this is."""
+    project = Project({**read_yaml("config/config.yaml"), **settings})
+    if root.name not in project.roots:
+        raise SpecError(f"{root}: the results of no study at scale {project.scale}; another one: --config scale=…")
+    return Study(project, project.roots[root.name])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,13 +118,25 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
+    parser.add_argument("--html", type=Path, help="of a paper: write the page as one HTML file, too")
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=smoke")
     args = parser.parse_args(argv)
+    out = args.out or Path("docs/results", args.root.name)
     try:
-        written = publish(args.root, args.out or Path("docs/results", args.root.name))
-    except ArtifactError as error:
+        paper = paper_of(args.root.name)
+        if paper:
+            made = publish_paper(paper, out, args.html)
+            if Path("docs/results") in out.parents:
+                readme_table.fill()
+        else:
+            study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
+            runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
+            won = closing(args.root.as_posix(), study.runs)[:-1]  # the last one is the page's path
+            made = publish(args.root, out, study.described(), runs, won)
+    except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2
-    print(f"{len(written)} files in {written[0].parent}")
+    print(f"{len(made)} files in {made[0].parent}")
     return 0
 
 

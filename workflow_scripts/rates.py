@@ -19,8 +19,9 @@ from fednoise_core.io import canonical, write_json
 
 __all__ = ["Rate", "Rates", "processor"]
 
-MOMENT = 0.4  # seconds of measuring, after a step to warm up
+MOMENT = 0.2  # seconds of measuring, after a first call to warm up
 TESTED = 200  # images of a forward pass
+FEW = 4  # images that tell whether so many, or a whole batch, would take longer than the moment
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,30 @@ def _measured(net: str | Mapping[str, Any], shape: tuple[int, int, int], classes
     x = torch.randn(max(batch, TESTED), height, width, channels, generator=generator).permute(0, 3, 1, 2)
     y = torch.randint(classes, (batch,), generator=generator)
     u = torch.rand(len(x), made.draws, generator=generator) if made.draws else None
-    seen = None if u is None else u[:batch]
-    masks = u[:TESTED] if u is not None and made.dropout_at_eval else None
 
-    def step() -> None:
-        trained.backward(F.cross_entropy(made.train(trained.w, x[:batch], seen), y))
-        trained.update(0.01)
+    def step(count: int) -> None:
+        seen = None if u is None else u[:count]
+        trained.backward(F.cross_entropy(made.train(trained.w, x[:count], seen), y[:count]))
 
-    def test() -> None:
+    def test(count: int) -> None:
+        masks = u[:count] if u is not None and made.dropout_at_eval else None
         with torch.no_grad():
-            made.predict(trained.w, x[:TESTED], masks)
+            made.predict(trained.w, x[:count], masks)
 
-    return Rate(_seconds(step) / batch, _seconds(test) / TESTED, made.parameters)
+    update = _seconds(lambda: trained.update(0.01)) / batch
+    return Rate(_per_image(step, batch) + update, _per_image(test, TESTED), made.parameters)
+
+
+def _per_image(work: Callable[[int], None], count: int) -> float:
+    """CPU seconds of an image among `count`. Where these would take longer than the moment, a few tell it: a plan of
+    nets that need seconds for a batch is to be made before anything starts, not after minutes.
+    """
+    few = min(FEW, count)
+    work(few)
+    at = time.process_time()
+    work(few)
+    spent = time.process_time() - at
+    return spent / few if spent * count / few > MOMENT else _seconds(lambda: work(count)) / count
 
 
 def _seconds(work: Callable[[], None]) -> float:

@@ -1,4 +1,5 @@
-"""Fill in the README's table of accuracy and cost per method, from the published study `gallery-methods`.
+"""Fill in the README's tables from docs/results: accuracy and cost per method, from the published study
+`gallery-methods`, and what was reproduced of the papers.
 
 python -m workflow_scripts.readme_table [--check]
 """
@@ -12,14 +13,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, SpecError, atomic
 from fednoise_core.report.marks import marked
+from workflow_scripts import readme_papers
 
-__all__ = ["filled", "table"]
+__all__ = ["fill", "filled", "table"]
 
 PAGE = Path("README.md")
 STUDY = Path("docs/results/gallery-methods")
 BLOCK = re.compile(r"(<!-- methods: made by workflow_scripts.readme_table -->\n).*?(<!-- end of methods -->)", re.S)
+PAPERS = re.compile(r"(<!-- papers: made by workflow_scripts.readme_table -->\n).*?(<!-- end of papers -->)", re.S)
 HEAD = "| method | last ten, % | best, % | CPU s | MB sent | memory, MB | lines |\n|---|--:|--:|--:|--:|--:|--:|\n"
 
 
@@ -49,30 +52,40 @@ def _row(row: pd.Series) -> str:
     )
 
 
-def filled(text: str, study: Path = STUDY) -> str:
-    """The README with the table as the study has it. Raises ArtifactError if the README has no place for it."""
-    if not BLOCK.search(text):
-        raise ArtifactError(f"{PAGE}: the lines around the table are missing: {BLOCK.pattern}")
-    made = table(study)
-    return BLOCK.sub(lambda match: f"{match[1]}{made}{match[2]}", text)
+def filled(text: str, folder: Path = Path()) -> str:
+    """The README of the project in `folder` with the tables as docs/results has them. Raises ArtifactError if the
+    README has no place for one.
+    """
+    for block, made in ((BLOCK, table(folder / STUDY)), (PAPERS, readme_papers.table(folder))):
+        found = block.search(text)
+        if found is None:
+            raise ArtifactError(f"{PAGE}: the lines around a table are missing: {block.pattern}")
+        text = f"{text[: found.start()]}{found[1]}{made}{found[2]}{text[found.end() :]}"
+    return text
+
+
+def fill() -> None:
+    """Write the README of the working folder with its tables. Raises as `filled` does."""
+    new = filled(PAGE.read_text(encoding="utf-8"))
+    with atomic(PAGE) as page:
+        page.write(new)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code: 1 if `--check` finds the table out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether the table is up to date")
+    parser.add_argument("--check", action="store_true", help="only say whether the tables are up to date")
     args = parser.parse_args(argv)
     old = PAGE.read_text(encoding="utf-8")
     try:
         new = filled(old)
-    except ArtifactError as error:
+    except (ArtifactError, SpecError) as error:
         print(f"readme_table: {error}", file=sys.stderr)
         return 2
     if args.check:
         print(f"{PAGE}: {'up to date' if new == old else 'out of date: python -m workflow_scripts.readme_table'}")
         return int(new != old)
-    with atomic(PAGE) as page:
-        page.write(new)
+    fill()
     return 0
 
 

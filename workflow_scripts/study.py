@@ -9,7 +9,7 @@ from typing import Any
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
 from fednoise_core.variants import family, position, settings
-from workflow_scripts import compatible, definitions, paper_tables, paths, sweeps
+from workflow_scripts import compatible, definitions, paper_settings, paper_tables, parts, paths, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
 from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
@@ -35,7 +35,7 @@ class Study:
         self.stand_ins: dict[str, str] = dict(self.data.get("stand_ins", {}))
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
-        self._runs = self._expand()
+        self._runs = parts.kept(self, self._expand())
         self.tables, self.figures = self._shown("tables"), self._shown("figures")
 
     @property
@@ -117,11 +117,7 @@ class Study:
 
     def check_present(self, part: str) -> None:
         """Raises SpecError if a table or figure shows only data sets that are not here, or nothing at this scale."""
-        spec = {**self.full.get("figures", {}), **self.full.get("tables", {}), **self.figures, **self.tables}[part]
-        if paper_tables.wholly_absent(self, spec):
-            raise self.place.error(f"{part} has no other data. {self.words_of_absence()}")
-        if part not in {**self.figures, **self.tables}:
-            raise self.place.error(f"{part} has no run at scale {self.project.scale}")
+        paper_tables.check_present(self, part)
 
     def described(self) -> dict[str, Any]:
         """The study as its page tells it: every id that its runs use, with its settings."""
@@ -139,6 +135,8 @@ class Study:
             **({"blocks": own} if (own := self._own_training()) else {}),
             "tables": self.tables,
             "figures": self.figures,
+            "left_out": paper_tables.left_out(self),
+            **({"paper": paper_settings.told(self)} if self.name in self.project.papers else {}),
         }
 
     def _own_training(self) -> list[dict[str, Any]]:
@@ -146,7 +144,7 @@ class Study:
         found = []
         for number, block in enumerate(self.data["grid"]):
             if block.get("train"):
-                made = self._train(number)
+                made = self.train_of(number)
                 found.append({**block, "train": {key: made[key] for key in block["train"]}})
         return found
 
@@ -179,10 +177,10 @@ class Study:
         for layer in (self.data["grid"][block].get("settings", {}), self.data.get("settings", {})):
             spec = {**spec, **layer.get(family(name), {})}
         found = definitions.method(self.project.schemas, name, spec, where)
-        train = {**self._train(block), **found.train}
+        train = {**self.train_of(block), **found.train}
         return MethodDefinition(found.fields, found.label, train, found.place)
 
-    def _train(self, block: int) -> dict[str, Any]:
+    def train_of(self, block: int) -> dict[str, Any]:
         """The training settings of a block of the grid, before those of a method."""
         own = self.data["grid"][block].get("train")
         return deep_merge({**self.full["train"], **own}, self._scaled) if own else self.data["train"]
@@ -194,7 +192,7 @@ class Study:
             place = self.place / "grid" / number
             definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
             if block.get("train"):
-                definitions.check_train(self.project.schemas, self._train(number), place / "train")
+                definitions.check_train(self.project.schemas, self.train_of(number), place / "train")
             methods = [one for name in block["methods"] for one in self._variants(name, place)]
             for named in block["datasets"]:
                 dataset = self._present(named, place / "datasets")
@@ -298,7 +296,7 @@ class Study:
                 found[name] = paper_tables.completed(self, spec, place) | {"datasets": stood.get("datasets")}
             elif runs:
                 found[name] = stood
-            elif self.data is self.full and not paper_tables.wholly_absent(self, spec):
+            elif self.data is self.full and not self.project.part and not paper_tables.wholly_absent(self, spec):
                 raise place.error("no run has all that it asks for")
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from workflow_scripts.runs import PlannedRun
@@ -40,9 +40,10 @@ def _words(score: Score) -> str:
     return f"{label} {statistics.fmean(values):.1f}{spread} %"
 
 
-def closing(root: str, runs: Iterable[PlannedRun]) -> list[str]:
+def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ()) -> list[str]:
     """A line a setting: accuracy, mean of the last ten evaluations, of the methods that a federation can have (none
-    that was told the noise rate, none trained on pooled data), with their marks; then what these mean, and the page.
+    that was told the noise rate, none trained on pooled data), with their marks; then what these mean, the page, and
+    the pages of suspect labels.
     """
     from fednoise_core.report.marks import MARKS, marked, marks_of, together  # pandas: not before the work is done
 
@@ -63,4 +64,6 @@ def closing(root: str, runs: Iterable[PlannedRun]) -> list[str]:
     lines += [f"  {', '.join(place)}: {winner(scores)}" for place, scores in list(compared.items())[:MOST]]
     lines += [f"  and {len(compared) - MOST} more settings"] if len(compared) > MOST else []
     lines += [f"  {mark} {MARKS[mark]}" for mark in together(lines)]
-    return [*lines, f"  page: {root}/report.html"]
+    lines += [f"  page: {root}/report.html"]
+    lines += [f"  suspect labels: {page}" for page in suspects[:MOST]]
+    return lines + ([f"  and {len(suspects) - MOST} more pages of suspects"] if len(suspects) > MOST else [])

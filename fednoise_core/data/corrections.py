@@ -101,11 +101,11 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Correction]) -> Correc
     if path.is_dir():
         if not (path / "train").is_dir():
             raise ArtifactError(f"{path}: it has no folder train/")
-        columns = ["file", "label"]
+        columns, ends = ["file", "label"], "\n"
         rows = [{"file": safe_cell(name), "label": safe_cell(of)} for name, of in classes_of_files(path).items()]
         digest = data_digest({})
     else:
-        columns, rows = _table(path)
+        columns, rows, ends = _table(path)
         digest = data_digest({path.name: sha256_file(path)})
     _check_data(path, digest, wanted)
     given = [plain_cell(row["label"].strip()) for row in rows]
@@ -138,7 +138,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Correction]) -> Correc
     if any("drop" in row for row in rows) and "drop" not in columns:
         columns = [*columns, "drop"]
     with atomic(out) as file:
-        table = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        table = csv.DictWriter(file, columns, restval="", lineterminator=ends)
         table.writeheader()
         table.writerows(rows)
     return _told(len(rows), chosen)
@@ -187,9 +187,12 @@ def _rows_left(found: Mapping[str, np.ndarray], stays: np.ndarray) -> dict[str, 
     }
 
 
-def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+def _table(path: Path) -> tuple[list[str], list[dict[str, str]], str]:
+    """(columns, rows, how lines end): what was not decided shall not differ."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
+            ends = "\r\n" if file.readline().endswith("\r\n") else "\n"
+            file.seek(0)
             table = csv.DictReader(file)
             rows = list(table)
             columns = list(table.fieldnames or ())
@@ -203,7 +206,7 @@ def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     for number, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise ArtifactError(f"{path}, row {number}: not as many cells as the first line has")
-    return columns, rows
+    return columns, rows, ends
 
 
 def _folders(root: Path) -> Iterable[str]:

@@ -10,10 +10,9 @@ import numpy as np
 from fednoise_core.arguments import expect, yes_no
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
-from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.from_user import from_user
 from fednoise_core.data.owners import owners_named
 from fednoise_core.data.setting_checks import holdout
-from fednoise_core.data.splits import all_classes_occur, hold_out
 from fednoise_core.io import ArtifactError
 from fednoise_core.params import nearest
 
@@ -51,40 +50,37 @@ def arrays(
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
     clean_known = yes_no(clean_known, "clean_known")
     x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
-    seen = (x_train[:1], y[:1]) if isinstance(test, Mapping) else test  # `hold_out` puts the test set in place
-    x_test = as_images("test[0]", _array(seen[0], "test[0]"))
-    given = {"y": y, "test[1]": _array(seen[1], "test[1]")}
+    given = {"y": y}
+    x_test = None
+    if not isinstance(test, Mapping):
+        x_test, given["test[1]"] = as_images("test[0]", _array(test[0], "test[0]")), _array(test[1], "test[1]")
     names, count = _classes(given, classes)
     found = {name: _numbered(name, values, names) for name, values in given.items()}
-    for name, length in (("y", len(x_train)), ("test[1]", len(x_test))):
-        if len(found[name]) != length:
-            raise ArraysError(f"{name}: {len(found[name])} labels for {length} images")
-        if length and found[name].max() >= count:
+    for name, images in (("y", x_train), ("test[1]", x_test)):
+        if images is None:
+            continue
+        if len(found[name]) != len(images):
+            raise ArraysError(f"{name}: {len(found[name])} labels for {len(images)} images")
+        if len(images) and found[name].max() >= count:
             raise ArraysError(f"{name}: label {found[name].max()}, but classes are 0..{count - 1}")
     try:
-        all_classes_occur([found["y"]], count, names, "y")
+        return from_user(
+            spec,
+            "y",
+            x_train,
+            found["y"],
+            None if x_test is None else (x_test, found["test[1]"]),
+            classes=count,
+            owners=(None, ()) if owner is None else _owners(_array(owner, "owner"), len(x_train)),
+            names=names,
+            x_public=None if public is None else as_images("public", _array(public, "public")),
+            clean_known=clean_known,
+            origin=np.arange(len(x_train)),
+            spec=spec,
+            source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
+        )
     except ArtifactError as error:
         raise ArraysError(str(error)) from error
-    mean, std = mean_and_std(x_train)
-    client, sites = (None, ()) if owner is None else _owners(_array(owner, "owner"), len(x_train))
-    made = Arrays(
-        x_train=x_train,
-        y_train=found["y"],
-        x_test=x_test,
-        y_test=found["test[1]"],
-        x_public=None if public is None else as_images("public", _array(public, "public")),
-        classes=count,
-        mean=mean,
-        std=std,
-        client=client,
-        sites=sites,
-        names=names,
-        clean_known=clean_known,
-        origin=np.arange(len(x_train)),
-        spec=spec,
-        source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
-    )
-    return hold_out(made, spec)
 
 
 def _array(value: Any, name: str) -> np.ndarray:

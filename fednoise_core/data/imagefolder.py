@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.from_user import from_user
 from fednoise_core.data.images import SUFFIXES, ImageFiles
 from fednoise_core.data.label_table import Table, columns_of, read_table
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.owners import owners_named
 from fednoise_core.data.setting_checks import among, holdout, size, text, yes_no
-from fednoise_core.data.splits import all_classes_occur, held_out, hold_out, holdout_share
+from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 
 __all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
@@ -49,32 +49,26 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
             given = {"given": _numbers(table, names)}
         else:
             y_train = _numbers(table, names)
-    test, y_test = train.take(np.arange(1)), y_train[:1]  # `hold_out` puts the test set in place
+    test = None
     if "test" not in spec:
         images = _list(root / "test", names)
-        test = ImageFiles(root / "test", [name for name, _ in images], channels, train.size)
-        y_test = np.array([label for _, label in images], np.int64)
-    test.fixed = train.fixed
-    all_classes_occur([y_train, *given.values()], len(names), names, str(root / "train"))
-    mean, std = mean_and_std(train)
-    owner, sites = (None, ()) if table is None or table.owners is None else owners_named(table.owners)
-    arrays = Arrays(
-        x_train=train,  # type: ignore[arg-type]  # decoded when it is saved
-        y_train=y_train,
-        x_test=test,  # type: ignore[arg-type]
-        y_test=y_test,
+        tests = ImageFiles(root / "test", [name for name, _ in images], channels, train.size)
+        tests.fixed = train.fixed
+        test = tests, np.array([label for _, label in images], np.int64)
+    return from_user(
+        spec,
+        str(root / "train"),
+        train,  # decoded when it is saved
+        y_train,
+        test,
         classes=len(names),
-        mean=mean,
-        std=std,
-        given=given,
-        client=owner,
-        sites=sites,
+        owners=(None, ()) if table is None or table.owners is None else owners_named(table.owners),
         names=tuple(names),
+        given=given,
         clean_known=clean_known,
         origin=np.array(paths),
         source_sha256={} if table is None else {table.path.name: sha256_file(table.path)},
     )
-    return hold_out(arrays, spec)
 
 
 def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:

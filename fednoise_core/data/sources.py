@@ -50,16 +50,19 @@ def reader(source: str) -> str:
     return f"fednoise_core.data.{READERS[source]}"
 
 
-def read(spec: Mapping[str, Any] | str, places: Places = (), cache: str | Path = "data/downloads") -> Arrays:
+def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str | Path = "data/downloads") -> Arrays:
     """The data set of `spec`, public part set aside, subset taken.
 
     spec: `{"source": …, settings…}` as in docs/reference.md, or the source's name alone ("digits", "cifar10").
-    places: folders that are searched for its files before anything is downloaded. cache: folder for downloads.
+    places: folders that are searched for its files before anything is downloaded; by default the one that the
+    environment variable FEDNOISE_DATA names. cache: folder for downloads.
     Image files are decoded at once if they fit in memory, else when `Arrays.save` writes them.
 
     Raises SpecError for a setting that cannot be, ArtifactError for data that is missing, damaged or does not fit
     together, TypeError for arguments of another type.
     """
+    if places is None:
+        places = [folder for folder in (os.environ.get("FEDNOISE_DATA"),) if folder]
     spec, folders = spec_of(spec, "source", "dataset"), _paths(places)
     expect(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
     module = _module(spec)

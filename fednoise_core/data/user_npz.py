@@ -10,12 +10,12 @@ import numpy as np
 
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
+from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.npz import arrays_in, members, shape
 from fednoise_core.data.owners import owners_named
 from fednoise_core.data.setting_checks import holdout, text, whole, yes_no
-from fednoise_core.data.splits import all_classes_occur, held_out, hold_out, holdout_share
+from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
 __all__ = ["SETTINGS", "content", "facts", "files", "is_given", "read"]
@@ -50,33 +50,28 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
         raise ArtifactError(f"{path}: it has neither y_train nor exactly one set of given labels")
     _check_test(path, spec, found)
     x_train = _images(path, "x_train", _need(path, found, "x_train"))
-    held = "test" in spec  # `hold_out` puts the test set in place
-    x_test = x_train[:1] if held else _images(path, "x_test", _need(path, found, "x_test"))
-    y_test = y_train[:1] if held else _labels(path, "y_test", _need(path, found, "y_test"))
+    test = None
+    if "test" not in spec:
+        x_test, y_test = (_need(path, found, name) for name in ("x_test", "y_test"))
+        test = _images(path, "x_test", x_test), _labels(path, "y_test", y_test)
     names = _names(path, found)
     sets = {"y_train": y_train, **{f"given_{key}": labels for key, labels in given.items()}}
-    classes = _classes(path, spec, len(x_train), names, {**sets, "y_test": y_test})
-    client, sites = _owners(path, found)
-    mean, std = mean_and_std(x_train)
-    arrays = Arrays(
-        x_train=x_train,
-        y_train=y_train,
-        x_test=x_test,
-        y_test=y_test,
-        x_public=_images(path, "x_public", found["x_public"]) if "x_public" in found else None,
+    classes = _classes(path, spec, len(x_train), names, sets if test is None else {**sets, "y_test": test[1]})
+    return from_user(
+        spec,
+        str(path),
+        x_train,
+        y_train,
+        test,
         classes=classes,
-        mean=mean,
-        std=std,
-        given=given,
-        client=client,
-        sites=sites,
+        owners=_owners(path, found),
         names=names,
+        given=given,
+        x_public=_images(path, "x_public", found["x_public"]) if "x_public" in found else None,
         clean_known=clean_known,
         origin=np.arange(len(x_train)),
         source_sha256=content(found),
     )
-    all_classes_occur(sets.values(), classes, names, str(path))
-    return hold_out(arrays, spec)
 
 
 def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:

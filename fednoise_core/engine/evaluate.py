@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
     from fednoise_core.engine.pool import Pool
 
-__all__ = ["Evaluator", "FromKept", "Kept", "Row", "Views", "looked_up", "models_of", "scores", "valid_accuracy"]
+__all__ = [
+    *("Evaluator", "FromKept", "Kept", "Row", "Views"),
+    *("confusion", "looked_up", "models_of", "scores", "valid_accuracy"),
+]
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,22 @@ def valid_accuracy(
             right += float(hits) if bool(torch.isfinite(logits).all()) else math.nan
             total += len(rows)
     return right / total if total else None
+
+
+def confusion(
+    fed: Federation, members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]], pool: Pool, y: Tensor
+) -> Tensor | None:
+    """Images of class i (rows) that a view takes for class j (columns), int64 [K, K], summed over its members: each
+    predicts all of `pool`, whose labels are y [n]. None if a logit is not finite.
+    """
+    k, rows = fed.classes, torch.arange(pool.n, device=y.device)
+    count = torch.zeros(k * k, dtype=torch.int64, device=y.device)
+    for member, models in models_of(members, clients):
+        logits = torch.stack([fed._world.evaluate(fed.net(member), w, pool, rows) for w in models]).sum(0)
+        if not bool(torch.isfinite(logits).all()):
+            return None
+        count.scatter_add_(0, k * y + logits.argmax(1), torch.ones_like(y))  # bincount has no fixed order on a GPU
+    return count.reshape(k, k)
 
 
 def _several(named: Any) -> Sequence[Any]:

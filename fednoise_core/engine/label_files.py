@@ -1,4 +1,6 @@
-"""suspects.csv and sites.csv: a run's view of the given labels, in the words of the user's own data."""
+"""suspects.csv and sites.csv: a run's view of the given labels, and confusion.csv: of the test images, in the words of
+the user's own data.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import atomic, safe_cell
 from fednoise_core.wrong_labels import SiteLabels, verdicts
 
-__all__ = ["SITES", "SUSPECTS", "write_sites", "write_suspects"]
+__all__ = ["SITES", "SUSPECTS", "write_confusion", "write_sites", "write_suspects"]
 
 SUSPECTS = (
     *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
@@ -27,7 +30,7 @@ def write_suspects(
     """Every judged sample, most suspect first; a sample that several sites hold has a row for each. given: [n] labels;
     sites: the user's name of each client. docs/wrong_labels.md explains the columns.
     """
-    names = [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
+    names = _names(arrays)
     sample = _joined(found, "samples", np.int64)
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
     p_wrong, p_proposed = (_joined(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
@@ -52,6 +55,22 @@ def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -
             counts = [f"{value:.1f}" for value in (one.wrong, one.low, one.high)]
             by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
             table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, f"{one.wrong / n:.4f}", *by_verdict])
+
+
+def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
+    """One row for each class of the test images, one column for each predicted class. counts: int64 [K, K]; None, of
+    models whose predictions are no numbers, leaves no rows.
+    """
+    names = _names(arrays)
+    with atomic(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
+        for k, row in enumerate([] if counts is None else counts.tolist()):
+            table.writerow([k, names[k], *row])
+
+
+def _names(arrays: Arrays) -> list[str]:
+    return [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
 
 
 def _joined(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ROOM
-from fednoise_core.engine.evaluate import Evaluator, Row, Views, looked_up, models_of, valid_accuracy
+from fednoise_core.engine.evaluate import Evaluator, Row, Views, confusion, looked_up, models_of, valid_accuracy
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.federation import Executor, Federation
 from fednoise_core.engine.method import Method
@@ -58,13 +58,17 @@ class Saving:
 
 @dataclass
 class Outcome:
-    """What a finished run leaves: state, record, views, and the given labels of every site, judged."""
+    """What a finished run leaves: state, record, views, and the given labels of every site, judged.
+
+    confusion: of the headline view, int64 [K, K]: see `evaluate.confusion`.
+    """
 
     fed: Federation
     state: State
     record: Record
     views: Views
     suspects: list[SiteLabels]
+    confusion: Tensor | None
     resumed: int  # the round it went on from, 0 if it started afresh
     spent: list[float]  # seconds, CPU seconds of the attempts before that round
 
@@ -283,7 +287,9 @@ class _Running:
         suspects = site_labels(self.fed, views, state.clients, self._opinions())
         record.diagnostics += self.truth.suspects(state.round, suspects)
         self._validate(views)
-        return Outcome(self.fed, state, record, views, suspects, self.resumed, self.spent)
+        headline, test = next(iter(views.values())), self.evaluator
+        confused = confusion(self.fed, headline, state.clients, test.pool, test.y)
+        return Outcome(self.fed, state, record, views, suspects, confused, self.resumed, self.spent)
 
     def _validate(self, views: Views) -> None:
         """Measure the headline view on what clients keep for validation, as they would themselves: none of it is sent.

@@ -13,7 +13,7 @@ import numpy as np
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
-from fednoise_core.engine.label_files import write_sites, write_suspects
+from fednoise_core.engine.label_files import write_confusion, write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.io import atomic, write_json
 
@@ -112,6 +112,7 @@ def write(
     _parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
     write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
     write_sites(out / "sites.csv", outcome.suspects, sites)
+    write_confusion(out / "confusion.csv", outcome.confusion, arrays)
     models.write(out / "model.safetensors", outcome, models.looks(arrays))
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)

@@ -32,6 +32,8 @@ def judge(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") ->
 
 def _words(held: int, failed: int, missing: int) -> str:
     whole = held + failed + missing
+    if failed and missing:
+        return f"{NOT_HELD} (in {failed} of {held + failed} columns that were run, of {whole})"
     if failed:
         return NOT_HELD if failed == whole else f"{NOT_HELD} (in {failed} of {whole} columns)"
     if missing or not held:

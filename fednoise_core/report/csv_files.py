@@ -36,6 +36,8 @@ TEXT = (
     "parameter",
     "ours",
     "column",
+    "class_name",
+    "predicted_name",
 )
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""
 

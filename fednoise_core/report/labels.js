@@ -1,4 +1,3 @@
-"use strict";
 // The list of suspects: filters, decisions by mouse and keyboard, undo, decisions.csv. Only rows in view are in the page.
 (() => {
   const at = (id) => document.getElementById(id);
@@ -6,13 +5,13 @@
   const [SAMPLE, SOURCE, SITE, GIVEN, PROPOSED, WRONG, RIGHT, VERDICT] = [0, 1, 2, 3, 4, 5, 6, 7];
   const WORDS = { keep: "Keep", relabel: "Relabel", drop: "Drop" };
   const DONE = { keep: "kept", relabel: "relabelled", drop: "dropped" };
-  const FORMULA = /^[=+\-@＝＋－＠\t\r\n']/; // as fednoise_core.io.safe_cell
   const STORE = "fednoise-labels:" + data.key;
   const list = at("list"), body = at("rows"), said = at("said");
   const first = new Map(); // sample -> its first row: what another site holds, too, is decided once
   data.rows.forEach((row) => first.has(row[SAMPLE]) || first.set(row[SAMPLE], row));
 
-  const decided = new Map(); // sample -> {choice, label}
+  // sample -> {choice, label}; from a loaded file also source -> {choice, label, cells}, of samples that are not here
+  const decided = new Map();
   const past = []; // of changes: [[sample, what was decided before or undefined], ...]
   let shown = []; // indices of data.rows that the filters let through
   let current = 0; // position in `shown`
@@ -87,8 +86,10 @@
   function restore() {
     try {
       for (const [sample, one] of JSON.parse(localStorage.getItem(STORE) ?? "[]")) {
-        const fits = first.has(sample) && Object.hasOwn(WORDS, one.choice) && Object.hasOwn(data.classes, one.label);
-        if (fits) decided.set(sample, { choice: one.choice, label: one.label });
+        const here = first.has(sample), fits = Object.hasOwn(WORDS, one.choice) && Object.hasOwn(data.classes, one.label);
+        const line = Array.isArray(one.cells) && one.cells.length === data.columns.length;
+        if (fits && here) decided.set(sample, { choice: one.choice, label: one.label });
+        else if (fits && line) decided.set(sample, one);
       }
     } catch {
       stored = false;
@@ -99,17 +100,15 @@
 
   // ---- decisions.csv
 
-  const safe = (text) => (FORMULA.test(text) ? "'" + text : text);
-  const cell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-
   function table() {
-    const lines = [data.columns];
-    for (const [sample, one] of [...decided].sort((a, b) => a[0] - b[0])) {
+    const place = ([key, one]) => (one.cells ? Number(one.cells[0]) : key);
+    const lines = [...decided].sort((a, b) => place(a) - place(b)).map(([sample, one]) => {
+      if (one.cells) return one.cells;
       const row = first.get(sample), [client, site] = data.sites[row[SITE]];
       const label = one.choice === "relabel" ? one.label : row[GIVEN];
-      lines.push([sample, row[SOURCE], client, site, row[GIVEN], name(row[GIVEN]), one.choice, label, name(label), data.data]);
-    }
-    return lines.map((line) => line.map((value) => cell(typeof value === "number" ? String(value) : safe(value))).join(",") + "\n").join("");
+      return [sample, row[SOURCE], client, site, row[GIVEN], name(row[GIVEN]), one.choice, label, name(label), data.data];
+    });
+    return csv.write([data.columns, ...lines]);
   }
 
   function save() {
@@ -120,6 +119,41 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
     unsaved = false;
     said.textContent = `decisions.csv: ${decided.size.toLocaleString("en")} decisions.`;
+  }
+
+  // An earlier decisions.csv: its decisions replace those about the same samples, as one step, or nothing is changed.
+  async function load(file) {
+    let changes;
+    try {
+      changes = earlier(csv.read(await file.text(), data.columns));
+    } catch (error) {
+      said.textContent = `Nothing was loaded. ${file.name}: ${error.message}`;
+      return;
+    }
+    const elsewhere = changes.filter(([, one]) => one.cells).length, number = (n) => n.toLocaleString("en");
+    const words = `${file.name}: ${number(changes.length)} decisions are here again`;
+    change(changes, words + (elsewhere ? `, ${number(elsewhere)} of them about samples that this page does not show.` : "."));
+  }
+
+  function earlier(lines) {
+    const bySource = new Map([...first].map(([sample, row]) => [row[SOURCE], [sample, row]])), seen = new Set();
+    return lines.map(([line, cells]) => {
+      const [sample, row] = bySource.get(cells.source) ?? [], given = Number(cells.given), label = Number(cells.label);
+      const refuse = (unless, words) => {
+        if (!unless) throw new Error(`line ${line}: ${words}`);
+      };
+      refuse(!cells.data || !data.data || cells.data === data.data, "it was decided about other data than this page shows");
+      refuse(!seen.has(cells.source), `${cells.source} was decided before`);
+      seen.add(cells.source);
+      refuse(Object.hasOwn(WORDS, cells.decision), `the decision ${cells.decision} is not known`);
+      refuse(/^\d+$/.test(cells.sample), `the sample ${cells.sample} is no number`);
+      for (const [number, text] of [["given", "given_name"], ["label", "label_name"]])
+        refuse(/^\d+$/.test(cells[number]) && name(Number(cells[number])) === cells[text],
+          `${number} ${cells[number]} ${cells[text]} is no class here`);
+      refuse(!row || row[GIVEN] === given, `${cells.source} is given as ${row && name(row[GIVEN])} here, not as ${cells.given_name}`);
+      const one = { choice: cells.decision, label };
+      return row ? [sample, one] : [cells.source, { ...one, cells: data.columns.map((column) => cells[column]) }];
+    });
   }
 
   // ---- filters
@@ -338,6 +372,11 @@
     at("accept").addEventListener("click", accept);
     at("undo").addEventListener("click", undo);
     at("save").addEventListener("click", save);
+    at("load").addEventListener("click", () => at("file").click());
+    at("file").addEventListener("change", async () => {
+      await load(at("file").files[0]);
+      at("file").value = ""; // so that the same file can be loaded again
+    });
     list.addEventListener("keydown", pressed);
     list.addEventListener("click", clicked);
     list.addEventListener("change", (event) => {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,9 +25,10 @@ from fednoise_core.report.cells import (
     settings_of,
     signed,
 )
-from fednoise_core.report.claims import judge
 from fednoise_core.report.csv_files import at_hand, read_texts
-from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED, VERDICTS, rank_correlation
+from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED
+from fednoise_core.report.scorecard import column_ranks, score
+from fednoise_core.report.statistics import LEAST
 
 __all__ = ["reproduction", "setup"]
 
@@ -36,7 +36,9 @@ Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
 def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Three lines a method: ours, the paper's, and difference with verdict; below them the rank correlations."""
+    """Three lines a method: ours, the paper's, and difference with verdict; two for a method that was not run. Below
+    them the rank correlations.
+    """
     digits, paper_scale = int(spec.get("digits", 2)), bool((frame["scale"] == "paper").all())
     main = frame[frame["ceiling"] == 0]
     settings = settings_of(main)
@@ -97,11 +99,14 @@ def _lines(
     label: str, found: Mapping[Key, pd.Series], columns: Sequence[Key], digits: int, style: str = ""
 ) -> list[GridRow]:
     rows = [found.get(key) for key in columns]
-    return [
-        GridRow(label, [Cell(_ours(row, digits)) for row in rows], style),
+    ours, verdicts = ([word(row, digits) for row in rows] for word in (_ours, _verdict))
+    lines = [
+        GridRow(label, [*map(Cell, ours)], style),
         GridRow("paper", [Cell(_paper(row, digits)) for row in rows], "printed"),
-        GridRow("verdict", [Cell(_verdict(row, digits)) for row in rows], "printed"),
     ]
+    if verdicts == ours:  # "not run" everywhere: said already
+        return lines
+    return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
 
 
 def _ours(row: pd.Series | None, digits: int) -> str:
@@ -126,23 +131,24 @@ def _verdict(row: pd.Series | None, digits: int) -> str:
 
 def _ranks(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
     """Spearman's ρ of each column, with the number of methods that it is of."""
+    found = column_ranks(main)
     cells = []
     for key in columns:
-        rows = main[(main[[*PARTS, "member"]] == list(key)).all(axis=1)]
-        value = rank_correlation(list(rows["ours_mean"]), list(rows["paper_mean"]))
-        both = int((rows["ours_mean"].notna() & rows["paper_mean"].notna()).sum())
+        value, both = found.get(key, (math.nan, 0))
         cells.append(Cell(MISSING if math.isnan(value) else f"{number(value, 2)} ({both})"))
     return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
 
 
 def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> list[str]:
-    counts = Counter(frame["verdict"])
-    said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
+    found = score(frame, spec)
+    said = [f"Cells: {found.cells_words()}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]
     if len(ran):
         said.append(
             f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by."
         )
+    if ran.max() >= LEAST:
+        said.append("The CSV has the 95 % bootstrap interval of our means of three seeds or more.")
     if paper_scale:
         said.append(
             "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "
@@ -157,13 +163,8 @@ def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> l
         f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
         f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
     )
-    said += [_claim(frame, claim) for claim in spec.get("claims", ())]
+    said += [f"Claim “{says}”: {ours}; by the paper's own numbers: {theirs}." for says, ours, theirs in found.claims]
     return [*said, *_remarks(frame), *_unplaced(spec)]
-
-
-def _claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
-    own, theirs = judge(frame, claim), judge(frame, claim, "paper").replace("not run", "unreadable")
-    return f"Claim “{claim['says']}”: {own}; by the paper's own numbers: {theirs}."
 
 
 def _remarks(frame: pd.DataFrame) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.report.confusion_file import Confusion, read_confusion
 from fednoise_core.report.texts import one_line
 from fednoise_core.variants import position
 
@@ -94,15 +95,18 @@ class RecordedRun:
         """diagnostics.parquet: round, client (-1: all together), metric, value."""
         return _parquet(self.listed.dir / "diagnostics.parquet", ("round", "client", "metric", "value"))
 
+    @property
+    def confusion(self) -> Confusion:
+        """confusion.csv: what the final models of the headline view take test images for."""
+        return read_confusion(self.listed.dir / "confusion.csv")
+
     @cached_property
     def cost(self) -> dict[str, Any]:
         """cost.json: seconds, memory, device, versions."""
         return _json(self.listed.dir / "cost.json", ("seconds",))
 
 
-def listed_runs(
-    root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None
-) -> list[ListedRun]:
+def listed_runs(root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None) -> list[ListedRun]:
     """The runs of a runs list (a JSON list of objects, or its file), or, without one, of every run folder under
     `root`/runs. Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
@@ -113,9 +117,7 @@ def listed_runs(
             found.append(ListedRun(dataset, noise, partition, method, int(folder.name.removeprefix("seed")), folder))
         return found
     try:
-        rows = (
-            runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
-        )
+        rows = runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{runs_list}: no such file") from error
     except ValueError as error:
@@ -135,12 +137,12 @@ def listed_runs(
     return found
 
 
-def select(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
+def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
     """Runs allowed by the spec's lists `datasets`, `noises`, `partitions`, `methods`, `seeds` (no list: all).
 
     The order is the runs list's, except that a list in the spec decides the order of what it names. A name without runs
-    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError. The id of a method
-    with a `sweep` names all its variants.
+    is passed over, since a scale may leave it out; a list of which nothing is left raises SpecError, unless `none` is
+    allowed. The id of a method with a `sweep` names all its variants.
     """
     kept = list(found)
     for key, field in SELECTORS.items():
@@ -149,6 +151,8 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRu
             continue
         known = {getattr(listed, field) for listed in kept}
         kept = [listed for listed in kept if position(wanted, getattr(listed, field)) is not None]
+        if not kept and none:
+            return []
         if not kept:
             raise SpecError(f"{key}: {wanted} matches no run; there are {', '.join(map(str, sorted(known)))}")
     for key in ("seeds", "methods", "partitions", "noises", "datasets"):  # stable sorts, the outermost last

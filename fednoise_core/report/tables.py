@@ -6,7 +6,7 @@ The shown tables are made from the CSV (`layout.py`), never beside it, so the tw
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,7 +22,7 @@ from fednoise_core.report.reproduction import reproduction
 from fednoise_core.report.runs import METRICS, ListedRun, RecordedRun, Setting, load, select
 from fednoise_core.report.setup import setup
 
-__all__ = ["DIAGNOSTICS", "TABLES", "build"]
+__all__ = ["DIAGNOSTICS", "TABLES", "build", "runs_of"]
 
 DIAGNOSTICS = (
     "noise_rate",
@@ -41,7 +41,7 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     kind = spec.get("kind")
     if kind not in TABLES:
         raise SpecError(f"table kind {kind!r} is not one of {', '.join(TABLES)}")
-    runs = [] if kind == "setup" or (kind in OF_PAPERS and not found) else load(select(found, spec))
+    runs = load(runs_of(found, spec))
     if not runs and kind not in OF_PAPERS:
         raise SpecError("the table names no run")
     table = TABLES[kind](runs, spec)
@@ -49,6 +49,11 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
     nothing = [name for name in ("diverged", "dropped_updates") if name in table and not table[name].any()]
     return table.drop(columns=nothing)
+
+
+def runs_of(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
+    """The runs that a table shows. A table of a paper stands also where there are none: its cells say "not run"."""
+    return [] if spec.get("kind") == "setup" else select(found, spec, none=spec.get("kind") in OF_PAPERS)
 
 
 def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:

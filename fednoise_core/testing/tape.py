@@ -9,8 +9,11 @@ wrongly, too: every number of the host and every tensor stays what it was in the
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +31,8 @@ MESSAGE = "operation not permitted when stream is capturing"
 REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "unique", "lift_fresh", "equal.")
 # the same by ways that need no tensor operation
 READING = (Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.__array__)
+# whose lines are not the method's
+OTHERS = (Path(torch.__file__).parent, Path(__file__), Path(__file__).parents[1] / "engine")
 
 
 class TapeGraphs(EagerGraphs):
@@ -85,7 +90,7 @@ class _Tape(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _refused(function, args):
-            raise RuntimeError(f"{MESSAGE}: {str(function).removeprefix('aten.')}")
+            raise RuntimeError(f"{MESSAGE}: {str(function).removeprefix('aten.')}{_where()}")
         # tensors of the tape's own over the same memory: squeeze_ and the like would change the shape of the method's
         own_args, own_kwargs = tree_map_only(Tensor, Tensor.detach, (tuple(args), kwargs))
         found = function(*args, **kwargs)
@@ -108,7 +113,7 @@ class _NothingIsRead(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in READING:
-            raise RuntimeError(f"{MESSAGE}: {function.__name__}")
+            raise RuntimeError(f"{MESSAGE}: {function.__name__}{_where()}")
         return function(*args, **(kwargs or {}))
 
 
@@ -117,6 +122,17 @@ def _refused(function: Any, args: Any) -> bool:
     if name.startswith(("index.Tensor", "index_put", "_index_put")):
         return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
     return name.startswith(REFUSED) or torch.Tag.nondeterministic_seeded in function.tags
+
+
+def _where() -> str:
+    """Text such as ", file.py, line 7": the innermost line that is neither torch's nor the engine's; else ""."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = Path(frame.f_code.co_filename)
+        if not any(file.is_relative_to(other) for other in OTHERS):
+            return f", {file.name}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 def _tensors(tree: Any) -> list[Tensor]:

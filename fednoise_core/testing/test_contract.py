@@ -6,6 +6,7 @@ subject: the method under test. whole: its usual run. Both come from fednoise_co
 from __future__ import annotations
 
 import copy
+import csv
 import dataclasses
 import inspect
 import json
@@ -35,7 +36,7 @@ from fednoise_core.testing.tape import TapeGraphs
 from fednoise_core.testing.wire import Trap, allowed, reachable, reaches
 
 FILES = [
-    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv"),
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
     *("model.safetensors", "spec.json", "summary.json"),
 ]
 
@@ -59,6 +60,15 @@ def test_it_runs_to_its_end_and_its_models_predict(subject: Subject, whole: Play
                 assert logits.shape == (4, world.CLASSES)
                 assert torch.isfinite(logits).all(), f"view {view!r}, client {client}: its logits are not finite"
                 assert not logits.requires_grad
+
+
+def test_its_confusion_matrix_counts_the_test_set_and_agrees_with_its_accuracy(whole: Played) -> None:
+    with open(whole.out / "confusion.csv", encoding="utf-8", newline="") as file:
+        counts = np.array([row[2:] for row in list(csv.reader(file))[1:]], np.int64)
+    models = len(list(whole.run.outcome.models()))
+    held = np.bincount(whole.run.arrays.y_test, minlength=world.CLASSES)
+    assert (counts.sum(1) == models * held).all(), "its rows are not the test images of each class"
+    assert np.trace(counts) / counts.sum() == pytest.approx(whole.run.summary["accuracy"]["last"], abs=1e-12)
 
 
 def test_it_resumes_bit_exactly_after_every_round(subject: Subject, whole: Played, tmp_path: Path) -> None:

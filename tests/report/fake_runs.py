@@ -154,6 +154,17 @@ def curve(method: str, noise: dict[str, Any], setting: tuple[str, str, str], see
     return np.clip(0.1 + (top - 0.1) * rise + wobble, 0, 1)
 
 
+def confusion(accuracy: float, classes: int, rng: np.random.Generator, images: int = 100) -> str:
+    """confusion.csv of a model that is right on about `accuracy` of the images of each class."""
+    head = ["class", "name", *(f"predicted_{k}" for k in range(classes))]
+    rows = []
+    for k in range(classes):
+        p = rng.dirichlet(np.full(classes, 0.3)) * (1 - accuracy)
+        p[k] += accuracy
+        rows.append([k, f"class {k}", *rng.multinomial(images, p / p.sum())])
+    return "".join(",".join(map(str, row)) + "\n" for row in [head, *rows])
+
+
 def write_run(
     folder: Path, run: dict[str, Any], spec: dict[str, Any], *, rounds: int, classes: int = 10, clean_known: bool = True
 ) -> None:
@@ -241,6 +252,7 @@ def write_run(
             "resumed": 0,
         },
     )
+    (folder / "confusion.csv").write_text(confusion(values[-1], classes, stream(seed, "fake confusion", method)))
     (folder / "suspects.csv").write_text("sample,client,given,p_wrong,proposed\n", encoding="utf-8")
 
 

@@ -1,0 +1,58 @@
+"""The user's own images as a data set: what is the same for arrays in memory, an npz, and a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fednoise_core.data.arrays import Arrays, take
+from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.splits import all_classes_occur, hold_out
+
+__all__ = ["from_user"]
+
+
+def from_user(
+    settings: Mapping[str, Any],
+    where: str,
+    x_train: Any,
+    y_train: np.ndarray,
+    test: tuple[Any, np.ndarray] | None,
+    *,
+    classes: int,
+    owners: tuple[np.ndarray | None, tuple[str, ...]],
+    names: tuple[str, ...] = (),
+    given: Mapping[str, np.ndarray] | None = None,
+    **facts: Any,
+) -> Arrays:
+    """`Arrays` of images and labels that were read: mean and std worked out, the held-out test set put in place.
+
+    settings: with `test: {holdout: share}` if `test` is None, else test is (images, labels int64 [m]). where: what a
+    message calls the data. x_train: uint8 images, or ImageFiles. owners: (owner of each image int64 [n] or None, what
+    owners are called), see `owners_named`. facts: other fields of `Arrays`.
+
+    Raises ArtifactError if a class has no training image, ArraysError if the arrays do not fit together, SpecError if
+    too few can be held out.
+    """
+    given = given or {}
+    if test is None:  # one image stands there until `hold_out` has chosen
+        test = take(x_train, np.arange(1)), y_train[:1]
+    mean, std = mean_and_std(x_train)
+    made = Arrays(
+        x_train=x_train,
+        y_train=y_train,
+        x_test=test[0],
+        y_test=test[1],
+        classes=classes,
+        mean=mean,
+        std=std,
+        given=given,
+        client=owners[0],
+        sites=owners[1],
+        names=names,
+        **facts,
+    )
+    all_classes_occur([y_train, *given.values()], classes, names, where)
+    return hold_out(made, settings)

@@ -1,0 +1,102 @@
+"""Every table and figure of the papers, end to end at test size; a further method; data that are not here."""
+
+from __future__ import annotations
+
+import csv
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toy_workflow import FINISHED, Workflow, lay_out
+
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.study import Study
+
+pytestmark = pytest.mark.workflow
+
+SMALL = ("--config", "scale=smoke", "device=cpu")
+RUNS = 40  # at most
+CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes: wall time would say what else the machine does
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """An empty project without the user's data."""
+    folder = tmp_path_factory.mktemp("papers")
+    lay_out(folder)
+    return Workflow(folder)
+
+
+@pytest.fixture
+def studies(smoke: Workflow, monkeypatch: pytest.MonkeyPatch) -> dict[str, Study]:
+    monkeypatch.chdir(smoke.folder)
+    project = Project({**read_yaml("config/config.yaml"), "scale": "smoke"})
+    return {name: Study(project, name) for name in project.papers}
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def tables(smoke: Workflow) -> Iterator[Path]:
+    return smoke.path("results").glob("*-smoke/tables/*.*")
+
+
+def test_papers_go_through_end_to_end(smoke: Workflow, studies: dict[str, Study]) -> None:
+    before = cpu_seconds()
+    said = smoke("snakemake", "--cores", "2", "papers", *SMALL)
+    assert cpu_seconds() - before < CPU_SECONDS
+    runs = {run.folder for study in studies.values() for run in study.runs}
+    assert FINISHED.findall(said).count("train") == len(runs) <= RUNS
+    assert said.count("not here: clothing1m-public") == 1
+    verdicts = set()
+    for name, study in studies.items():
+        assert smoke.path(f"{study.root}/report.html").is_file()
+        for figure in study.full["figures"]:
+            assert smoke.path(f"{study.root}/figures/{figure}.svg").is_file(), (name, figure)
+        for table, spec in study.tables.items():
+            found = rows(smoke.path(f"{study.root}/tables/{table}.csv"))
+            assert found, (name, table)
+            if spec["kind"] == "reproduction":
+                assert len(found) >= len(spec["cells"])
+                verdicts |= {row["verdict"] for row in found}
+    assert verdicts == {"other scale", "not run", "not run (data absent)"}
+    page = smoke.path("results/feddpcont-smoke/report.html").read_text(encoding="utf-8")
+    assert "<td>not run (data absent)</td>" in page
+    assert smoke.stale("papers", *SMALL) == {}
+
+
+def test_a_table_of_absent_data_is_an_error_by_its_own_name(smoke: Workflow) -> None:
+    said = smoke("snakemake", "-n", "feddpcont_table12", *SMALL, check=False)
+    assert (
+        "config/papers/feddpcont.yaml: tables.table12: shows nothing but clothing1m-public, which is not here" in said
+    )
+    assert smoke.status("snakemake", "-n", "feddpcont_table12", *SMALL) == 1
+
+
+def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> None:
+    """Of the whole of `papers`: its own run, the table that shows it, and figures, page and numbers of its paper."""
+    assert smoke.path("results/fedmixcon-smoke/report.html").is_file(), "made by the first test"
+    before = {path: path.stat().st_mtime_ns for path in tables(smoke)}
+    with smoke.edited(
+        "config/papers/fedmixcon.yaml", "methods: [fedavg, fedmixcon]}", "methods: [fedavg, fedmixcon, sce]}"
+    ):
+        made = smoke.snakemake("papers", *SMALL)
+        assert made == {"figure": 4, "page": 1, "summary": 1, "table": 1, "train": 1, "papers": 1}
+        changed = {path for path in tables(smoke) if before.get(path) != path.stat().st_mtime_ns}
+        assert {re.sub(r".*results/", "", str(path.with_suffix(""))) for path in changed} == {
+            "fedmixcon-smoke/tables/table3"
+        }
+        found = rows(smoke.path("results/fedmixcon-smoke/tables/table3.csv"))
+        assert {row["verdict"] for row in found if row["method"] == "sce" and row["noise"] == "sym40-exact"} >= {
+            "other scale"
+        }

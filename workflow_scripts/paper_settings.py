@@ -1,0 +1,204 @@
+"""What the page of a paper tells of its settings: who says so, what the scale changes, and where we differ.
+
+Who says so stands in the comments of the paper's own file ([P] the paper, [C] published code, [R] our choice), and is
+read from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fednoise_core.io import canonical
+from workflow_scripts.config_file import deep_merge
+from workflow_scripts.yaml_notes import Keys, notes
+
+if TYPE_CHECKING:
+    from workflow_scripts.study import Study
+
+__all__ = ["SOURCES", "told"]
+
+SOURCES = {"P": "paper", "C": "code", "R": "our choice"}
+"""Tag in a comment → who says so."""
+
+TAG = re.compile(r"\[([PCR](?:, ?[^\]]*)?)\]")
+UNSHOWN = ("scales", "parts", "title", "text")  # what a scale changes is told apart
+COMMON = "train"  # all of it is shown, also what has no comment
+GONE = object()
+
+
+def told(study: Study) -> dict[str, Any]:
+    """What the study's page is told besides its settings: `head`, the comment at the head of the file; `settings`, rows
+    {part, name, value, says, note, scaled}; `changes`, rows {name, value, scaled} of what the scale changes; `absent`,
+    data sets that are not here; `methods`, the names of the methods that are compared.
+
+    says: words of SOURCES, comma-separated, "" where the comment has no tag. scaled: the value at the present scale, ""
+    where it is the same, "–" where the scale has no such block of the grid.
+    """
+    found = notes(study.project.folder / study.project.file(study.name))
+    rows = {note.keys: note.text for note in found if note.keys and note.keys[0] not in UNSHOWN}
+    for place in _trained(study.full):
+        rows.setdefault(place, "")
+    first = list(study.full)
+    order = sorted(rows, key=lambda keys: (first.index(str(keys[0])), *_numbers(keys)))
+    return {
+        "head": next((_head(note.text) for note in found if not note.keys), ""),
+        "settings": [_row(study, keys, rows[keys]) for keys in order],
+        "changes": _changes(study),
+        "absent": list(study.absent),
+        "methods": sorted({str(run.spec["method"]["name"]) for run in study.runs}),
+    }
+
+
+def _row(study: Study, keys: Keys, note: str) -> dict[str, str]:
+    value, scaled = _at(study.full, keys), _scaled(study, keys)
+    part, name = str(keys[0]), keys[1:]
+    if part == "grid":
+        block = study.full["grid"][keys[1]]
+        part, name, value = _block(block), keys[2:], value if keys[2:] else _contents(block)
+    elif part in ("tables", "figures"):
+        part, name = str(study.full[part][keys[1]].get("title", keys[1])).split(":")[0], keys[2:]
+    same = study.data is study.full or (scaled is not GONE and canonical(scaled) == canonical(value))
+    return {
+        "part": part,
+        "name": ".".join(map(str, name)),
+        "value": _words(value),
+        "says": ", ".join(says for tag, says in SOURCES.items() if tag in _tags(note)),
+        "note": _plain(note),
+        "scaled": "" if same else _words(scaled),
+    }
+
+
+def _tags(note: str) -> set[str]:
+    return {letter for found in TAG.findall(note) for letter in re.findall(r"\b[PCR]\b", found)}
+
+
+def _plain(note: str) -> str:
+    """A comment without a tag that is about all of it, since the table has a column for that; several tags in words."""
+    if not TAG.sub("", note).strip(" ;:,"):
+        return ""
+    if len(TAG.findall(note)) > 1:
+        text = TAG.sub(lambda found: _said(found[1]), note)
+        return re.sub(r"^\((.*?)\)", r"\1", text) if TAG.match(note) else text
+    section = next((found.partition(", ")[2] for found in TAG.findall(note)), "")
+    text = TAG.sub(f"({section})" if section and section not in SOURCES else "", note)
+    return re.sub(r" +([,;:.]|$)", r"\1", text).strip(" :;,")
+
+
+def _head(comment: str) -> str:
+    """The comment at the head of a file, with the words that the tags have on the page."""
+    return TAG.sub(lambda found: f"“{SOURCES[found[1]]}”:", comment)
+
+
+def _said(tag: str) -> str:
+    """ "P, section 10" → "(paper, section 10)"."""
+    words = re.sub(r"\b[PCR]\b", lambda letter: SOURCES[letter[0]], tag)
+    return f"({words})"
+
+
+def _scaled(study: Study, keys: Keys) -> Any:
+    """The value at the present scale; GONE where the scale has a grid of its own, so that there is none."""
+    if keys[0] != "grid":
+        return _at(study.data, keys)
+    if study.data["grid"] != study.full["grid"] or len(keys) < 3:
+        return GONE
+    value = _at(study.data, keys)
+    if keys[2] == "train":
+        return _at(study.train_of(int(keys[1])), keys[3:]) if keys[3:] else GONE
+    if keys[2:] == ("settings",):
+        over = study.data.get("settings", {})
+        return {name: {**own, **over.get(name, {})} for name, own in value.items()}
+    return value
+
+
+def _at(data: Any, keys: Keys) -> Any:
+    for key in keys:
+        listed = isinstance(data, list) and isinstance(key, int) and key < len(data)
+        if not listed and not (isinstance(data, Mapping) and key in data):
+            return GONE
+        data = data[key]
+    return data
+
+
+def _trained(full: Mapping[str, Any]) -> Iterator[Keys]:
+    yield from ((COMMON, key) for key in full[COMMON])
+
+
+def _changes(study: Study) -> list[dict[str, str]]:
+    """Every value that the scale lays over the paper's."""
+    if study.data is study.full:
+        return []
+    own = study.full.get("scales", {}).get(study.project.scale, {})
+    over = deep_merge(study.project.overlay, own)
+    if own.get("seeds"):
+        over["seeds"] = own["seeds"]
+    found = []
+    for keys, value in _leaves({key: part for key, part in over.items() if key not in ("grid", "stand_ins")}):
+        before = _at(study.full, keys)
+        if before is GONE or canonical(before) != canonical(value):
+            by_block = before is GONE and any(_has(block, keys) for block in study.full["grid"])
+            shown = "by block" if by_block else _words(before)
+            found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _words(value)})
+    found += [{"name": "data", "value": name, "scaled": other} for name, other in study.stand_ins.items()]
+    if own.get("grid"):
+        cells = (len({cell[:4] for cell in _cells(grid)}) for grid in (study.full["grid"], study.data["grid"]))
+        before, after = (f"{count:,} cells" for count in cells)
+        found.append({"name": "grid", "value": before, "scaled": after})
+    return found
+
+
+def _has(block: Mapping[str, Any], keys: Keys) -> bool:
+    return _at(block, keys) is not GONE
+
+
+def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    for block in grid:
+        for dataset in block["datasets"]:
+            for noise in block["noises"]:
+                for partition in block["partitions"]:
+                    yield from ((dataset, noise, partition, method) for method in block["methods"])
+
+
+def _leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """What is no mapping, and what defines one thing by its name or kind, with the keys that lead there."""
+    if isinstance(value, Mapping) and not {"name", "kind"} & value.keys():
+        for key, part in value.items():
+            yield from _leaves(part, (*keys, key))
+    else:
+        yield keys, value
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    """A block of the grid by its data sets, and the noises if there are few."""
+    noises = block["noises"] if len(block["noises"]) == 1 else []
+    return " · ".join(", ".join(part) for part in (block["datasets"], noises) if part)
+
+
+def _contents(block: Mapping[str, Any]) -> str:
+    """What else a block of the grid consists of."""
+    return " · ".join(", ".join(block[key]) for key in ("noises", "partitions", "methods"))
+
+
+def _words(value: Any) -> str:
+    """A value in one line; of a group of definitions their ids."""
+    if value is GONE:
+        return "–"
+    if isinstance(value, Mapping):
+        if len(value) > 3 and all(isinstance(part, Mapping) for part in value.values()):
+            return ", ".join(map(str, value))
+        return ", ".join(f"{key}: {_inner(part)}" for key, part in value.items() if key not in ("label", "title"))
+    return ", ".join(map(_inner, value)) if isinstance(value, list) else _inner(value)
+
+
+def _inner(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{_words(value)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inner, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _numbers(keys: Keys) -> tuple[tuple[int, int], ...]:
+    """Sorts a list's items by number, and leaves names in the order of the file (sorting is stable)."""
+    return tuple((key, 0) if isinstance(key, int) else (0, 0) for key in keys[1:2])

@@ -1,0 +1,176 @@
+"""A paper's results as Markdown, tables and pictures for docs/results, from the runs that there are.
+
+A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
+"not run".
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import ArtifactError, atomic, digest, write_json
+from fednoise_core.report import figures, layout, page, paper_markdown, render, tables
+from fednoise_core.report.csv_files import read_csv, write_csv
+from fednoise_core.report.frames import results
+from fednoise_core.report.paper_page import PaperParts, paper_parts
+from fednoise_core.report.runs import ListedRun, RecordedRun, listed_runs, load
+from workflow_scripts import paths, summary
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.study import Study
+
+__all__ = ["WORDS", "paper_of", "publish_paper", "runs_at_hand"]
+
+LIMIT = 1 << 20  # bytes; nothing larger belongs in git
+WORDS = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
+NO_WORDS = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
+
+
+def paper_of(root: str, folder: str | Path = ".") -> Study | None:
+    """The paper whose results folder is named `root`, at whatever scale; None: it is no paper's."""
+    config = read_yaml(Path(folder, "config/config.yaml"))
+    for scale in ["paper", *Project(config, folder).scales]:
+        project = Project({**config, "scale": scale}, folder)
+        name = project.roots.get(root)
+        if name in project.papers:
+            return Study(project, str(name))
+    return None
+
+
+def runs_at_hand(study: Study) -> tuple[list[ListedRun], list[str]]:
+    """The runs of a study that were made, and what is wrong with those that are left out for it."""
+    planned = [run for run in study.runs if all(Path(run.folder, file).is_file() for file in paths.RUN_FILES)]
+    found, problems = [], []
+    for run, listed in zip(planned, listed_runs(study.root, [run.row() for run in planned]), strict=True):
+        recorded = load([listed])[0]
+        if recorded.summary["spec_digest"] != digest(run.spec):
+            problems.append(f"{run.folder}: left out, since it was made with other settings than the study has now")
+            continue
+        files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
+        labels, split, arrays, donor = map(_if_there, files)
+        found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
+    return found, problems
+
+
+def _if_there(path: Path | None) -> Path | None:
+    return path if path and path.is_file() else None
+
+
+def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Path]:
+    """Write the page README.md with its tables, pictures and origins.csv; `html`: the same as one HTML file, too.
+
+    What stands in README.md between the lines `written by hand` stays. Returns what was written. Raises ArtifactError
+    if no run was made.
+    """
+    found, problems = runs_at_hand(study)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not found:
+        raise ArtifactError(f"{study.root}: no run of the study was made")
+    runs, told = load(found), study.described()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        shown = _tables(root, told["tables"], found)
+        drawn = _figures(root, told["figures"], found)
+        told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
+        paper = paper_parts(told, runs, root)
+        assert paper is not None  # `paper_of` found it
+        for name in (*(f"tables/{one}.{end}" for one in shown for end in ("csv", "md")),):
+            shutil.copyfile(root / name, out / Path(name).name)
+        light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
+        for name in light:
+            shutil.copyfile(root / f"figures/{name}.png", out / f"{name}.png")
+        if html is not None:
+            with atomic(html) as file:
+                file.write(page.study_page(told, found, root))
+    with atomic(out / "origins.csv") as file:
+        file.write(paper.origin_csv)
+    write_json(out / "metrics.json", summary.metrics(results(runs)))
+    text = _page(study, told, paper, runs, shown, light, out)
+    with atomic(out / "README.md") as file:
+        file.write(text)
+    made = [f"{name}.{end}" for name in shown for end in ("csv", "md")] + [f"{name}.png" for name in light]
+    return [out / name for name in (*made, "origins.csv", "metrics.json", "README.md")]
+
+
+def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+    """Make every table below `root`; returns those that have something to show."""
+    shown = []
+    for name, spec in specs.items():
+        prefix = root / "tables" / name
+        write_csv(f"{prefix}.csv", tables.build(found, spec))
+        made = layout.grid(read_csv(f"{prefix}.csv"), spec)
+        for ending, text in (("md", render.markdown(made)), ("tex", "")):
+            with atomic(f"{prefix}.{ending}") as file:
+                file.write(text)
+        if spec["kind"] == "setup" or tables.runs_of(found, spec):
+            shown.append(name)
+    return shown
+
+
+def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+    """Draw every figure that has a run; returns their names."""
+    drawn = []
+    for name, spec in specs.items():
+        chosen = tables.runs_of(found, {**spec, "kind": "reproduction"})
+        if spec["kind"] in paths.ARTIFACTS:
+            chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
+        if chosen:
+            figures.make(found, spec, root / "figures" / name)
+            drawn.append(name)
+    return drawn
+
+
+def _page(
+    study: Study,
+    told: Mapping[str, Any],
+    paper: PaperParts,
+    runs: Sequence[RecordedRun],
+    shown: Sequence[str],
+    drawn: Sequence[str],
+    out: Path,
+) -> str:
+    """The page as Markdown."""
+    old = out / "README.md"
+    words = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
+    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    parts = [
+        f"# {told['title']}",
+        f"Paper study `{study.name}`, scale `{study.project.scale}`: {len(runs):,} of {len(study.runs):,} runs"
+        f"{'' if len(runs) == len(study.runs) else ' so far'}; `snakemake --cores 2 {study.name}{scale}` makes them "
+        f"all. {_made_on(runs)}",
+        words[0] if words else NO_WORDS,
+        *(" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()),
+        paper_markdown.before_tables(paper),
+        "## Tables",
+        *((out / f"{name}.md").read_text(encoding="utf-8").strip() for name in shown),
+    ]
+    left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
+    if left:
+        parts.append(f"Nothing of these was run: {'; '.join(left)}.")
+    if drawn:
+        parts.append("## Figures")
+    for name in drawn:
+        title = told["figures"][name].get("title") or name
+        parts += [f"### {title}", f"![{title}]({name}.png)"]
+    return "\n\n".join(part.strip() for part in (*parts, paper_markdown.after_figures(paper, "origins.csv"))) + "\n"
+
+
+def _made_on(runs: Sequence[RecordedRun]) -> str:
+    seconds = sorted(float(run.cost["seconds"]) for run in runs)
+    devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
+    versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
+    seeds = sorted({run.listed.seed for run in runs})
+    return (
+        f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; on {', '.join(devices)}; "
+        f"{', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
+        f"(median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min in all."
+    )
