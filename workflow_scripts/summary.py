@@ -80,7 +80,9 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
     frame, lost = by_round(runs), divergence(results(runs))
-    words = {(*one.listed.setting, one.listed.method): marked(one.label, marks_of(one.summary)) for one in runs}
+    words: dict[tuple[str, ...], str] = {}
+    for one in runs:
+        words[(*one.listed.setting, one.listed.method)] = marked(one.label, marks_of(one.summary))
     words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
     order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
     clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}

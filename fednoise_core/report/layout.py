@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 
 from fednoise_core.io import SpecError
 from fednoise_core.report import agreement, layout_papers, tuned
+from fednoise_core.report.best import best_methods, is_compared
 from fednoise_core.report.cells import (
     METRIC_WORDS,
     MISSING,
@@ -67,7 +68,7 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     cells: dict[tuple[str, tuple[str, ...]], pd.Series] = {
         (row["method"], tuple(row[list(PARTS)])): row for _, row in main.iterrows()
     }
-    best = {key: _best(main[in_setting(main, key)], metric, digits) for key in settings}
+    best = {key: best_methods(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
     for method, group in main.groupby("method", sort=False):
         line = []
@@ -115,7 +116,7 @@ def _by_part(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
             values = group.set_index(name)["accuracy_mean"].reindex(parts)
             line = list(values.quantile(QUANTILES)) if many else list(values)
             lines[method] = marked_method(group), [*line, values.mean()]
-        members = [method for method, rows_of in block.groupby("method", sort=False) if _member(rows_of["marks"])]
+        members = [method for method, rows_of in block.groupby("method", sort=False) if is_compared(rows_of["marks"])]
         tops = np.round(np.array([lines[method][1] for method in members], float), digits)
         best = np.where(np.isnan(tops), -1, tops).max(0) if len(members) > 1 else [math.nan] * (len(heads) + 1)
         for method, (label, line) in lines.items():
@@ -231,23 +232,6 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         rows,
         notes,
     )
-
-
-def _member(marks: Iterable[Any]) -> bool:
-    """Whether a method is compared with the others: it needs nothing that a federation cannot have."""
-    return not set(together(marks)) & set(NO_MEMBERS)
-
-
-def _best(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
-    """The methods set in bold in a column: the highest mean, and those within one standard deviation of it (over its
-    seeds). None where there is nothing to compare.
-    """
-    found = block[block["marks"].map(lambda marks: _member([marks])) & block[f"{metric}_mean"].notna()]
-    if len(found) < 2:
-        return set()
-    means, spreads = found[f"{metric}_mean"], found[f"{metric}_std"].fillna(0)
-    least = round(float(means.max() - spreads[means == means.max()].iloc[0]), digits)
-    return set(found["method"][means.round(digits) >= least])
 
 
 def _bold_means(frame: pd.DataFrame, ceiling: bool) -> str:
