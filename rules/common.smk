@@ -288,6 +288,11 @@ def shown(wildcards, key):
     return [*result_files(runs, NEEDS.get(spec["kind"], ())), *map(at_hand, paths.printed(spec))]
 
 
+def labels_of(key):
+    """What Snakemake's report calls a table or figure (`key` "tables", "figures"): its study and its title."""
+    return lambda wc: {"study": wc.root, "shows": named(wc, key).get("title") or wc[key.removesuffix("s")]}
+
+
 def at_hand(file):
     """A file of the user: in the working folder, else beside the Snakefile."""
     return file if os.path.exists(file) else os.path.normpath(os.path.join(HOME, file))

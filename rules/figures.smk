@@ -8,6 +8,7 @@ rule table:
             caption="../captions/table.rst",
             category="{root}",
             subcategory="tables",
+            labels=labels_of("tables"),
         ),
         md="results/{root}/tables/{table}.md",
         tex="results/{root}/tables/{table}.tex",
@@ -37,6 +38,7 @@ rule figure:
             caption="../captions/figure.rst",
             category="{root}",
             subcategory="figures",
+            labels=labels_of("figures"),
         ),
         png="results/{root}/figures/{figure}.png",
         pdf="results/{root}/figures/{figure}.pdf",
@@ -87,7 +89,12 @@ rule page:
     input:
         files=page_files,
     output:
-        report("results/{root}/report.html", caption="../captions/page.rst", category="{root}"),
+        report(
+            "results/{root}/report.html",
+            caption="../captions/page.rst",
+            category="{root}",
+            labels={"study": "{root}", "shows": "the whole study on one page"},
+        ),
     log:
         "logs/page/{root}.log",
     resources:

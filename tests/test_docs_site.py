@@ -72,7 +72,8 @@ def test_every_page_is_in_the_site() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     named = {file for file in re.findall(r"([\w/]+\.md)$", nav, re.MULTILINE)}
     folders = re.findall(r": (\w+)$", nav, re.MULTILINE)
-    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[2:]}
+    notebooks = (ROOT / "docs").rglob("*.ipynb")  # pages of the same name: docs/site/hooks.py
+    pages = {page.relative_to(ROOT / "docs").with_suffix(".md").as_posix() for page in [*PAGES[2:], *notebooks]}
     assert {page for page in pages if page.partition("/")[0] not in folders} | {"project.md", "benchmarks.md"} == named
 
 
@@ -83,6 +84,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     site = ROOT / "build/site"
     for page in ("index.html", "start/compare.html", "api/data.html", "project.html", "methods/fedavg.html"):
         assert (site / page).is_file()
+    notebook = (site / "quickstart.html").read_text(encoding="utf-8")
+    assert notebook.count('src="data:image/png;base64,') == 3
+    assert 'href="quickstart.html"' in (site / "index.html").read_text(encoding="utf-8")
     shown = (site / "api/data.html").read_text(encoding="utf-8")
     assert 'id="fednoise_core.data.from_arrays.arrays"' in shown
     assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', shown)  # no request leaves the site

@@ -23,6 +23,7 @@ from workflow_scripts.project import Project
 from workflow_scripts.study import Study
 
 ROOT = Path(__file__).parents[1]
+PAGE = 9.5  # inches: the height of a page's text
 NOT_OF_DIGITS = {"human", "given", "natural"}  # they need labels or owners that come with the data
 
 
@@ -65,12 +66,15 @@ def test_every_kind_is_shown(study: Study) -> None:
     assert drawn == {"histogram", "transition", "clients", "samples"}
 
 
-def test_no_text_of_its_figures_overlaps(study: Study, shown: dict[tuple[str, str], SettingArtifacts]) -> None:
+def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
+    study: Study, shown: dict[tuple[str, str], SettingArtifacts]
+) -> None:
     for name, spec in study.figures.items():
         chosen = dict.fromkeys((run.noise, run.partition) for run in study.select(spec))
         with style.styled():
             drawn = SETTING_FIGURES[spec["kind"]]([shown[one] for one in chosen], spec)
             assert problems(drawn.figure) == [], name
+        assert drawn.figure.get_size_inches()[1] <= PAGE, name
 
 
 def test_a_page_for_one_setting_needs_its_artifacts_only(

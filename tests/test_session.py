@@ -243,6 +243,16 @@ def test_tensorboard_is_an_extra_that_gets_every_number(monkeypatch: pytest.Monk
     assert closed == [True]
 
 
+def test_tensorboard_reads_what_was_written(tmp_path: Path):
+    why = "the package tensorboard is missing; it is an extra that is not locked"
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason=why)
+    made = play(on_round=fn.TensorBoard(tmp_path))
+    found = reader.EventAccumulator(str(tmp_path)).Reload()
+    told = [(event.step, event.value) for event in found.Scalars("global/accuracy")]
+    assert told == [(r, pytest.approx(accuracy)) for r, accuracy in made.curve[1:]]
+    assert {"round/bytes_up", "round/bytes_down", "global/loss"} <= set(found.Tags()["scalars"])
+
+
 # methods of one's own
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import configparser
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report.fake_runs import write_study
@@ -12,6 +15,7 @@ from fednoise_core.report.frames import results
 from fednoise_core.report.runs import listed_runs, load
 from workflow_scripts import summary
 
+ROOT = Path(__file__).parents[1]
 GRID = [
     {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": ["fedavg", "local"]},
     {"noises": ["clean"], "partitions": ["iid"], "methods": ["fedavg"]},
@@ -31,3 +35,38 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(tmp_path: Path) -> N
     frame = results(load(listed_runs(tmp_path, tmp_path / "runs.json")))
     only_clean = summary.headline(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)
+
+
+def fields(template: Any) -> set[str]:
+    """Every field of the data that a template names."""
+    if isinstance(template, list):
+        return set().union(*map(fields, template))
+    if not isinstance(template, dict):
+        return set(re.findall(r"datum\.(\w+)", template)) if isinstance(template, str) else set()
+    own = {template["field"]} if isinstance(template.get("field"), str) else set()
+    return own.union(*map(fields, template.values()))
+
+
+def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tmp_path: Path) -> None:
+    grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "local", "feddpcont"]}]
+    write_study(tmp_path, grid=grid, rounds=3)
+    runs = load(listed_runs(tmp_path, tmp_path / "runs.json"))
+    made = {"curves": summary.curves(runs), "dots": summary.accuracy(results(runs))}
+    for name, frame in made.items():
+        template = json.loads((ROOT / f".dvc/plots/fednoise_{name}.json").read_text(encoding="utf-8"))
+        assert fields(template) - {"rev"} <= set(frame.columns), name  # rev is DVC's own
+    marked = {"FedAvg", "Local only §", "FedDPCont ‡"}
+    assert set(made["dots"]["method"]) == marked
+    assert set(made["curves"]["method"]) == marked | {f"{name}, no noise" for name in marked}
+    dvc = configparser.ConfigParser()
+    dvc.read(ROOT / ".dvc/config")
+    page = (ROOT / ".dvc" / dvc["plots"]["html_template"]).read_text(encoding="utf-8")
+    assert "it needs the" in page
+    assert all(place in page for place in ("{plot_divs}", "{scripts}", "{refresh_tag}"))
+
+
+def test_a_filter_on_numbers_reads_texts_as_numbers() -> None:
+    """DVC hands over the cells of a CSV as texts, and "9.1" >= "70" is true of texts."""
+    text = (ROOT / ".dvc/plots/fednoise_curves.json").read_text(encoding="utf-8")
+    (said,) = re.findall(r'"filter": "(.*)"', text)
+    assert re.sub(r"toNumber\(datum\.\w+\)", "", said).strip() == ">="

@@ -139,5 +139,6 @@ def record(files: list[str], scale: str) -> int:
     command += ["--config", f"scale={scale}", "--", *files]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:
-        print(f"the workflow could not record them ({told.stderr.strip().splitlines()[-1:]})", file=sys.stderr)
+        why = (told.stderr.strip().splitlines() or ["no word"])[-1]
+        print(f"the workflow could not record them: {why}", file=sys.stderr)
     return USER_ERROR if told.returncode else 0

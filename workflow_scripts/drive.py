@@ -126,8 +126,7 @@ class Driver:
         for entry in entries:
             if self.over():
                 return wrong
-            status = by_hand.make(_before(entry))[1]
-            if status:
+            if by_hand.make(_before(entry))[1]:
                 wrong.append(entry["out"])
             else:
                 ready.append(entry)
@@ -146,15 +145,18 @@ class Driver:
     def train(self, files: Sequence[str], together: int) -> None:
         """One training process. If its round outlasts the reserve it is ended; it goes on from its last checkpoint."""
         command = [sys.executable, "-m", "workflow_scripts.train", "--together", str(self.together or together)]
-        command += [*self.options, *([f"--minutes={self.left / 60:.4f}"] if self.end < float("inf") else [])]
+        command += [*self.options, *([f"--minutes={max(0.01, self.left / 60):.4f}"] if self.end < float("inf") else [])]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen([*command, "--specs", *files], env=environment, start_new_session=True) as self.child:
+        with subprocess.Popen([*command, "--specs", *files], env=environment, start_new_session=True) as child:
+            self.child = child
+            if self.asked:  # in the moment before it began
+                child.terminate()
             try:
-                self.child.wait(None if self.end == float("inf") else max(0.1, self.end - time.monotonic()))
+                child.wait(None if self.end == float("inf") else max(0.1, self.end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 print("drive: a round outlasts the time kept in reserve; it is begun again next time", file=sys.stderr)
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.child.pid, signal.SIGKILL)
+                    os.killpg(child.pid, signal.SIGKILL)
         self.child = None
 
 
@@ -208,7 +210,7 @@ def main(argv: list[str] | None = None) -> int:
             raise SpecError("--minutes and --together: not below 0")
         together = args.together or (1 if args.device == "cpu" or not gpus() else 0)
         driver = Driver(args.minutes, options, together)
-        entries = read_plan(args.plan) if args.plan else exported(args.order, args.scale)
+        entries: Sequence[Entry] = read_plan(args.plan) if args.plan else exported(args.order, args.scale)
         if args.export:
             write_json(args.export, entries)
             print(f"{args.export}: {len(entries)} runs")

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+from pathlib import Path
 
 from fednoise_core.io import atomic
 from fednoise_core.report.page import study_page
 from workflow_scripts.made import note
 from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
+
+
+def commit() -> str:
+    """The commit of this software, with "-dirty" where its files were changed since; "" outside of git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def work() -> str:
-        page = study_page(args.study, shown_runs(args), args.root)
+        page = study_page(args.study, shown_runs(args), args.root, commit())
         with atomic(args.out) as file:
             file.write(page)
         note(args.out)

@@ -58,7 +58,7 @@ STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.c
 RUN_FILES = ("summary.json", "metrics.parquet")
 DIAGNOSTICS = ("diagnostics.parquet",)
 NEEDS = {
-    **{"cost": ("cost.json",), "seconds": ("cost.json",), "confusion": ("confusion.csv",)},
+    **{"cost": ("cost.json",), "seconds": ("cost.json",), "pareto": ("cost.json",), "confusion": ("confusion.csv",)},
     **{"metric": DIAGNOSTICS, "prestop": DIAGNOSTICS},
 }
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts

@@ -17,6 +17,7 @@ from fednoise_core.io import ArtifactError, write_json
 from fednoise_core.report.csv_files import write_csv
 from fednoise_core.report.floor import floor
 from fednoise_core.report.frames import IDS, by_round, divergence, results
+from fednoise_core.report.marks import marked, marks_of
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import METRICS, RecordedRun, load
 from workflow_scripts.made import note
@@ -60,10 +61,12 @@ def headline(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
 
 
 def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a method and setting, in the runs list's order: means over seeds in %, for bar charts. Where a run
-    diverged they are empty; a column `diverged` counts such runs, if there are any.
+    """One row a method and setting, in the runs list's order: means over seeds in %, the method with its marks. Where a
+    run diverged they are empty; a column `diverged` counts such runs, if there are any.
     """
-    grouped = frame.groupby(IDS, sort=False)
+    words = [marked(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
+    words = words if len(set(words)) == frame["method"].nunique() else list(frame["method"])
+    grouped = frame.assign(method=words).groupby(IDS, sort=False)
     table = grouped.agg(seeds=("seed", "size"), **{key: (key, "mean") for key in METRICS}, diverged=("diverged", "sum"))
     table.loc[table["diverged"] > 0, list(METRICS)] = math.nan
     table = (table if table["diverged"].any() else table.drop(columns="diverged")).reset_index()
@@ -77,7 +80,9 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
     frame, lost = by_round(runs), divergence(results(runs))
-    words: dict[tuple[str, ...], str] = {(*one.listed.setting, one.listed.method): one.label for one in runs}
+    words: dict[tuple[str, ...], str] = {}
+    for one in runs:
+        words[(*one.listed.setting, one.listed.method)] = marked(one.label, marks_of(one.summary))
     words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
     order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
     clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}

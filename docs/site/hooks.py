@@ -1,9 +1,10 @@
-"""What the site needs beside the Markdown as the forge shows it: README.md as a page, files that pages link to outside
-docs/, and a blank line before lists.
+"""What the site needs beside the Markdown as the forge shows it: README.md and notebooks as pages, files that pages
+link to outside docs/, and a blank line before lists.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -25,6 +26,9 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages from outside docs/, and every file there that a page links to."""
     for name, path in PAGES.items():
         files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
+    for path in DOCS.rglob("*.ipynb"):
+        name = path.relative_to(DOCS).with_suffix(".md").as_posix()
+        files.append(File.generated(config, name, content=_notebook(json.loads(path.read_text(encoding="utf-8")))))
     for page in [*NAMES, *DOCS.rglob("*.md")]:
         for _, target in LINK.findall(_without_code(page.read_text(encoding="utf-8"))):
             path = _outside(page, target)
@@ -55,6 +59,24 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return "\n".join(lines)
 
 
+def _notebook(notebook: Any) -> str:
+    """A notebook as Markdown: its cells, and the texts and pictures that it is kept with."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            found = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            if "image/png" in found:
+                data = found["image/png"].replace("\n", "")
+                parts.append(f'<img alt="the picture that the code above draws" src="data:image/png;base64,{data}">')
+            elif "text/markdown" in found:
+                parts.append(found["text/markdown"])
+            elif "text/plain" in found:
+                parts.append(f"```text\n{found['text/plain']}\n```")
+    return "\n\n".join(parts)
+
+
 def _listed(part: Any) -> Any:
     ((title, value),) = part.items()
     if not isinstance(value, str):
@@ -78,6 +100,8 @@ def _link(page: Path, target: str) -> str:
     path = Path(os.path.normpath(page.parent / target))
     if "://" in target or target.startswith(("mailto:", "/")) or not path.exists():
         return target
+    if path.suffix == ".ipynb" and path.is_relative_to(DOCS):
+        path, target = path.with_suffix(".md"), target.removesuffix(".ipynb") + ".md"
     if page not in NAMES and path.is_relative_to(DOCS):
         return target
     name = path.relative_to(DOCS).as_posix() if path.is_relative_to(DOCS) else _name(path)

@@ -17,7 +17,7 @@ from scipy.optimize import isotonic_regression
 from fednoise_core.report.floor import floor
 from fednoise_core.report.style import FAINT, SIZE
 
-__all__ = ["End", "cut_words", "focus", "name_ends", "room"]
+__all__ = ["BELOW", "End", "cut_words", "focus", "name_ends", "room"]
 
 BELOW = "▾"  # before the value of a line that ends under the axis
 # Points right of the axes: where the leader ends, where the piece of line ends, where the name begins.

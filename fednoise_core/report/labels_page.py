@@ -6,24 +6,18 @@ hashes, so nothing that a name of a class or site holds can run.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.data_digest import data_digest
 from fednoise_core.io import ArtifactError, digest
 from fednoise_core.noise.labels import Labels
+from fednoise_core.report.html_file import json_text, render
 from fednoise_core.report.suspect_files import DECISIONS, Site, Suspect
 from fednoise_core.report.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
 
@@ -75,7 +69,10 @@ def labels_page(
     }
     longest = max([1.0, *(math.ceil(100 * _share(one.high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
-    return _render(
+    return render(
+        "labels.html",
+        ("page.css", "labels.css"),
+        ("labels_csv.js", "labels.js"),
         title=title,
         tiles=_tiles(sites),
         sites=[_site_row(number[one.client], one, longest) for one in sorted(sites, key=_falling)],
@@ -85,7 +82,7 @@ def labels_page(
         judged=len(suspects),
         per_site=per_site,
         most=most,
-        data=_json(told),
+        data=json_text(told),
         sheets=packed.texts,
     )
 
@@ -149,33 +146,3 @@ def _tiles(sites: Sequence[Site]) -> list[tuple[str, str]]:
         ("verdict check", f"{sum(one.check for one in sites):,}"),
         ("sites", f"{len(sites):,}"),
     ]
-
-
-def _json(value: Any) -> Markup:
-    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
-
-
-def _render(**values: Any) -> str:
-    here = Path(__file__).parent
-    style, script = (
-        "".join((here / name).read_text(encoding="utf-8") for name in names)
-        for names in (("page.css", "labels.css"), ("labels_csv.js", "labels.js"))
-    )
-    environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("labels.html").render(
-        version=__version__,
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        **values,
-    )
-
-
-def _hash(text: str) -> str:
-    """What a Content-Security-Policy calls an inline script or style."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 
 from fednoise_core.io import SpecError
 from fednoise_core.report import agreement, layout_papers, tuned
+from fednoise_core.report.best import best_methods, is_compared
 from fednoise_core.report.cells import (
     METRIC_WORDS,
     MISSING,
@@ -29,7 +30,6 @@ from fednoise_core.report.cells import (
     number,
     seeds_words,
     settings_of,
-    signed,
     title_of,
 )
 from fednoise_core.report.marks import NO_MEMBERS, notes, together
@@ -68,29 +68,23 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     cells: dict[tuple[str, tuple[str, ...]], pd.Series] = {
         (row["method"], tuple(row[list(PARTS)])): row for _, row in main.iterrows()
     }
-    best = {key: _best(main[in_setting(main, key)], metric, digits) for key in settings}
+    best = {key: best_methods(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
     for method, group in main.groupby("method", sort=False):
-        line, printed = [], []
+        line = []
         for key in settings:
             row = cells.get((str(method), key))
             line.append(Cell(_pm(row, metric, digits), method in best[key]))
-            printed.append(Cell(_printed(row, digits)))
         line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
         rows.append(GridRow(method_words(group), line))
-        if "paper_mean" in frame and group["paper_mean"].notna().any():
-            rows.append(GridRow("printed", [*printed, Cell("")], "printed"))
     for _, group in ceiling.groupby("method", sort=False):
-        line, printed = [], []
+        line = []
         for key in settings:  # clean labels do not depend on the noise: the same cell stands under each noise
             match = group[(group["dataset"] == key[0]) & (group["partition"] == key[2])]
             row = match.iloc[0] if len(match) else None
             line.append(Cell(_pm(row, metric, digits)))
-            printed.append(Cell(_printed(row, digits)))
         beats = f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"
         rows.append(GridRow(f"{method_words(group)}, no noise", [*line, Cell(beats)], "ceiling"))
-        if "paper_mean" in frame and group["paper_mean"].notna().any():
-            rows.append(GridRow("printed", [*printed, Cell("")], "printed"))
     for place, level in enumerate(levels):
         level.append(("above round\xa00" if place == len(levels) - 1 else "", 1))
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
@@ -100,8 +94,6 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     if "variant" in frame:
         notes.append(tuned.note(frame))
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
-    if "paper_mean" in frame:
-        notes.append("“printed”: the paper's number and, in brackets, ours less theirs.")
     return Grid(spec.get("title") or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
 
 
@@ -124,7 +116,7 @@ def _by_part(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
             values = group.set_index(name)["accuracy_mean"].reindex(parts)
             line = list(values.quantile(QUANTILES)) if many else list(values)
             lines[method] = marked_method(group), [*line, values.mean()]
-        members = [method for method, rows_of in block.groupby("method", sort=False) if _member(rows_of["marks"])]
+        members = [method for method, rows_of in block.groupby("method", sort=False) if is_compared(rows_of["marks"])]
         tops = np.round(np.array([lines[method][1] for method in members], float), digits)
         best = np.where(np.isnan(tops), -1, tops).max(0) if len(members) > 1 else [math.nan] * (len(heads) + 1)
         for method, (label, line) in lines.items():
@@ -242,23 +234,6 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     )
 
 
-def _member(marks: Iterable[Any]) -> bool:
-    """Whether a method is compared with the others: it needs nothing that a federation cannot have."""
-    return not set(together(marks)) & set(NO_MEMBERS)
-
-
-def _best(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
-    """The methods set in bold in a column: the highest mean, and those within one standard deviation of it (over its
-    seeds). None where there is nothing to compare.
-    """
-    found = block[block["marks"].map(lambda marks: _member([marks])) & block[f"{metric}_mean"].notna()]
-    if len(found) < 2:
-        return set()
-    means, spreads = found[f"{metric}_mean"], found[f"{metric}_std"].fillna(0)
-    least = round(float(means.max() - spreads[means == means.max()].iloc[0]), digits)
-    return set(found["method"][means.round(digits) >= least])
-
-
 def _bold_means(frame: pd.DataFrame, ceiling: bool) -> str:
     """What bold says, and who takes no part."""
     tie = "" if (frame["seeds"] < 2).all() else ", and each within one standard deviation of it: a tie"
@@ -285,8 +260,3 @@ def _pm(row: pd.Series | None, metric: str, digits: int) -> str:
         return MISSING
     return diverged_words(row) or mean_std(row[f"{metric}_mean"], row[f"{metric}_std"], digits)
 
-
-def _printed(row: pd.Series | None, digits: int) -> str:
-    if row is None or "paper_mean" not in row or math.isnan(row["paper_mean"]):
-        return MISSING
-    return f"{mean_std(row['paper_mean'], row['paper_std'], digits)} ({signed(row['difference'], digits)})"

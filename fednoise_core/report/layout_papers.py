@@ -28,6 +28,7 @@ from fednoise_core.report.cells import (
 from fednoise_core.report.csv_files import at_hand, read_texts
 from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED
 from fednoise_core.report.scorecard import column_ranks, score
+from fednoise_core.report.statistics import LEAST
 
 __all__ = ["reproduction", "setup"]
 
@@ -146,6 +147,8 @@ def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> l
         said.append(
             f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by."
         )
+    if ran.max() >= LEAST:
+        said.append("The CSV has the 95 % bootstrap interval of our means of three seeds or more.")
     if paper_scale:
         said.append(
             "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "

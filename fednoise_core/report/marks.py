@@ -37,7 +37,7 @@ def together(found: Iterable[Any]) -> str:
 
 
 def marked(label: str, marks: Any) -> str:
-    """"Co-teaching †"."""
+    """ "Co-teaching †"."""
     return f"{label} {together([marks])}".rstrip()
 
 

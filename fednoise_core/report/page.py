@@ -1,63 +1,80 @@
-"""Pages of one file each: a study (tables, figures, settings, provenance) or one setting. No script, no network."""
+"""Pages of one file each: a study (what won, curves, tables, figures, runs, settings, provenance) or one setting.
+
+No network. The study's page works without scripts, too: then pictures stand for the live curves and nothing can be
+sorted or opened.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+import pandas as pd
 
-from fednoise_core import __version__
 from fednoise_core.io import ArtifactError
+from fednoise_core.report import agreement
 from fednoise_core.report.artifacts import SettingArtifacts, artifacts_of
+from fednoise_core.report.cells import METRIC_WORDS
 from fednoise_core.report.csv_files import read_csv
+from fednoise_core.report.headline import Headline, headline, points
+from fednoise_core.report.html_file import json_text, render, slug
 from fednoise_core.report.layout import grid
-from fednoise_core.report.names import describe
+from fednoise_core.report.names import Names, describe
+from fednoise_core.report.page_data import page_data, series_style
 from fednoise_core.report.paper_page import paper_parts
+from fednoise_core.report.pictures import Shelf, few_colours, png_size, thumbnails
 from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
 from fednoise_core.report.rates import noiseless
+from fednoise_core.report.run_rows import run_columns, run_rows
 from fednoise_core.report.runs import ListedRun, RecordedRun, load
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from fednoise_core.report.style import png, styled, words_of
 from fednoise_core.report.tables import runs_of
 
-__all__ = ["TEMPLATES", "setting_page", "study_page"]
+__all__ = ["setting_page", "study_page"]
 
-TEMPLATES = tuple(
-    Path(__file__).with_name(name)
-    for name in ("page.html", "page.css", "paper.css", "study.html", "paper.html", "setting.html")
-)
-"""Files a page is made from, besides code: inputs of the workflow's report rule."""
-
-HEAVY = 250_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
+STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "curves.js", "runs.js", "study.js")
+HEAVY = 120_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
+DPI = 144  # of a setting's pictures
 
 
-def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str | Path) -> str:
-    """The page of a study. `study`: its resolved settings; `root`/tables/<id>.* and figures/<id>.* must exist."""
+def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str | Path, commit: str = "") -> str:
+    """The page of a study. `study`: its resolved settings; `root`/tables/<id>.* and figures/<id>.* must exist; commit:
+    of the software that makes the page.
+    """
     root, runs = Path(root), load(found)
     if not runs:
         raise ArtifactError(f"{root}: the study has no runs")
-    made = [_table(root, name, spec, runs) for name, spec in study.get("tables", {}).items()]
-    drawn = [_figure(root, name) for name in study.get("figures", {})]
+    specs, shelf = study.get("tables", {}), Shelf()
+    frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
+    first = headline(
+        [(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), not agreement.datasets(runs)
+    )
     paper = paper_parts(study, runs, root)
-    return _render(
+    metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
+    artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
+    return render(
         "study.html",
+        STYLES,
+        SCRIPTS,
+        series_style(),
         title=study.get("title") or study.get("id", root.name),
         study={"id": study.get("id", root.name), "scale": study.get("scale", "")},
+        headline=first.sentence if first else "",
+        won=_won(first, runs, names),
         paragraphs=[
             " ".join(part.split()) for part in re.split(r"\n\s*\n", study.get("text", "") or "") if part.strip()
         ],
         tiles=tiles(runs),
-        tables=made,
-        figures=drawn,
-        left_out=study.get("left_out", {}),
-        settings=[
-            _pictures(one) for one in artifacts_of([e for e in found if e.labels and e.partition_file and e.arrays])
-        ],
+        tables=[_table(root, name, frames[name], spec, runs) for name, spec in specs.items()],
+        figures=[_figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()],
+        settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
+        run_heads=run_columns(runs, metric),
+        run_rows=run_rows(runs, names, metric),
+        data=json_text(page_data(study, runs, metric, commit or "unknown")),
         limits=limits(study, runs),
         parts=[
             {
@@ -77,6 +94,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
         ],
         root=root.as_posix(),
+        commit=commit or "unknown",
+        left_out=study.get("left_out", {}),
         paper=paper,
         origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
         **provenance(runs),
@@ -98,77 +117,112 @@ def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
         for name, path in (("arrays", one.arrays_file), ("labels", one.labels_file), ("partition", one.partition_file))
         if path
     ]
-    return _render(
-        "setting.html", title=title or " · ".join(one.words), setting=_pictures(one), specs=specs, files=files
+    return render(
+        "setting.html",
+        ("page.css",),
+        title=title or " · ".join(one.words),
+        setting=_pictures(one, Shelf()),
+        specs=specs,
+        files=files,
     )
 
 
-def _render(template: str, **values: Any) -> str:
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["slug"] = _slug
-    return environment.get_template(template).render(version=__version__, **values)
+def _baseline(runs: Sequence[RecordedRun]) -> str | None:
+    """The id of plain averaging in this study: what every other method wants to beat."""
+    plain = [run.listed.method for run in runs if run.spec["method"].get("name") == "fedavg"]
+    return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 
 
-def _table(root: Path, name: str, spec: Mapping[str, Any], runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    prefix = root / "tables" / name
-    shown = grid(read_csv(f"{prefix}.csv"), spec)
-    chosen = set(runs_of([run.listed for run in runs], spec))
+def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
+    """The table of winners, a row a setting; None where there is one setting, of which the sentence says it all."""
+    if first is None or len(first.rows) < 2:
+        return None
+    places = list(dict.fromkeys(run.listed.setting for run in runs))
+    return {
+        "metric": METRIC_WORDS[first.metric],
+        "baseline": first.baseline,
+        "rows": [
+            {
+                "title": names.title(won.setting),
+                "place": places.index(won.setting),
+                "methods": " = ".join(won.methods[:3])
+                + (f" and {len(won.methods) - 3} more" if len(won.methods) > 3 else ""),
+                "accuracy": won.accuracy,
+                "lead": points(won.lead),
+                "next": won.next,
+                "over": points(won.over),
+                "seeds": won.seeds,
+            }
+            for won in first.rows
+        ],
+    }
+
+
+def _table(
+    root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any], runs: Sequence[RecordedRun]
+) -> dict[str, Any]:
+    shown, chosen = grid(frame, spec), set(runs_of([run.listed for run in runs], spec))
     # Said here and not in the table's own files: cost.json is an input of the page alone, so that a rerun with equal
     # numbers, which takes another time, leaves all tables as they are.
     shown.notes.extend(mixed_versions([run for run in runs if run.listed in chosen]))
-    return {"id": f"table-{_slug(name)}", "grid": shown, "files": _files(prefix, ("csv", "md", "tex"))}
+    return {"id": f"table-{slug(name)}", "grid": shown, "files": _files(root / "tables" / name, ("csv", "md", "tex"))}
 
 
-def _figure(root: Path, name: str) -> dict[str, Any]:
-    prefix = root / "figures" / name
+def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
+    prefix, here = root / "figures" / name, f"figure-{slug(name)}"
     title, caption, alt = words_of(f"{prefix}.svg")
     image = _bytes(Path(f"{prefix}.png"))
-    width, height = _size(image)
+    width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
-    uri = file_uri("svg", _bytes(Path(f"{prefix}.svg"))) if light else file_uri("png", image)
+    uri = file_uri("svg", _bytes(Path(f"{prefix}.svg"))) if light else file_uri("png", few_colours(image))
     return {
-        "id": f"figure-{_slug(name)}",
+        "id": here,
         "title": title,
         "caption": caption,
         "alt": alt,
+        "same": shelf.place(image, here, title),
         "uri": uri,
         "width": width // 2,
         "height": height // 2,
+        "live": spec.get("kind") == "curves",  # the page draws these itself where scripts run
         "files": _files(prefix, ("csv",)),
     }
 
 
-def _pictures(one: SettingArtifacts) -> dict[str, Any]:
-    """Facts and pictures of a setting; flips are shown where there are any and something is known about them."""
-    figures = []
+def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
+    """Facts and pictures of a setting; flips are shown where there are any and something is known about them. A picture
+    that the page has already is named by the id of its place.
+    """
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
+    figures: list[dict[str, Any]] = []
+    end = slug("-".join((one.dataset, one.noise, one.partition)))
     for kind, function in SETTING_FIGURES.items():
         if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
             drawn = function([one], {"kind": kind})
-            image = png(drawn, dpi=144)
-        width, height = _size(image)
+            image = png(drawn, dpi=DPI)
+        width, height = png_size(image)
         figures.append(
             {
-                "id": f"{kind}-{_slug('-'.join((one.dataset, one.noise, one.partition)))}",
+                "id": f"{kind}-{end}",
                 "title": drawn.title,
                 "caption": drawn.caption,
                 "alt": drawn.alt,
-                "uri": file_uri("png", image),
-                "width": width * 100 // 144,
-                "height": height * 100 // 144,
+                "same": shelf.place(image, f"setting-{end}", " · ".join(one.words)),
+                "uri": file_uri("png", few_colours(image)),
+                "width": width * 120 // DPI,
+                "height": height * 120 // DPI,
+                "live": False,
                 "files": [],
             }
         )
     return {
-        "id": f"setting-{_slug('-'.join((one.dataset, one.noise, one.partition)))}",
+        "id": f"setting-{end}",
         "title": " · ".join(one.words),
         "facts": one.facts(),
         "figures": figures,
+        "thumbnails": thumbnails(one),
     }
 
 
@@ -188,10 +242,6 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
-
-
 def _files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:
     paths = [Path(f"{prefix}.{ending}") for ending in endings]
     return [{"name": path.name, "uri": file_uri(path.suffix[1:], _bytes(path))} for path in paths]
@@ -202,11 +252,3 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file") from error
-
-
-def _size(image: bytes) -> tuple[int, int]:
-    """Width and height of a PNG, from its header."""
-    if image[:8] != b"\x89PNG\r\n\x1a\n":
-        raise ArtifactError("not a PNG picture")
-    width, height = struct.unpack(">II", image[16:24])
-    return width, height

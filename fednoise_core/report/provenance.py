@@ -20,7 +20,6 @@ TYPES = {
     "svg": "image/svg+xml",
     "png": "image/png",
 }
-LISTED = 500  # runs listed in the page; beyond, the CSV inside it is the list
 
 
 def tiles(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
@@ -101,7 +100,7 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
 
 def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """What `study.html` says of where its numbers come from: `environment` (name, values), `code` (method, hashes,
-    number of runs), `runs_files` (runs.csv as a data address), `runs_table` (a row a run; empty above LISTED).
+    number of runs), `runs_files` (runs.csv as a data address).
     """
     versions: dict[str, set[str]] = {}
     for run in runs:
@@ -119,21 +118,11 @@ def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     )
     text = csv_text(frame)
     resumed = sum(int(run.cost.get("resumed", 0)) > 0 for run in runs)
-    rows = [
-        {
-            "run": "/".join(map(str, (*run.listed.setting, run.listed.method, run.listed.seed))),
-            "best": "diverged" if run.diverged else f"{best:.2f}",
-            "last": "diverged" if run.diverged else f"{last:.2f}",
-            "digest": run.summary["spec_digest"],
-        }
-        for run, best, last in zip(runs, frame["best"], frame["last"], strict=True)
-    ]
     return {
         "environment": [(name, ", ".join(sorted(values))) for name, values in sorted(versions.items())]
         + [("runs resumed after a stop", str(resumed))],
         "code": [(method, ", ".join(sorted(set(codes))), len(codes)) for method, codes in code.items()],
         "runs_files": [{"name": "runs.csv", "uri": file_uri("csv", text.encode())}],
-        "runs_table": rows if len(rows) <= LISTED else [],
     }
 
 

@@ -19,6 +19,7 @@ from fednoise_core.report.marks import together
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun, Setting
+from fednoise_core.report.statistics import spread
 
 __all__ = ["JUDGED", "KEYS", "LEAST_RANKED", "POINTS", "VERDICTS", "rank_correlation", "reproduction", "verdict"]
 
@@ -52,6 +53,8 @@ def rank_correlation(ours: Sequence[float], paper: Sequence[float]) -> float:
 def reproduction(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """Every cell of the study (`cells`) or the paper (`reference`): `paper_*`, `ours_*` in %, `difference`, `verdict`.
 
+    `ours_low` and `ours_high`: the 95 % bootstrap interval of the mean over at least three seeds.
+
     At another scale than `paper` there is neither difference nor verdict, but `other scale`. `paper` says of a cell
     without a number why: `unreadable`, or `absent` (the paper has no such cell). Raises ArtifactError for a damaged
     reference.
@@ -78,6 +81,8 @@ def reproduction(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.Dat
             "seeds": mine.get("seeds", 0),
             "ours_mean": mine.get("mean", math.nan),
             "ours_std": mine.get("std", math.nan),
+            "ours_low": mine.get("low", math.nan),
+            "ours_high": mine.get("high", math.nan),
             "diverged": mine.get("diverged", 0),
             "epsilon": mine.get("epsilon", math.nan),
         }
@@ -139,13 +144,16 @@ def _own(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
-            "mean": math.nan if lost else float(values.mean()),
-            "std": math.nan if lost or len(group) < 2 else float(values.std(ddof=1)),
+            **_spread([math.nan] if lost else values.tolist()),
             "diverged": lost,
             "marks": together(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
         }
     return found
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {key: value for key, value in spread(values)._asdict().items() if key != "n"}
 
 
 def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:

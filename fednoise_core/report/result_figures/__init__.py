@@ -10,8 +10,10 @@ from typing import Any
 from fednoise_core.report.result_figures.classes import classes
 from fednoise_core.report.result_figures.confusion import confusion
 from fednoise_core.report.result_figures.curves import curves
+from fednoise_core.report.result_figures.differences import differences
 from fednoise_core.report.result_figures.dots import dots
 from fednoise_core.report.result_figures.metric import metric
+from fednoise_core.report.result_figures.pareto import pareto
 from fednoise_core.report.result_figures.prestop import prestop
 from fednoise_core.report.result_figures.rate import rate
 from fednoise_core.report.result_figures.seconds import seconds
@@ -28,6 +30,8 @@ RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], M
     "rate": rate,
     "bytes": traffic,
     "seconds": seconds,
+    "pareto": pareto,
+    "differences": differences,
     "sweep": sweep,
     "prestop": prestop,
     "classes": classes,

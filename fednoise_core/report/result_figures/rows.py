@@ -51,14 +51,15 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def cut(self, values: Sequence[Sequence[float]], span: tuple[float, float]) -> float | None:
+    def cut(self, values: Sequence[Sequence[float]], span: tuple[float, float], negative: bool = False) -> float | None:
         """The x axis for `values` (a list a panel, %), all that is drawn lying within `span`: it starts where most of
-        them stand apart. Returns where, if that leaves something out.
+        them stand apart, with `negative` also below 0. Returns where, if that leaves something out.
         """
         least, most = span
         if not np.isfinite([least, most]).all():
             return None
-        floors = [floor(each) for each in values]
+        lift = 1000.0 if negative else 0.0  # `floor` starts no axis of accuracies below 0
+        floors = [None if (start := floor([x + lift for x in each])) is None else start - lift for each in values]
         low = None if None in floors or not floors else min(value for value in floors if value is not None)
         cut = low is not None and low > least
         start = low if cut and low is not None else least - 0.05 * (most - least) - 0.5

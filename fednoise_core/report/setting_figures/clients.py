@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.setting_figures.common import drawn, varying, whose
 from fednoise_core.report.setting_figures.histogram import CLIENTS
-from fednoise_core.report.style import FAINT, FILL, WRONG, Drawn, canvas, inches
+from fednoise_core.report.style import FAINT, FILL, WRONG, Drawn, canvas, inches, wrap
 
 __all__ = ["clients"]
 
@@ -20,51 +21,43 @@ CHANCE = "#dcdcdc"  # where a client's rate may lie by chance alone
 
 
 def clients(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
-    """Samples and noise rate of every client; sorted by size where there are too many to name."""
-    figure = canvas(inches(spec), 2.9 * len(found))
-    grid = figure.subplots(2 * len(found), 1, squeeze=False)[:, 0]
-    frames = []
-    for place, one in enumerate(found):
-        top, low = grid[2 * place], grid[2 * place + 1]
-        low.sharex(top)
-        top.tick_params(labelbottom=False)
-        sizes, rate = one.split.sizes, one.client_rate
-        frames.append(
-            pd.DataFrame(
-                {
-                    "dataset": one.dataset,
-                    "noise": one.noise,
-                    "partition": one.partition,
-                    "client": np.arange(len(sizes)),
-                    "samples": sizes,
-                    "noise_rate": np.nan if rate is None else rate,
-                }
-            )
-        )
-        many = len(sizes) > CLIENTS
-        order = np.argsort(sizes, kind="stable")[::-1] if many else np.arange(len(sizes))
-        x = np.arange(len(sizes))
-        if many:
-            top.fill_between(x, sizes[order], color=FILL, linewidth=0)
-        else:
-            top.bar(x, sizes, width=0.75, color=FILL)
-        top.set(ylabel="samples", title=" · ".join(varying(found, one)))
-        top.set_ylim(0)
-        top.grid(axis="x", visible=False)
-        low.grid(axis="x", visible=False)
-        if rate is None:
-            low.text(0.5, 0.5, "unknown: no clean labels", ha="center", va="center", transform=low.transAxes)
-            low.set_yticks([])
-        else:
-            low.axhline(one.labels.rate, color=FAINT, linewidth=1.0, linestyle=(0, (1.2, 1.6)), zorder=1)
-            spread = 1.96 * np.sqrt(one.labels.rate * (1 - one.labels.rate) / np.maximum(sizes[order], 1))
-            bottom = np.maximum(one.labels.rate - spread, 0)
-            low.bar(x, one.labels.rate + spread - bottom, 0.75, bottom, color=CHANCE, zorder=0.5)
-            low.plot(x, rate[order], linestyle="", marker="o", markersize=2 if many else 4, color=WRONG, clip_on=False)
-            low.set_ylim(0, max(0.05, 1.12 * float(np.nanmax(rate)), 1.05 * one.labels.rate))
-        low.set(ylabel="noise rate", xlabel="client, sorted by samples" if many else "client")
-        top.set_xlim(-0.7, len(sizes) - 0.3)
-        low.xaxis.set_major_locator(MaxNLocator(12 if inches(spec) > 5 else 6, integer=True))
+    """Samples and noise rate of every client; sorted by size where there are too many to name. Of many settings small
+    multiples whose axes are the same; sizes that several noises share are drawn once.
+    """
+    sized = list({one.partition_file: one for one in reversed(found)}.values())[::-1]
+    panels = [(one, kind) for one in found for kind in ("samples", "noise rate") if kind != "samples" or one in sized]
+    width, small = inches(spec), len(found) > 2
+    columns = (3 if len(panels) > 12 else 2) if small and width > 5 else 1
+    if small:  # sizes and rates of a setting stay together, one above the other
+        panels = [pair for one in found for pair in [(one, kind) for each, kind in panels if each is one]]
+    rows = -(-len(panels) // columns)
+    rows += rows % 2 if len(panels) == 2 * len(found) and columns > 1 else 0  # no pair goes over two columns
+    figure = canvas(width, rows * (1.15 if small else 1.45) + 0.2)
+    grid = list(figure.subplots(rows, columns, squeeze=False).T.flat)  # down the columns
+    for spare in grid[len(panels) :]:
+        spare.remove()
+    frames = [_frame(one) for one in found]
+    axes = list(zip(grid, panels, strict=False))
+    for axis, (one, kind) in axes:
+        (_samples if kind == "samples" else _rates)(axis, one)
+        words = " · ".join(varying(found, one))
+        axis.set(title=f"{words}: {kind}" if small else words if kind == "samples" else "", ylabel=kind)
+        axis.grid(axis="x", visible=False)
+        axis.set_xlim(-0.7, len(one.split.sizes) - 0.3)
+        axis.xaxis.set_major_locator(MaxNLocator(12 if width / columns > 5 else 6, integer=True))
+        if small:
+            axis.set_ylabel("")
+            axis.set_title(wrap(axis.get_title("left"), width / columns - 0.5))
+    for kind in ("samples", "noise rate"):
+        same = [axis for axis, (_, each) in axes if each == kind]
+        top = max((axis.get_ylim()[1] for axis in same), default=1.0)
+        for axis in same:
+            axis.set_ylim(0, top)
+    for place, (axis, (one, _)) in enumerate(axes):
+        if (place + 1) % rows and place + 1 < len(axes) and not (small and axes[place + 1][1][0] is not one):
+            axis.tick_params(labelbottom=False)
+        elif (place + 1) % rows == 0 or place + 1 == len(axes):
+            axis.set_xlabel("client, sorted by samples" if len(one.split.sizes) > CLIENTS else "client")
     known = any(one.client_rate is not None for one in found)
     dotted = (
         "; dotted: over all clients; grey: where 95 % of equally noisy clients of that size would lie" if known else ""
@@ -73,6 +66,43 @@ def clients(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn
     caption = f"Samples (n = {total}) and share of wrong labels of every client{dotted}. {whose(found)}"
     alt = " ".join(_said(one, " · ".join(varying(found, one))) for one in found)
     return drawn(figure, frames, spec, "How much and how noisy", caption, alt)
+
+
+def _frame(one: SettingArtifacts) -> pd.DataFrame:
+    sizes, rate = one.split.sizes, one.client_rate
+    ids = {"dataset": one.dataset, "noise": one.noise, "partition": one.partition, "client": np.arange(len(sizes))}
+    return pd.DataFrame({**ids, "samples": sizes, "noise_rate": np.nan if rate is None else rate})
+
+
+def _order(one: SettingArtifacts) -> np.ndarray:
+    """The clients from left to right."""
+    sizes = one.split.sizes
+    return np.argsort(sizes, kind="stable")[::-1] if len(sizes) > CLIENTS else np.arange(len(sizes))
+
+
+def _samples(axis: Axes, one: SettingArtifacts) -> None:
+    sizes = one.split.sizes[_order(one)]
+    if len(sizes) > CLIENTS:
+        axis.fill_between(np.arange(len(sizes)), sizes, color=FILL, linewidth=0)
+    else:
+        axis.bar(np.arange(len(sizes)), sizes, width=0.75, color=FILL)
+
+
+def _rates(axis: Axes, one: SettingArtifacts) -> None:
+    """The rates, their mean, and where equal clients' rates would lie by chance."""
+    sizes, rate = one.split.sizes[_order(one)], one.client_rate
+    if rate is None:
+        axis.text(0.5, 0.5, "unknown: no clean labels", ha="center", va="center", transform=axis.transAxes)
+        axis.set_yticks([])
+        return
+    x, mean = np.arange(len(sizes)), one.labels.rate
+    axis.axhline(mean, color=FAINT, linewidth=1.0, linestyle=(0, (1.2, 1.6)), zorder=1)
+    spread = 1.96 * np.sqrt(mean * (1 - mean) / np.maximum(sizes, 1))
+    bottom = np.maximum(mean - spread, 0)
+    axis.bar(x, mean + spread - bottom, 0.75, bottom, color=CHANCE, zorder=0.5)
+    big = 2 if len(sizes) > CLIENTS else 4
+    axis.plot(x, rate[_order(one)], linestyle="", marker="o", markersize=big, color=WRONG, clip_on=False)
+    axis.set_ylim(0, max(0.05, 1.12 * float(np.nanmax(rate)), 1.05 * mean))
 
 
 def _said(one: SettingArtifacts, words: str) -> str:

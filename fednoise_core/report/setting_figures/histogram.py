@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from fednoise_core.io import SpecError
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.setting_figures.common import NUMBERS, class_axis, drawn, varying, whose
-from fednoise_core.report.style import FAINT, FILL, HEAT, QUIET, WRONG, Drawn, canvas, inches
+from fednoise_core.report.style import FAINT, FILL, HEAT, QUIET, WRONG, Drawn, canvas, inches, wrap
 
 __all__ = ["CLIENTS", "histogram"]
 
@@ -39,7 +39,9 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
     classes, most = max(c.shape[1] for c in counts), max(c.shape[0] for c in counts)
     width = inches(spec)
     columns = 2 if most <= 30 and len(show) == 2 and len(panels) == 2 * len(found) and width > 5 else 1
-    tall = 0.19 * classes + 0.55 if classes <= 2 * NUMBERS else 3.2
+    many = len(panels) > 4  # small multiples
+    columns = (2 if most > 30 or width < 5 else 3) if many and (width > 5 or most <= 30) else columns
+    tall = (0.135 if many else 0.19) * classes + 0.6 if classes <= 2 * NUMBERS else 2.0 if many else 3.2
     rows = -(-len(panels) // columns)
     figure = canvas(width, rows * tall + 0.55)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
@@ -49,7 +51,7 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
     room = min(*cells, 16)
     scale = 0.95 * room / np.sqrt(np.quantile(held, 0.9))  # one scale for all panels; few dots outgrow their cell
     flipped = [_wrong_of(one, y) for one, _, y in panels]
-    for axis, (one, kind, _), count, wrong in zip(grid.flat, panels, counts, flipped, strict=True):
+    for axis, (one, kind, _), count, wrong in zip(grid.flat, panels, counts, flipped, strict=False):
         who = _shown(one)
         if dots:
             client, label = np.nonzero(count[who])
@@ -67,11 +69,14 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
             axis.imshow(image, aspect="auto", origin="upper", cmap=HEAT, norm=PowerNorm(0.5, 0), interpolation="none")
             axis.grid(False)
         words = " · ".join(varying(found, one))
-        axis.set_title(f"{words}{': ' if words else ''}{kind} labels")
+        title = f"{words}{': ' if words else ''}{kind} labels" if len(show) > 1 or not words else words
+        axis.set_title(wrap(title, width / columns - 0.4))
         class_axis(axis.yaxis, one)
-        axis.xaxis.set_major_locator(MaxNLocator(10 if width > 5 or columns == 1 else 6, integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(10 if columns == 1 else 6 if columns == 2 else 4, integer=True))
         axis.xaxis.set_major_formatter(lambda value, _, who=who: str(who[int(value)]) if 0 <= value < len(who) else "")
-    for axis in grid[-1]:
+    for spare in list(grid.flat)[len(panels) :]:
+        spare.remove()
+    for axis in list(grid.flat)[max(len(panels) - columns, 0) : len(panels)]:
         axis.set_xlabel("client")
     for axis in grid[:, 0]:
         axis.set_ylabel("class")
@@ -92,12 +97,17 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
         figure.legend(handles, texts, loc="outside lower center", ncols=columns_of, handletextpad=0.3)
     cut = " Evenly chosen clients are shown." if any(len(_shown(one)) < one.split.clients for one in found) else ""
     total = " or ".join(str(n) for n in sorted({len(one.split.index) for one in found}))
-    caption = f"Samples of every client by class (n = {total}); {meaning}.{cut} {whose(found)}"
+    kinds = f", {show[0]} labels" if len(show) == 1 else ""
+    caption = f"Samples of every client by class{kinds} (n = {total}); {meaning}.{cut} {whose(found)}"
     missing = np.mean([(one.split.histogram(one.labels.noisy, one.classes) == 0).mean() for one in found])
     alt = (
         f"Grid of clients and classes. On average a client lacks {100 * missing:.0f} % of the classes, by given labels."
     )
-    told = [f"{' · '.join(one.words)}: {100 * one.labels.rate:.0f} %" for one in found if one.labels.clean is not None]
+    told = [
+        f"{' · '.join(varying(found, one) or one.words)}: {100 * one.labels.rate:.0f} %"
+        for one in found
+        if one.labels.clean is not None
+    ]
     alt += f" Mislabelled: {'; '.join(told)}." if told else ""
     frames = [
         _long(one, kind, count, wrong) for (one, kind, _), count, wrong in zip(panels, counts, flipped, strict=True)

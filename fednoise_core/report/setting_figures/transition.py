@@ -9,26 +9,32 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
 
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.setting_figures.common import NUMBERS, class_axis, drawn, varying, whose
-from fednoise_core.report.style import HEAT, Drawn, canvas, inches, ink_on
+from fednoise_core.report.style import HEAT, Drawn, canvas, inches, ink_on, wrap
 
 __all__ = ["transition"]
 
 MINUS = "realised minus nominal"
+SCALE = "probability (square-root scale)"
 DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
 CELL = 18  # points: the width of a cell with a number
+FEW = 2  # noises that have room for numbers; more stand as small pairs
+Panel = tuple[SettingArtifacts, str, np.ndarray | None]
 
 
 def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
     """T[i, j] = P(given = j | clean = i) as asked for, and beside it realised minus asked for; the realised one alone
-    where nothing was asked for. Numbers where they fit.
+    where nothing was asked for. Numbers where they fit; of many noises small pairs without numbers.
     """
     once = {one.labels_file: one for one in reversed(found)}  # partitions of one noise share their labels
     found = list(reversed(once.values()))
     rows = [_matrices(one) for one in found]
     k, width = max(one.classes for one in found), inches(spec)
+    if len(rows) > FEW:
+        return _many(rows, found, spec)
     beside = width > 5 and (k <= 10 or k > NUMBERS) and max(map(len, rows)) == 2
     if not beside:
         rows = [[panel] for row in rows for panel in row]
@@ -38,7 +44,7 @@ def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dr
     size = min(side + 0.5 if k > NUMBERS or not numbers else 0.245 * k + 0.9, 5.6)
     figure = canvas(across, len(rows) * max(size, 1.8) + 0.1)
     grid = figure.subplots(len(rows), 2 if beside else 1, squeeze=False)
-    most = max([0.05, *(np.nanmax(np.abs(m)) for row in rows for _, kind, m in row if kind == MINUS and m is not None)])
+    most = _most(rows)
     frames, images = [], {}
     for axes, row in zip(grid, rows, strict=True):
         for spare in axes[len(row) :]:
@@ -67,16 +73,74 @@ def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dr
             frames.append(_long(one, kind, matrix))
     if not numbers:
         for minus, image in images.items():
-            label = MINUS if minus else "probability (square-root scale)"
+            label = MINUS if minus else SCALE
             figure.colorbar(image, ax=list(grid[:, -1 if minus and beside else 0]), shrink=0.8, label=label)
+    return _finished(figure, found, frames, spec, most if True in images else None, numbers)
+
+
+def _most(rows: Sequence[Sequence[Panel]]) -> float:
+    """The greatest difference between a realised and a nominal matrix, .05 at least: the end of their colours."""
+    off = [float(np.nanmax(np.abs(m))) for row in rows for _, kind, m in row if kind == MINUS and m is not None]
+    return max([0.05, *off])
+
+
+def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
+    """Small pairs without numbers or ticks, the patterns to be compared: three pairs across a page, two in a column."""
+    width, most = inches(spec), _most(rows)
+    pairs = 3 if width > 5 else 2
+    lines = -(-len(rows) // pairs)
+    side = (width - 0.3) / (2 * pairs)
+    heads = [wrap(", ".join(varying(found, row[0][0], ("dataset", "noise"))), 2 * side) for row in rows]
+    tall = 0.14 * (1 + max(map(_breaks, heads)))
+    figure = canvas(width, lines * (side + tall + 0.15) + 1.3)
+    grid = figure.subplots(lines, 2 * pairs, squeeze=False)
+    frames, images = [], {}
+    for place, row in enumerate(rows):
+        for beside in range(2):
+            axis = grid[place // pairs, 2 * (place % pairs) + beside]
+            axis.set_axis_off()
+            one, kind, matrix = row[beside] if beside < len(row) else (row[0][0], "", None)
+            if matrix is None:
+                axis.text(0.5, 0.5, "" if beside else "unknown", ha="center", va="center", transform=axis.transAxes)
+                continue
+            norm = Normalize(-most, most) if kind == MINUS else PowerNorm(0.5, 0, 1)
+            images[kind == MINUS] = axis.imshow(
+                matrix, cmap=DIFFERENCE if kind == MINUS else HEAT, norm=norm, interpolation="none"
+            )
+            if not beside:
+                axis.set_title(heads[place] + "\n" * (max(map(_breaks, heads)) - _breaks(heads[place])))
+            frames.append(_long(one, kind, matrix))
+    axes = list(grid.flat)
+    for spare in axes[2 * len(rows) :]:
+        spare.remove()
+    for minus, image in images.items():
+        bar = figure.colorbar(image, ax=axes[: 2 * len(rows)], location="bottom", shrink=0.5, aspect=40)
+        bar.set_label(MINUS if minus else SCALE)
+    return _finished(figure, found, frames, spec, most if True in images else None, False)
+
+
+def _breaks(text: str) -> int:
+    return text.count("\n")
+
+
+def _finished(
+    figure: Figure,
+    found: Sequence[SettingArtifacts],
+    frames: Sequence[pd.DataFrame],
+    spec: Mapping[str, Any],
+    most: float | None,
+    numbers: bool,
+) -> Drawn:
+    """The words; `most`: the greatest difference, None if none is shown."""
     caption = "Probability of the given label (column) for each clean class (row)"
-    caption += ", and how far the labels drawn are off it." if images.get(True) is not None else "."
+    caption += ", and how far the labels drawn are off it." if most is not None else "."
+    caption += " Left of each pair the nominal, right the difference." if most is not None and not numbers else ""
     caption += " Empty cells are 0; a class without samples has an empty row." if numbers else ""
     if any(one.labels.T_nominal is None for one in found):
         caption += " Labels given by people have no nominal matrix."
     rates = [f"{one.words[1]} {one.labels.rate:.3f}" for one in found if one.labels.clean is not None]
     alt = f"Heat maps of label noise. Realised noise rate: {'; '.join(rates) or 'unknown'}."
-    if images.get(True) is not None:
+    if most is not None:
         alt += f" The realised matrix differs from the nominal one by {most:.2f} at most."
     sizes = sorted({len(one.labels.noisy) for one in found})
     caption += f" n = {' or '.join(map(str, sizes))} samples. {whose(found)}"

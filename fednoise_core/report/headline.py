@@ -1,0 +1,190 @@
+"""The first sentence of a study's page, computed: what won where, by how much, over how many seeds.
+
+It reads the frames of the page's own accuracy tables and their rule for bold (`best.py`): a page names one winner a
+setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.best import best_methods, compared
+from fednoise_core.report.cells import (
+    METRIC_WORDS,
+    MISSING,
+    PARTS,
+    in_setting,
+    mean_std,
+    method_words,
+    number,
+    settings_of,
+    signed,
+)
+from fednoise_core.report.runs import Setting
+
+__all__ = ["Headline", "Won", "headline"]
+
+DIGITS = 1  # of points: what a sentence can say
+NAMED = 3  # names in a sentence; beyond, a count
+
+
+@dataclass(frozen=True)
+class Won:
+    """A setting's best: `methods`, more than one where they tie; their accuracy in words, what they lead by, seeds."""
+
+    setting: Setting
+    methods: list[str]
+    accuracy: str
+    lead: float
+    """Points between the lowest of the best and the next method; NaN where all tie or there is no other."""
+    next: str
+    over: float
+    """Points between the highest mean and the baseline's; NaN where the baseline is not in the setting."""
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a page says first. rows: a setting each; baseline: the name of the method that `over` is about, or ""."""
+
+    sentence: str
+    rows: list[Won]
+    baseline: str
+    metric: str
+    """The metric that everything here is of: a key of METRIC_WORDS."""
+
+
+def headline(
+    tables: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], baseline: str | None, trusted: bool
+) -> Headline | None:
+    """The headline of accuracy tables (settings and frame of each); None without any. They must be of one metric: those
+    of another than the first's are passed over. baseline: the id of a method to compare with, e.g. plain averaging.
+    `trusted`: whether accuracy is of trusted test labels.
+    """
+    of_accuracy = [(spec, frame) for spec, frame in tables if spec.get("kind") == "accuracy"]
+    if not of_accuracy:
+        return None
+    metric = str(of_accuracy[0][0].get("metric", "best"))
+    rows: dict[Setting, Won] = {}
+    means: list[float] = []
+    label = ""
+    for spec, frame in of_accuracy:
+        if spec.get("metric", "best") != metric:
+            continue
+        main = frame[frame["ceiling"] == 0]
+        for key in settings_of(main):
+            block = main[in_setting(main, key)]
+            if Setting(*key[:3]) not in rows:
+                rows[Setting(*key[:3])] = _won(block, metric, int(spec.get("digits", 2)), baseline)
+                means += [float(value) for value in compared(block, metric)[f"{metric}_mean"]]
+        same = main[main["method"] == baseline]
+        label = label or (method_words(same) if len(same) else "")
+    found = list(rows.values())
+    decided = [won for won in found if won.methods]
+    what = f"{'accuracy' if trusted else 'agreement with given labels'}, {METRIC_WORDS[metric]}"
+    of = f" {what[0].upper()}{what[1:]}; {_seeds(found)}."
+    if decided:
+        said = _one(decided[0], label) if len(decided) == 1 else _many(decided, label)
+    else:
+        names = list(
+            dict.fromkeys(method_words(group) for _, frame in of_accuracy for _, group in frame.groupby("method"))
+        )
+        said = _alone(names, means, len(found))
+    return Headline(said + of, decided, label if any(not math.isnan(won.over) for won in decided) else "", metric)
+
+
+def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) -> Won:
+    setting = Setting(*(str(block[part].iloc[0]) for part in PARTS))
+    seeds = int(block["seeds"].max())
+    best = best_methods(block, metric, digits)
+    ranked = compared(block, metric).sort_values(f"{metric}_mean", ascending=False, kind="stable")
+    if not best:
+        return Won(setting, [], MISSING, math.nan, "", math.nan, seeds)
+    top, rest = ranked[ranked["method"].isin(best)], ranked[~ranked["method"].isin(best)]
+    values = [float(value) for value in top[f"{metric}_mean"]]
+    first = top.iloc[0]
+    accuracy = mean_std(first[f"{metric}_mean"], first[f"{metric}_std"], DIGITS)
+    if len(top) > 1:
+        accuracy = _range(values)
+    base = block[(block["method"] == baseline) & ~block["method"].isin(best)][f"{metric}_mean"]
+    return Won(
+        setting,
+        [method_words(top[top["method"] == method]) for method in top["method"]],
+        accuracy,
+        values[-1] - float(rest[f"{metric}_mean"].iloc[0]) if len(rest) else math.nan,
+        method_words(rest.iloc[:1]) if len(rest) else "",
+        values[0] - float(base.iloc[0]) if len(base) else math.nan,
+        seeds,
+    )
+
+
+def _one(won: Won, label: str) -> str:
+    """One setting."""
+    after = f", {number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
+    if label and label != won.next and not math.isnan(won.over):
+        after += f" and {number(won.over, DIGITS)} above {label}"
+    if len(won.methods) == 1:
+        return f"{won.methods[0]} wins with {won.accuracy}\xa0%{after}."
+    return f"{_names(won.methods)} tie at {won.accuracy}\xa0%, within one standard deviation{after}."
+
+
+def _many(found: Sequence[Won], label: str) -> str:
+    """Several settings: who wins alone, how often and by how much; ties; what the best gain over the baseline."""
+    alone = [won for won in found if len(won.methods) == 1]
+    parts: list[str] = []
+    for name, count in Counter(won.methods[0] for won in alone).most_common():
+        leads = [won.lead for won in alone if won.methods[0] == name and not math.isnan(won.lead)]
+        of, after = (f" of {len(found)} settings", " points over the next") if not parts else ("", "")
+        parts.append(f"{name} wins {count}{of}" + (f", by {_range(leads)}{after}" if leads else ""))
+    shown, more = parts[:NAMED], len(parts) - NAMED
+    said = "; ".join([*shown, *([f"{more} other methods the rest"] if more > 0 else [])])
+    said += ". " if said else ""
+    tied = [won for won in found if len(won.methods) > 1]
+    if tied:
+        often = [name for name, _ in Counter(name for won in tied for name in won.methods).most_common()]
+        where = f"In {len(tied)} of {len(found)} settings" if len(tied) < len(found) else "In every setting"
+        few = [name for name in often if all(name in won.methods for won in tied)]
+        who = _names(often) if len(often) <= NAMED else f"{_names(few[:1])} and others" if few else "several methods"
+        said += f"{where} {who} tie, within one standard deviation of the best. "
+    over = [won.over for won in found if not math.isnan(won.over)]
+    if label and over:
+        said += f"The best is {_range(over)} points above {label}. "
+    return said.rstrip()
+
+
+def _alone(names: Sequence[str], means: Sequence[float], settings: int) -> str:
+    """Nothing to compare: one method, or none that a federation can have."""
+    if not means:
+        return "No method that a federation can have has an accuracy here."
+    where = f"in {settings} settings" if settings > 1 else "in the one setting"
+    return f"{_names(names)} reaches {_range(means)}\xa0% {where}; with one method there is no winner."
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = number(min(values), DIGITS), number(max(values), DIGITS)
+    return low if low == high else f"{low} to {high}"
+
+
+def _seeds(found: Sequence[Won]) -> str:
+    low, high = min(won.seeds for won in found), max(won.seeds for won in found)
+    if high == 1:
+        return "one seed, so no spread is known"
+    return f"mean of {high} seeds" if low == high else f"mean of {low} to {high} seeds"
+
+
+def _names(names: Sequence[str]) -> str:
+    """ "A", "A and B", "A, B and 4 more"."""
+    if len(names) > NAMED:
+        names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def points(value: float) -> str:
+    """ "+5.3", or a dash."""
+    return MISSING if math.isnan(value) else signed(value, DIGITS)

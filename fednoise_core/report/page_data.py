@@ -1,0 +1,197 @@
+"""What the scripts of a study's page draw from: curves of every run, and what opens when one is clicked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fednoise_core.io import canonical
+from fednoise_core.report import frames
+from fednoise_core.report.floor import floor
+from fednoise_core.report.marks import marked, marks_of
+from fednoise_core.report.names import Names
+from fednoise_core.report.rates import noiseless
+from fednoise_core.report.run_details import clients_of, confusion_of, facts_of, files_of, noise_of, rows_of, scores_of
+from fednoise_core.report.runs import RecordedRun, Setting
+from fednoise_core.report.style import COLOURS, DASHES, look
+
+__all__ = ["DARK", "page_data", "series_style"]
+
+POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
+FEWEST = 30  # but so many of each run
+DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
+
+# The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
+DARK = ("#f2f2f2", "#ff8c4b", "#6bb8f0", "#e48ab0", "#3fcf9f", "#a9a0ff", "#f0a8d0", "#d9b44a")
+
+
+def series_style() -> str:
+    """CSS: the methods' colours as --series-0, --series-1, …, for light and dark."""
+    pairs = enumerate(zip(COLOURS, DARK, strict=True))
+    both = (f"--series-{place}: light-dark({light}, {dark});" for place, (light, dark) in pairs)
+    return f":root {{ {' '.join(both)} }}\n"
+
+
+def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
+    """Everything as one object; accuracies in hundredths of a percent. metric: which of the three the page goes by;
+    commit: of the software that makes the page.
+    """
+    settings = list(dict.fromkeys(run.listed.setting for run in runs))
+    clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
+    methods = list(dict.fromkeys(run.listed.method for run in runs))
+    names, looks = Names.of_runs(runs), look(methods)
+    series = _series(runs)
+    shared = _Shared()
+    made = [
+        {
+            "s": settings.index(run.listed.setting),
+            "m": methods.index(run.listed.method),
+            "seed": run.listed.seed,
+            "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
+            "v": line["value"],
+            "t": line["trailing"],
+            "scores": scores_of(run),
+            "facts": facts_of(run, commit),
+            "parts": [
+                [title, shared.at("parts", rows_of(spec))]
+                for title, key in (
+                    ("Method", "method"),
+                    ("Training", "train"),
+                    ("Data set", "dataset"),
+                    ("Noise", "noise"),
+                    ("Partition", "partition"),
+                )
+                if (spec := run.spec.get(key))
+            ],
+            "folder": run.listed.dir.as_posix(),
+            "files": files_of(run.listed.dir),
+            "command": _command(study, run),
+        }
+        for run, line in zip(runs, series, strict=True)
+    ]
+    noise = _details(runs, made, shared)
+    return {
+        "metric": metric,
+        "last": frames.LAST,
+        "settings": [
+            {
+                "title": names.title(setting),
+                "whole": " · ".join(names.of(setting)),
+                "clean": setting.noise in clean,
+                "ceiling": [
+                    at
+                    for at, other in enumerate(settings)
+                    if other.noise in clean
+                    and setting.noise not in clean
+                    and (other.dataset, other.partition) == (setting.dataset, setting.partition)
+                ],
+                "start": _start(runs, setting),
+            }
+            for setting in settings
+        ],
+        "methods": [
+            {
+                "name": _name(next(run for run in runs if run.listed.method == method)),
+                "colour": methods.index(method) % len(COLOURS),
+                "dash": _dash(looks[method].dash),
+            }
+            for method in methods
+        ],
+        "runs": made,
+        "noise": noise,
+        **shared.lists,
+    }
+
+
+class _Shared:
+    """Values that many runs have alike: each once, runs hold its place."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Any]] = {"xs": [], "parts": [], "names": []}
+        self._places: dict[str, int] = {}
+
+    def at(self, kind: str, value: Any) -> int:
+        key = kind + canonical(value)
+        if key not in self._places:
+            self._places[key] = len(self.lists[kind])
+            self.lists[kind].append(value)
+        return self._places[key]
+
+
+def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
+    """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
+    most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
+    table = frames.by_round(runs)
+    groups = {ids: group for ids, group in table.groupby([*frames.IDS, "seed"], sort=False)}
+    found: list[dict[str, list[Any]]] = []
+    for run in runs:
+        line = groups[(*run.listed.setting, run.listed.method, run.listed.seed)].sort_values("round", kind="stable")
+        if len(line) > most:
+            line = line.iloc[np.unique(np.linspace(0, len(line) - 1, most).round().astype(int))]
+        found.append(
+            {
+                "round": [int(value) for value in line["round"]],
+                "work": [round(float(value), 2) for value in line["work"]],
+                "value": _hundredths(line["value"]),
+                "trailing": _hundredths(line["trailing"]),
+            }
+        )
+    return found
+
+
+def _hundredths(column: pd.Series) -> list[int | None]:
+    return [None if math.isnan(value) else round(100 * float(value)) for value in column]
+
+
+def _start(runs: Sequence[RecordedRun], setting: Setting) -> float:
+    """Where the axis of a setting starts, in %, so that most lines' ends are told apart."""
+    ends: dict[str, list[float]] = {}
+    for run in runs:
+        value = run.summary["accuracy"]["last10_mean"]
+        if run.listed.setting == setting and value is not None and not run.diverged:
+            ends.setdefault(run.listed.method, []).append(100 * value)
+    return floor([sum(values) / len(values) for values in ends.values()]) or 0.0
+
+
+def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared) -> dict[str, list[float | None]]:
+    """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
+    that each setting and seed has, by "setting place/seed".
+    """
+    noise: dict[str, list[float | None]] = {}
+    left = DETAILS
+    for run, record in zip(runs, made, strict=True):
+        (names, matrix), clients = confusion_of(run), clients_of(run)
+        size = len(str(matrix)) + len(str(clients))
+        record["more"] = left < size
+        if left < size:
+            continue
+        left -= size
+        if matrix:
+            record["confusion"] = matrix
+            record["names"] = shared.at("names", names)
+        if clients:
+            record["clients"] = clients
+            place = f"{record['s']}/{run.listed.seed}"
+            if place not in noise:
+                noise[place] = noise_of(run)
+    return noise
+
+
+def _name(run: RecordedRun) -> str:
+    return marked(run.label, marks_of(run.summary))
+
+
+def _dash(dash: Any) -> str:
+    """matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
+    return "" if dash == DASHES[0] else " ".join(f"{2 * length:g}" for length in dash[1])
+
+
+def _command(study: Mapping[str, Any], run: RecordedRun) -> str:
+    scale = study.get("scale") or "paper"
+    return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/summary.json" + (
+        f" --config scale={scale}" if scale != "paper" else ""
+    )

@@ -1,0 +1,110 @@
+"""What a page shows of one run when it is opened: facts, settings, files, confusion matrix, clients."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.cells import MISSING
+from fednoise_core.report.confusion_file import read_confusion
+from fednoise_core.report.runs import RecordedRun
+from fednoise_core.report.suspect_files import Site, read_sites
+from fednoise_core.report.texts import one_line
+
+__all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of", "scores_of"]
+
+CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: their file is named instead
+
+
+def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
+    """The run's accuracies: (name, value in words)."""
+    scores, lost = run.summary["accuracy"], "diverged" if run.diverged else ""
+    return [
+        ("last ten evaluations", lost or _percent(scores["last10_mean"])),
+        ("last round", lost or _percent(scores["last"])),
+        ("best round", lost or _percent(scores["best"])),
+        ("before training", _percent(scores["round0"])),
+    ]
+
+
+def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
+    """What it took and where it comes from: (name, value in words)."""
+    summary, cost = run.summary, run.cost
+    traffic = [summary.get(key) for key in ("bytes_up", "bytes_down")]
+    found = [
+        ("rounds", f"{summary['rounds']:,}"),
+        ("work", f"{summary['work']:,.1f} rounds of FedAvg" if summary.get("work") is not None else ""),
+        ("sent up, down", " / ".join(f"{value / 1e6:,.2f}\xa0MB" for value in traffic if value is not None)),
+        ("time", f"{cost['seconds']:,.1f} s on {cost.get('device', 'unknown')}"),
+        ("label-DP", f"ε = {summary['epsilon']:.3g}" if summary.get("epsilon") is not None else ""),
+        ("models measured", str(summary["headline_view"])),
+        ("code hash", str(run.record.get("code", "unknown"))),
+        ("settings digest", str(summary["spec_digest"])),
+        ("commit of this page", commit),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def rows_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings as (key, value)."""
+    return [
+        (str(key), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for key, value in spec.items()
+    ]
+
+
+def files_of(folder: Path) -> list[tuple[str, str]]:
+    """The files of a run: (name, size)."""
+    found = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return [(path.name, _size(path.stat().st_size)) for path in found]
+
+
+def confusion_of(run: RecordedRun) -> tuple[list[str], list[list[int]]]:
+    """Names of the classes and the confusion matrix, counts [true class][predicted class]. Empty where the run has
+    none, or too large a one.
+    """
+    path = run.listed.dir / "confusion.csv"
+    if not path.exists() or int(run.summary["classes"]) > CLASSES:
+        return [], []
+    found = read_confusion(path)
+    return ([], []) if found.counts is None else ([one_line(name) for name in found.names], found.counts.tolist())
+
+
+def clients_of(run: RecordedRun) -> list[tuple[int, int, float, float, float, int]]:
+    """What the method holds of each client's labels: client, judged samples, estimated share of wrong labels with both
+    ends of its interval, samples with verdict "wrong". Empty where it says nothing, or of too many clients.
+    """
+    path = run.listed.dir / "sites.csv"
+    found = read_sites(path) if path.exists() else []
+    return [_client(one) for one in found] if len(found) <= CLIENTS else []
+
+
+def noise_of(run: RecordedRun) -> list[float | None]:
+    """The share of wrong labels that each client has; None for a client without samples. Empty where nobody knows."""
+    listed = run.listed
+    if not (listed.labels and listed.partition_file):
+        return []
+    one = SettingArtifacts(*listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays)
+    rates = one.client_rate
+    return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
+
+
+def _client(one: Site) -> tuple[int, int, float, float, float, int]:
+    wrong, low, high = (_share(count, one.samples) for count in (one.wrong, one.low, one.high))
+    return one.client, one.samples, wrong, low, high, one.named
+
+
+def _share(count: float, samples: int) -> float:
+    return round(count / samples, 4) if samples else 0.0
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.2f}\xa0%"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3)):,} kB"

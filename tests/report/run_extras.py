@@ -1,0 +1,28 @@
+"""The file of run folders that only a page reads: what a method says of its clients."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fednoise_core.noise.labels import Labels
+from fednoise_core.partition.artifact import Partition
+from fednoise_core.rng import stream
+
+JUDGES = ("fedcorr", "coteaching-oracle", "coteaching-20")
+
+
+def write_sites(root: Path) -> None:
+    """sites.csv for all runs of runs.json: of the methods that judge labels, near the truth."""
+    for run in json.loads((root / "runs.json").read_text(encoding="utf-8")):
+        folder, rng = Path(run["dir"]), stream(run["seed"], "extras", run["method"])
+        head = "client,site,samples,wrong,wrong_low,wrong_high,share,named,check\n"
+        if run["method"] in JUDGES:
+            labels, split = Labels.load(Path(run["labels"])), Partition.load(Path(run["partition_file"]))
+            for client in range(split.clients):
+                mine = split.index[split.offsets[client] : split.offsets[client + 1]]
+                wrong = min(len(mine), max(0.0, float(labels.wrong[mine].sum()) + rng.normal(0, 2)))
+                low, high = max(0.0, wrong - 4), min(len(mine), wrong + 4)
+                numbers = f"{wrong:.1f},{low:.1f},{high:.1f},{wrong / max(1, len(mine)):.4f},{wrong:.0f},2"
+                head += f"{client},{client},{len(mine)},{numbers}\n"
+        (folder / "sites.csv").write_text(head, encoding="utf-8")

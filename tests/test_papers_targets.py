@@ -1,0 +1,88 @@
+"""docs/papers.md lists every table and figure of the papers with its target, and the runs that it needs."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from workflow_scripts import plan
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.rates import Rates
+from workflow_scripts.study import Study
+
+ROOT = Path(__file__).parents[1]
+NUMBERS = {"000": "feddpcont", "002": "fedefc", "003": "fedhnl", "004": "fedmixcon"}
+IN_THE_PAPERS = {  # paper → its tables and figures, by number
+    "000": (range(1, 13), range(1, 5)),
+    "002": (range(1, 4), range(1, 4)),
+    "003": (range(1, 4), range(1, 3)),
+    "004": (range(1, 5), range(1, 8)),
+}
+ROW = re.compile(r"^\| (\d{3}) (table|figure) (\d+) \| `(\w+)` \| [^|]+ \| (\d+|–) \|$", re.M)
+CPU_SECONDS = 2 * 20  # two cores for 20 seconds
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The project of somebody who has Clothing1M."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    whole = Project._facts
+    monkeypatch.setattr(Project, "absent", lambda self, dataset: False)
+    monkeypatch.setattr(
+        Project,
+        "_facts",
+        lambda self, dataset: (1_000_000, 14, 224) if dataset.startswith("clothing1m") else whole(self, dataset),
+    )
+    return Project(read_yaml("config/config.yaml"))
+
+
+def test_every_table_and_figure_is_a_target_or_told_to_be_none(project: Project) -> None:
+    text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+    studies = {name: Study(project, name) for name in project.papers}
+    listed = ROW.findall(text)
+    for number, kind, which, target, runs in listed:
+        study, part = studies[NUMBERS[number]], f"{kind}{which}"
+        assert target == f"{study.name}_{part}"
+        shown = {**study.tables, **study.figures}[part]
+        study.check_present(part)
+        if runs != "–":
+            assert len(study.select(shown)) == int(runs), target
+    without = " ".join(text[text.index("Without a target") :].split("##")[0].split())
+    for number, (tables, figures) in IN_THE_PAPERS.items():
+        found = {(kind, int(which)) for paper, kind, which, *_ in listed if paper == number}
+        whole = {*(("table", one) for one in tables), *(("figure", one) for one in figures)}
+        assert found <= whole
+        for kind, which in whole - found:
+            assert drawn(without, number, kind, which), (number, kind, which)
+    assert {target for *_, target, _ in listed} == {
+        f"{name}_{part}"
+        for name, study in studies.items()
+        for part in (*study.tables, *study.figures)
+        if re.fullmatch(r"(table|figure)\d+", part)
+    }
+
+
+def drawn(text: str, paper: str, kind: str, number: int) -> bool:
+    """Whether the sentence about what has no target names it: "000 figures 1 and 2", "004 figures 2 to 5"."""
+    for found in re.finditer(rf"{paper} {kind}s? (\d+)(?: (and|to) (\d+))?", text):
+        first, word, last = int(found[1]), found[2], int(found[3] or found[1])
+        if number in (first, last) or (word == "to" and first <= number <= last):
+            return True
+    return False
+
+
+def test_the_whole_is_planned_before_anything_is_measured_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the rates of every net measured anew."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    before = time.process_time()
+    made = Project(read_yaml("config/config.yaml"))
+    runs = plan.planned_runs(made, ["papers"])
+    lines = plan.words(made, runs, Rates(tmp_path / "rates.json"), 2)
+    assert time.process_time() - before < CPU_SECONDS
+    assert any(line.startswith(f"all: {sum(map(len, runs.values()))} runs, about ") for line in lines)

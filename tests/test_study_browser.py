@@ -1,0 +1,366 @@
+"""The page of a study in use: hover, toggle, zoom, sort, filter, open a run; by mouse and by keyboard; on a phone, in
+the dark, on paper, without scripts; and nothing that axe-core calls serious.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from report.run_extras import write_sites
+from test_page_browser import driver as driver
+from test_report_page import make_study
+
+from workflow_scripts import make_page
+
+webdriver = pytest.importorskip("selenium.webdriver")
+WebDriverException = pytest.importorskip("selenium.common.exceptions").WebDriverException
+By = pytest.importorskip("selenium.webdriver.common.by").By
+Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+pytestmark = pytest.mark.browser
+
+METHODS = ["fedavg", "coteaching-oracle", "fedcorr"]
+GRID = [
+    {"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": METHODS},
+    {"noises": ["clean"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg"]},
+]
+PAGES = 12  # of A4 that a page may print on
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose run folders have all that a page shows; one run lacks its confusion matrix."""
+    root = make_study(tmp_path_factory.mktemp("study"), "Three methods", grid=GRID)
+    write_sites(root)
+    (root / "runs/digits/sym40/iid/fedcorr/seed1/confusion.csv").unlink()
+    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    assert make_page.main(["--study", str(root / "study.json"), *shared, "--out", str(root / "report.html")]) == 0
+    return root
+
+
+@pytest.fixture
+def page(driver: Any, root: Path) -> Iterator[Any]:
+    """The page, wide and light, as if opened for the first time. Nothing may be asked of a network, nor logged."""
+    driver.get_log("performance")
+    driver.get_log("browser")
+    show(driver, root, 1280)
+    driver.execute_script("localStorage.clear()")
+    show(driver, root, 1280)
+    yield driver
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+
+
+def show(driver: Any, root: Path, width: int, part: str = "") -> None:
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.get("about:blank")
+    driver.get((root / "report.html").resolve().as_uri() + part)
+    driver.execute_script("document.documentElement.style.scrollBehavior = 'auto'")
+
+
+def find(page: Any, selector: str) -> Any:
+    return page.find_element(By.CSS_SELECTOR, selector)
+
+
+def texts(page: Any, selector: str) -> list[str]:
+    return [one.text for one in page.find_elements(By.CSS_SELECTOR, selector)]
+
+
+def click(page: Any, selector: str) -> None:
+    element = find(page, selector)
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def keys(page: Any, *pressed: str) -> None:
+    webdriver.ActionChains(page).send_keys(*pressed).perform()
+
+
+def focused(page: Any) -> str:
+    return str(page.execute_script("return document.activeElement.id || document.activeElement.textContent"))
+
+
+def point(page: Any, x: float, y: float, *, drag_to: tuple[float, float] | None = None) -> None:
+    """Move the mouse to a place in the chart, in shares of its width and height, and perhaps drag from there."""
+    plot = find(page, "#plot")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+    width, height = plot.size["width"], plot.size["height"]
+    chain = webdriver.ActionChains(page, duration=20)
+    chain.move_to_element_with_offset(plot, int((x - 0.5) * width), int((y - 0.5) * height))
+    if drag_to:
+        chain.click_and_hold()
+        chain.move_by_offset(int((drag_to[0] - x) * width), int((drag_to[1] - y) * height)).release()
+    chain.perform()
+
+
+def accuracy(root: Path, folder: str, at: int) -> list[float]:
+    """Of both seeds, in %, after round `at`."""
+    found = []
+    for seed in (0, 1):
+        frame = pd.read_parquet(root / "runs" / folder / f"seed{seed}/metrics.parquet")
+        rows = frame[(frame["metric"] == "accuracy") & (frame["client"] == -1) & (frame["round"] == at)]
+        found.append(100 * float(rows["value"].iloc[0]))
+    return found
+
+
+def test_hover_reads_round_method_seeds_and_value(page: Any, root: Path) -> None:
+    last = max(pd.read_parquet(root / "runs/digits/sym40/iid/fedavg/seed0/metrics.parquet")["round"])
+    point(page, 0.78, 0.3)
+    assert find(page, ".tip strong").text.startswith("Round ")
+    at = int(re.sub(r"\D.*", "", find(page, ".tip strong").text.removeprefix("Round ")))
+    assert 0 < at <= last
+    told = dict(zip(texts(page, ".tip .row span"), texts(page, ".tip .row b"), strict=True))
+    values = {"FedAvg": "fedavg", "Co-teaching †": "coteaching-oracle", "FedCorr": "fedcorr"}
+    for name, method in values.items():
+        assert told[name] == f"{sum(accuracy(root, f'digits/sym40/iid/{method}', at)) / 2:.1f}"
+    near = find(page, ".tip .near").text
+    if method := values.get(find(page, ".tip .near span").text):
+        for seed, value in enumerate(accuracy(root, f"digits/sym40/iid/{method}", at)):
+            assert f"seed {seed}: {value:.1f}" in near
+
+
+def test_methods_and_seeds_are_shown_and_hidden(page: Any) -> None:
+    def lines(kind: str = "") -> int:
+        return len(page.find_elements(By.CSS_SELECTOR, f"#plot path{kind}[data-name]"))
+
+    assert lines() == 4  # three methods and the ceiling
+    click(page, ".key")
+    assert find(page, ".key").get_attribute("aria-pressed") == "false"
+    assert lines() == 3
+    find(page, ".key").send_keys(Keys.SPACE)
+    assert lines() == 4
+    click(page, "#plot-seeds")
+    assert lines(".faint") == 6
+    find(page, "#plot-keys .link:last-child").click()
+    assert lines() == 1  # the ceiling stays
+    find(page, "#plot-keys .link:nth-last-child(2)").send_keys(Keys.ENTER)
+    assert lines() == 10
+
+
+def test_zoom_by_drag_and_by_keys_and_back(page: Any) -> None:
+    def ticks() -> list[str]:
+        return texts(page, "#plot svg text[text-anchor=middle]")
+
+    whole = ticks()
+    point(page, 0.3, 0.4, drag_to=(0.5, 0.42))
+    assert ticks() != whole
+    click(page, "#plot-reset")
+    assert ticks() == whole
+    assert focused(page) == "plot"
+    keys(page, "+")
+    assert ticks() != whole
+    keys(page, "0")
+    assert ticks() == whole
+    assert not find(page, "#plot-reset").is_enabled()
+
+
+def test_arrow_keys_read_the_curves_aloud(page: Any, root: Path) -> None:
+    page.execute_script("document.getElementById('plot').focus()")
+    keys(page, Keys.END)
+    last = [accuracy(root, f"digits/sym40/iid/{method}", 12) for method in METHODS]
+    said = "return document.getElementById('plot-said').textContent"
+    assert page.execute_script(said).startswith("Round 12: FedAvg ")
+    assert f"{sum(last[0]) / 2:.1f} % (seed 0: {last[0][0]:.1f}" in page.execute_script(said)
+    keys(page, Keys.ARROW_LEFT, *[Keys.ARROW_UP] * 4)
+    best = max(sum(accuracy(root, f"digits/sym40/iid/{method}", 11)) / 2 for method in METHODS)
+    clean = sum(accuracy(root, "digits/clean/iid/fedavg", 11)) / 2
+    assert f" {max(best, clean):.1f} %" in page.execute_script(said)
+
+
+def test_another_setting_from_the_table_of_winners(page: Any, root: Path) -> None:
+    assert "FedCorr" in find(page, ".lead").text
+    assert "†" not in find(page, ".lead").text
+    click(page, ".won tbody tr:nth-child(2) a")
+    chosen = page.execute_script("return document.getElementById('plot-setting').selectedOptions[0].textContent")
+    assert chosen.endswith("openset uniform")
+    assert "openset uniform" in find(page, "#plot svg").get_attribute("aria-label")
+
+
+def test_runs_sort_and_filter(page: Any) -> None:
+    column = [one.text for one in page.find_elements(By.CSS_SELECTOR, "#runs-table thead button")].index("best")
+    cells = f"#runs-table tbody tr:not([hidden]) > :nth-child({column + 1})"
+    click(page, f"#runs-table th:nth-child({column + 1}) button")
+    falling = [float(text) for text in texts(page, cells)]
+    assert falling == sorted(falling, reverse=True)
+    assert len(falling) == 16
+    find(page, f"#runs-table th:nth-child({column + 1}) button").send_keys(Keys.ENTER)
+    assert [float(text) for text in texts(page, cells)] == sorted(falling)
+    assert find(page, f"#runs-table th:nth-child({column + 1})").get_attribute("aria-sort") == "ascending"
+    find(page, "#runs-search").send_keys("fedcorr uniform")
+    assert texts(page, "#runs-count") == ["2 of 16 runs"]
+    assert set(texts(page, "#runs-table tbody tr:not([hidden]) a")) == {"FedCorr"}
+    click(page, "#runs-bar button")
+    assert texts(page, "#runs-count") == ["16 runs"]
+    assert focused(page) == "runs-search"
+    page.execute_script(
+        "const one = document.querySelector('#runs-bar select'); one.value = 'Co-teaching †';"
+        "one.dispatchEvent(new Event('change'))"
+    )
+    assert texts(page, "#runs-count") == ["4 of 16 runs"]
+
+
+def test_a_run_opens_with_all_that_is_known_of_it(page: Any, root: Path) -> None:
+    find(page, "#runs-search").send_keys("fedcorr")
+    link = find(page, "#runs-table tbody tr:not([hidden]) a")
+    folder = root / "runs/digits/sym40/iid/fedcorr/seed0"
+    link.send_keys(Keys.ENTER)
+    view = find(page, "#view")
+    assert view.is_displayed()
+    assert find(page, "#view-title").text == "FedCorr, seed 0"
+    record, summary = (json.loads((folder / name).read_text()) for name in ("spec.json", "summary.json"))
+    for words in (
+        f"{100 * summary['accuracy']['last10_mean']:.2f}\xa0%".replace("\xa0", " "),
+        record["code"],
+        summary["spec_digest"],
+        make_page.commit(),
+        "suspects.csv",
+        f"snakemake --cores 1 --force {folder.as_posix()}/summary.json",
+    ):
+        assert words in view.text.replace("\xa0", " "), words
+    counts = pd.read_csv(folder / "confusion.csv").filter(like="predicted_").to_numpy()
+    assert [int(text) for text in texts(page, "#view .matrix td")] == counts.ravel().tolist()
+    sites = pd.read_csv(folder / "sites.csv")
+    assert len(page.find_elements(By.CSS_SELECTOR, "#view circle.client")) == len(sites)
+    click(page, "#view details:has(.scroll) summary")
+    first = texts(page, "#view details:has(.scroll) tbody tr:first-child > *")
+    assert first[:2] == ["0", str(sites["samples"][0])]
+    assert first[3] == f"{100 * sites['wrong'][0] / sites['samples'][0]:.1f} %"
+    click(page, "#view .command button")
+    assert "Copied" in find(page, "#view .said").text
+    page.execute_script("document.getElementById('view-next').click()")
+    assert find(page, "#view-title").text == "FedCorr, seed 1"
+    assert "Not recorded for this run." in view.text
+    keys(page, Keys.ESCAPE)
+    assert not view.is_displayed()
+    assert focused(page) == "FedCorr"
+    assert page.execute_script("return location.hash") == ""
+    show(page, root, 1280, "#run-0")  # a link to a run from elsewhere
+    assert find(page, "#view-title").text == "FedAvg, seed 0"
+
+
+def test_by_keyboard_alone(page: Any) -> None:
+    keys(page, Keys.TAB)
+    assert focused(page) == "Skip to the results"
+    keys(page, Keys.ENTER)
+    assert focused(page) == "main"
+    page.execute_script("document.querySelector('.card summary').focus()")
+    keys(page, Keys.ENTER)
+    assert find(page, "#view-title").text == find(page, ".card .name").get_attribute("textContent")
+    assert find(page, "#view figure img").is_displayed()
+    keys(page, Keys.TAB, Keys.TAB)
+    page.execute_script("document.querySelector('#view .picture').focus()")
+    keys(page, Keys.ENTER)
+    assert find(page, "#large-picture").is_displayed()
+    assert find(page, "#large-picture").size["width"] >= find(page, "#view .picture").size["width"]
+    keys(page, Keys.ESCAPE)
+    assert not find(page, "#large").is_displayed()
+    assert find(page, "#view").is_displayed()
+    keys(page, Keys.ESCAPE)
+    assert not find(page, "#view").is_displayed()
+    assert page.execute_script("return document.activeElement.tagName") == "SUMMARY"
+    page.execute_script("document.querySelector('#runs-table tbody a').focus()")
+    keys(page, Keys.ARROW_DOWN)
+    assert page.execute_script("return document.activeElement.hash") == "#run-1"
+
+
+def test_on_a_phone(page: Any, root: Path) -> None:
+    show(page, root, 390)
+    wide = "return [document.documentElement.scrollWidth, innerWidth]"
+    assert page.execute_script(wide) == [390, 390]
+    link = find(page, "nav a[href='#table-cost']")
+    assert not link.is_displayed()
+    click(page, "nav summary")
+    assert link.is_displayed()
+    link.click()
+    assert not link.is_displayed()
+    assert -1 <= page.execute_script("return document.getElementById('table-cost').getBoundingClientRect().top") < 120
+    click(page, "#figure-bytes .picture")
+    assert find(page, "#large-picture").size["width"] >= 390
+    click(page, "#large-close")
+    click(page, "#runs-table tbody a")
+    assert find(page, "#view-title").is_displayed()
+    assert page.execute_script(wide) == [390, 390]
+    assert page.execute_script("const one = document.getElementById('view'); return one.scrollWidth") <= 390
+
+
+def test_theme_follows_the_system_until_it_is_chosen(page: Any, root: Path) -> None:
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    light = page.execute_script(ground)
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    assert page.execute_script(ground) != light
+    click(page, "#theme")
+    assert (find(page, "#theme").text, page.execute_script(ground)) == ("Theme: light", light)
+    show(page, root, 1280)
+    assert page.execute_script(ground) == light
+    click(page, "#theme")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert (find(page, "#theme").text, page.execute_script(ground) != light) == ("Theme: dark", True)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("width", "part"), [(1280, ""), (390, ""), (1280, "#run-9"), (390, "#setting-digits-sym40-iid")]
+)
+def test_axe_finds_nothing_serious(page: Any, root: Path, width: int, part: str, dark: bool) -> None:
+    axe = pytest.importorskip("axe_core_python")
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    show(page, root, width, part)
+    assert find(page, "#view").is_displayed() == bool(part)
+    page.execute_script(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+    found = page.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(found["passes"]) > 20
+    serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in serious] == []
+
+
+def test_prints_on_few_pages(page: Any, root: Path) -> None:
+    paper = {"paperWidth": 8.27, "paperHeight": 11.69}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert find(page, "#figure-curves img").is_displayed()  # in place of the live curves
+    for selector in ("nav", "#plot", "#runs-table", "#theme", ".card .full"):
+        assert not find(page, selector).is_displayed()
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert _pages(page.execute_cdp_cmd("Page.printToPDF", paper)) <= PAGES
+    show(page, root, 1280, "#run-9")
+    assert _pages(page.execute_cdp_cmd("Page.printToPDF", paper)) <= 4  # the run alone
+
+
+def _pages(printed: dict[str, str]) -> int:
+    return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
+
+
+def test_without_scripts_pictures_and_tables_stay(page: Any, root: Path) -> None:
+    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        size = {"width": 1280, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        page.get("about:blank")
+        page.get((root / "report.html").resolve().as_uri())
+        assert page.execute_cdp_cmd("DOM.getDocument", {})["root"]
+        shown = {}
+        for selector in ("#figure-curves img", "#runs-table tbody tr", "nav ol", "#plot", "#theme", "#runs-bar"):
+            node = page.execute_cdp_cmd("DOM.getDocument", {})["root"]["nodeId"]
+            one = page.execute_cdp_cmd("DOM.querySelector", {"nodeId": node, "selector": selector})["nodeId"]
+            try:
+                box = page.execute_cdp_cmd("DOM.getBoxModel", {"nodeId": one})["model"]
+                shown[selector] = box["height"] > 0
+            except WebDriverException:
+                shown[selector] = False
+    finally:
+        page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert shown == {
+        **dict.fromkeys(("#figure-curves img", "#runs-table tbody tr", "nav ol"), True),
+        **dict.fromkeys(("#plot", "#theme", "#runs-bar"), False),
+    }
