@@ -119,36 +119,6 @@ def test_one_seed_has_no_spread(root: Path) -> None:
     assert "one seed, so no spread" in made.caption
 
 
-def test_the_printed_numbers_stand_under_ours(root: Path, tmp_path: Path) -> None:
-    path = tmp_path / "printed.csv"
-    path.write_text(
-        "table,dataset,noise,partition,method,mean,std,note\n2,digits,sym40,iid,fedavg,80.00,0.50,\n"
-        "2,digits,clean,iid,fedavg,95,,\n3,digits,sym40,iid,fedavg,1,,other table\n2,digits,sym40,iid,unknown,5,,\n"
-    )
-    spec = {"kind": "accuracy", "reference": {"file": str(path), "table": 2}}
-    frame = frame_of(root, **spec)
-    ours = scores(root, "fedavg", "sym40", "iid", "best").mean()
-    row = frame.query("method == 'fedavg' and noise == 'sym40' and partition == 'iid'").iloc[0]
-    assert (row["paper_mean"], row["paper_std"]) == (80.0, 0.5)
-    assert row["difference"] == pytest.approx(ours - 80)
-    made = layout.grid(frame, spec)
-    assert [row.stub for row in made.rows][:2] == ["FedAvg", "printed"]
-    assert made.rows[1].cells[1].text == f"80.00 ± 0.50 ({ours - 80:+.2f})".replace("-", "−")
-    assert made.rows[1].cells[0].text == "–"
-    assert made.rows[-1].style == "printed"
-    assert made.rows[-1].cells[1].text.startswith("95.00 (")
-    path.write_text("dataset,noise,partition,mean\n")
-    with pytest.raises(ArtifactError, match=r"printed\.csv: has no column method"):
-        frame_of(root, **spec)
-
-
-def test_two_printed_numbers_for_one_cell_are_refused(root: Path, tmp_path: Path) -> None:
-    path = tmp_path / "printed.csv"
-    path.write_text("dataset,noise,partition,method,mean\n" + "digits,sym40,iid,fedavg,80\n" * 2)
-    with pytest.raises(ArtifactError, match="two rows for digits / sym40 / iid / fedavg"):
-        frame_of(root, reference={"file": str(path)})
-
-
 def test_per_class_and_its_quantiles(root: Path) -> None:
     frame = frame_of(root, kind="per_class", noises=["sym40"], partitions=["iid"])
     stored = [

@@ -161,4 +161,4 @@ def test_a_damaged_file_of_printed_numbers_is_named(tmp_path: Path, monkeypatch:
     found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg"))
     (tmp_path / "printed.csv").write_bytes(b"dataset,noise\n\xff\xfe,\n")
     with pytest.raises(ArtifactError, match=r"printed\.csv: damaged CSV"):
-        tables.build(found, {"kind": "accuracy", "reference": {"file": str(tmp_path / "printed.csv")}})
+        tables.build(found, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})

@@ -1,5 +1,5 @@
-"""The page of a study in use: hover, toggle, zoom, sort, filter, open a run; by mouse and by keyboard; on a phone, in the
-dark, on paper, without scripts; and nothing that axe-core calls serious.
+"""The page of a study in use: hover, toggle, zoom, sort, filter, open a run; by mouse and by keyboard; on a phone, in
+the dark, on paper, without scripts; and nothing that axe-core calls serious.
 """
 
 from __future__ import annotations
@@ -168,23 +168,21 @@ def test_arrow_keys_read_the_curves_aloud(page: Any, root: Path) -> None:
     page.execute_script("document.getElementById('plot').focus()")
     keys(page, Keys.END)
     last = [accuracy(root, f"digits/sym40/iid/{method}", 12) for method in METHODS]
-    assert find(page, "#plot-said").get_attribute("textContent").startswith("Round 12: FedAvg ")
-    assert f"{sum(last[0]) / 2:.1f} % (seed 0: {last[0][0]:.1f}" in find(page, "#plot-said").get_attribute(
-        "textContent"
-    )
+    said = "return document.getElementById('plot-said').textContent"
+    assert page.execute_script(said).startswith("Round 12: FedAvg ")
+    assert f"{sum(last[0]) / 2:.1f} % (seed 0: {last[0][0]:.1f}" in page.execute_script(said)
     keys(page, Keys.ARROW_LEFT, *[Keys.ARROW_UP] * 4)
     best = max(sum(accuracy(root, f"digits/sym40/iid/{method}", 11)) / 2 for method in METHODS)
     clean = sum(accuracy(root, "digits/clean/iid/fedavg", 11)) / 2
-    assert f" {max(best, clean):.1f} %" in find(page, "#plot-said").get_attribute("textContent")
+    assert f" {max(best, clean):.1f} %" in page.execute_script(said)
 
 
 def test_another_setting_from_the_table_of_winners(page: Any, root: Path) -> None:
     assert "FedCorr" in find(page, ".lead").text
     assert "†" not in find(page, ".lead").text
     click(page, ".won tbody tr:nth-child(2) a")
-    assert page.execute_script(
-        "return document.getElementById('plot-setting').selectedOptions[0].textContent"
-    ).endswith("openset uniform")
+    chosen = page.execute_script("return document.getElementById('plot-setting').selectedOptions[0].textContent")
+    assert chosen.endswith("openset uniform")
     assert "openset uniform" in find(page, "#plot svg").get_attribute("aria-label")
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
 from fednoise_core.variants import family, position, settings
-from workflow_scripts import compatible, definitions, paper_settings, paper_tables, parts, paths, sweeps
+from workflow_scripts import compatible, definitions, paper_tables, parts, paths, study_shown, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
 from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
-from workflow_scripts.project import CATALOGUE, PARTS, Project
+from workflow_scripts.project import CATALOGUE, Project
 from workflow_scripts.runs import PlannedRun
 
 __all__ = ["Study"]
 
-SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # what a table or figure may choose its runs by
 Ids = tuple[str, str, str, str, int]  # data set, noise, partition, method, seed
 
 
@@ -36,7 +35,7 @@ class Study:
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
         self._runs = parts.kept(self, self._expand())
-        self.tables, self.figures = self._shown("tables"), self._shown("figures")
+        self.tables, self.figures = study_shown.shown(self, "tables"), study_shown.shown(self, "figures")
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -103,7 +102,7 @@ class Study:
         """The runs that a table or figure shows: those allowed by its lists `datasets`, …, `seeds` (no list: all)."""
         if spec.get("kind") in paper_tables.RUNLESS:
             return []
-        allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
+        allowed = [(field, spec[f"{field}s"]) for field in study_shown.SELECTORS if spec.get(f"{field}s") is not None]
         named = ((run, [position(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
         return [run for run, places in named if None not in places]
 
@@ -121,32 +120,7 @@ class Study:
 
     def described(self) -> dict[str, Any]:
         """The study as its page tells it: every id that its runs use, with its settings."""
-        used = {field: dict.fromkeys(getattr(run, field) for run in self.runs) for field in SELECTORS}
-        return {
-            "id": self.name,
-            "title": self.data["title"],
-            "text": self.data.get("text", ""),
-            "scale": self.project.scale,
-            "datasets": {name: self.project.datasets[name] for name in used["dataset"]},
-            "noises": {name: self.define("noises", name)[1] for name in used["noise"]},
-            "partitions": {name: self.define("partitions", name)[1] for name in used["partition"]},
-            "methods": {name: self.define("methods", name)[1] for name in used["method"]},
-            "train": self.data["train"],
-            **({"blocks": own} if (own := self._own_training()) else {}),
-            "tables": self.tables,
-            "figures": self.figures,
-            "left_out": paper_tables.left_out(self),
-            **({"paper": paper_settings.told(self)} if self.name in self.project.papers else {}),
-        }
-
-    def _own_training(self) -> list[dict[str, Any]]:
-        """The grid's blocks that have training settings of their own, with these as their runs have them."""
-        found = []
-        for number, block in enumerate(self.data["grid"]):
-            if block.get("train"):
-                made = self.train_of(number)
-                found.append({**block, "train": {key: made[key] for key in block["train"]}})
-        return found
+        return study_shown.described(self)
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it.
@@ -267,47 +241,3 @@ class Study:
         pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
         paths = files["arrays"], files["labels"], files["partition_file"], images
         return PlannedRun(self.root, *ids, *paths, {**spec, "seed": seed}, label, oracle, pooled)
-
-    def _shown(self, key: str) -> dict[str, Any]:
-        """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
-        blocks = [
-            *self.data["grid"],
-            *self.full["grid"],
-            *({"seeds": data["seeds"]} for data in (self.data, self.full)),
-        ]
-        known = {field: {one for block in blocks for one in block.get(f"{field}s", ())} for field in SELECTORS}
-        known["method"] |= {variant for data in (self.data, self.full) for variant in self._known_variants(data)}
-        found = {}
-        for name, spec in self.data.get(key, {}).items():
-            place = self.place / key / name
-            taken = name in PARTS or f"{self.name}_{name}" in self.project.names
-            if taken or (key == "figures" and name in self.data.get("tables", {})):
-                raise place.error(f"{self.name}_{name} is a target already; give it another id")
-            self.project.schemas.check_kind(key.removesuffix("s"), spec, place)
-            for field in SELECTORS:
-                for number, wanted in enumerate(spec.get(f"{field}s") or []):
-                    if wanted not in known[field]:
-                        raise (place / f"{field}s" / number).error(f"no run has {wanted!r}{hint(wanted, known[field])}")
-            stood = self._stood_in(spec)
-            runs = self.select(stood)
-            if runs:
-                sweeps.check_shown(spec, runs, self.partition, place)
-            if spec["kind"] in paper_tables.OF_PAPERS:
-                found[name] = paper_tables.completed(self, spec, place) | {"datasets": stood.get("datasets")}
-            elif runs:
-                found[name] = stood
-            elif self.data is self.full and not self.project.part and not paper_tables.wholly_absent(self, spec):
-                raise place.error("no run has all that it asks for")
-        return found
-
-    def _stood_in(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """The spec of a table or figure with the data sets of this scale."""
-        named = spec.get("datasets")
-        used = dict.fromkeys(self.stand_ins.get(one, one) for one in named or ())
-        return {**spec, "datasets": list(used)} if named else dict(spec)
-
-    def _known_variants(self, data: Mapping[str, Any]) -> Iterator[str]:
-        """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
-        defined = {**self.project.catalogue.get("methods", {}), **data.get("methods", {})}
-        for name in {family(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
-            yield from sweeps.variants(self.project.schemas, name, defined[name], self.place / "methods" / name)

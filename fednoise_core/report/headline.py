@@ -137,7 +137,7 @@ def _one(won: Won, label: str) -> str:
 def _many(found: Sequence[Won], label: str) -> str:
     """Several settings: who wins alone, how often and by how much; ties; what the best gain over the baseline."""
     alone = [won for won in found if len(won.methods) == 1]
-    parts = []
+    parts: list[str] = []
     for name, count in Counter(won.methods[0] for won in alone).most_common():
         leads = [won.lead for won in alone if won.methods[0] == name and not math.isnan(won.lead)]
         of, after = (f" of {len(found)} settings", " points over the next") if not parts else ("", "")

@@ -30,7 +30,6 @@ from fednoise_core.report.cells import (
     number,
     seeds_words,
     settings_of,
-    signed,
     title_of,
 )
 from fednoise_core.report.marks import NO_MEMBERS, notes, together
@@ -72,26 +71,20 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     best = {key: best_methods(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
     for method, group in main.groupby("method", sort=False):
-        line, printed = [], []
+        line = []
         for key in settings:
             row = cells.get((str(method), key))
             line.append(Cell(_pm(row, metric, digits), method in best[key]))
-            printed.append(Cell(_printed(row, digits)))
         line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
         rows.append(GridRow(method_words(group), line))
-        if "paper_mean" in frame and group["paper_mean"].notna().any():
-            rows.append(GridRow("printed", [*printed, Cell("")], "printed"))
     for _, group in ceiling.groupby("method", sort=False):
-        line, printed = [], []
+        line = []
         for key in settings:  # clean labels do not depend on the noise: the same cell stands under each noise
             match = group[(group["dataset"] == key[0]) & (group["partition"] == key[2])]
             row = match.iloc[0] if len(match) else None
             line.append(Cell(_pm(row, metric, digits)))
-            printed.append(Cell(_printed(row, digits)))
         beats = f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"
         rows.append(GridRow(f"{method_words(group)}, no noise", [*line, Cell(beats)], "ceiling"))
-        if "paper_mean" in frame and group["paper_mean"].notna().any():
-            rows.append(GridRow("printed", [*printed, Cell("")], "printed"))
     for place, level in enumerate(levels):
         level.append(("above round\xa00" if place == len(levels) - 1 else "", 1))
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
@@ -101,8 +94,6 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     if "variant" in frame:
         notes.append(tuned.note(frame))
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
-    if "paper_mean" in frame:
-        notes.append("“printed”: the paper's number and, in brackets, ours less theirs.")
     return Grid(spec.get("title") or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
 
 
@@ -269,8 +260,3 @@ def _pm(row: pd.Series | None, metric: str, digits: int) -> str:
         return MISSING
     return diverged_words(row) or mean_std(row[f"{metric}_mean"], row[f"{metric}_std"], digits)
 
-
-def _printed(row: pd.Series | None, digits: int) -> str:
-    if row is None or "paper_mean" not in row or math.isnan(row["paper_mean"]):
-        return MISSING
-    return f"{mean_std(row['paper_mean'], row['paper_std'], digits)} ({signed(row['difference'], digits)})"

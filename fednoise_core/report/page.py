@@ -194,7 +194,8 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
     that the page has already is named by the id of its place.
     """
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
-    figures, end = [], slug("-".join((one.dataset, one.noise, one.partition)))
+    figures: list[dict[str, Any]] = []
+    end = slug("-".join((one.dataset, one.noise, one.partition)))
     for kind, function in SETTING_FIGURES.items():
         if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue

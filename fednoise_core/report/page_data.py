@@ -127,7 +127,7 @@ def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
     table = frames.by_round(runs)
     groups = {ids: group for ids, group in table.groupby([*frames.IDS, "seed"], sort=False)}
-    found = []
+    found: list[dict[str, list[Any]]] = []
     for run in runs:
         line = groups[(*run.listed.setting, run.listed.method, run.listed.seed)].sort_values("round", kind="stable")
         if len(line) > most:

@@ -12,7 +12,7 @@ from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.cells import MISSING
 from fednoise_core.report.confusion_file import read_confusion
 from fednoise_core.report.runs import RecordedRun
-from fednoise_core.report.suspect_files import read_sites
+from fednoise_core.report.suspect_files import Site, read_sites
 from fednoise_core.report.texts import one_line
 
 __all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of", "scores_of"]
@@ -80,11 +80,7 @@ def clients_of(run: RecordedRun) -> list[tuple[int, int, float, float, float, in
     """
     path = run.listed.dir / "sites.csv"
     found = read_sites(path) if path.exists() else []
-    return [
-        (one.client, one.samples, *(_share(count, one.samples) for count in (one.wrong, one.low, one.high)), one.named)
-        for one in found
-        if len(found) <= CLIENTS
-    ]
+    return [_client(one) for one in found] if len(found) <= CLIENTS else []
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:
@@ -95,6 +91,11 @@ def noise_of(run: RecordedRun) -> list[float | None]:
     one = SettingArtifacts(*listed.setting, listed.seed, listed.labels, listed.partition_file, listed.arrays)
     rates = one.client_rate
     return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
+
+
+def _client(one: Site) -> tuple[int, int, float, float, float, int]:
+    wrong, low, high = (_share(count, one.samples) for count in (one.wrong, one.low, one.high))
+    return one.client, one.samples, wrong, low, high, one.named
 
 
 def _share(count: float, samples: int) -> float:

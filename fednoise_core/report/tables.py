@@ -14,7 +14,6 @@ import pandas as pd
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report import agreement, frames, tuned
 from fednoise_core.report.code_lines import method_lines
-from fednoise_core.report.csv_files import read_texts
 from fednoise_core.report.marks import marks_of, together
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
@@ -88,8 +87,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
                 "dropped_updates": int(group["dropped_updates"].sum()),
             }
         )
-    table = pd.DataFrame(rows)
-    return _with_reference(table, spec) if spec.get("reference") else table
+    return pd.DataFrame(rows)
 
 
 def per_class(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
@@ -283,25 +281,3 @@ def _sizes(values: pd.Series) -> str:
 def _mega(value: float | None) -> float:
     return math.nan if value is None else value / 1e6
 
-
-def _with_reference(table: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Add the printed numbers (`paper_mean`, `paper_std`) and ours less theirs (`difference`), matched by our ids."""
-    reference = spec["reference"]
-    path = reference["file"]
-    keys = ["dataset", "noise", "partition", "method"]
-    printed = read_texts(path)
-    missing = [name for name in [*keys, "mean"] if name not in printed.columns]
-    if missing:
-        raise ArtifactError(f"{path}: has no column {', '.join(missing)}")
-    if reference.get("table") is not None:
-        printed = printed[printed["table"] == str(reference["table"])]
-    double = printed[printed.duplicated(keys)]
-    if len(double):
-        raise ArtifactError(f"{path}: two rows for {' / '.join(double.iloc[0][keys])}")
-    for name in ("mean", "std"):
-        printed[f"paper_{name}"] = pd.to_numeric(
-            printed.get(name, pd.Series(index=printed.index, dtype=str)), errors="coerce"
-        )
-    table = table.merge(printed[[*keys, "paper_mean", "paper_std"]], on=keys, how="left")
-    table["difference"] = table[f"{spec.get('metric', 'best')}_mean"] - table["paper_mean"]
-    return table

@@ -103,7 +103,11 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
     alt = (
         f"Grid of clients and classes. On average a client lacks {100 * missing:.0f} % of the classes, by given labels."
     )
-    told = [f"{' · '.join(one.words)}: {100 * one.labels.rate:.0f} %" for one in found if one.labels.clean is not None]
+    told = [
+        f"{' · '.join(varying(found, one) or one.words)}: {100 * one.labels.rate:.0f} %"
+        for one in found
+        if one.labels.clean is not None
+    ]
     alt += f" Mislabelled: {'; '.join(told)}." if told else ""
     frames = [
         _long(one, kind, count, wrong) for (one, kind, _), count, wrong in zip(panels, counts, flipped, strict=True)

@@ -21,7 +21,7 @@ MINUS = "realised minus nominal"
 SCALE = "probability (square-root scale)"
 DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
 CELL = 18  # points: the width of a cell with a number
-FEW = 3  # noises that have room for numbers; more stand as small pairs
+FEW = 2  # noises that have room for numbers; more stand as small pairs
 Panel = tuple[SettingArtifacts, str, np.ndarray | None]
 
 
