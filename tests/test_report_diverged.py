@@ -168,16 +168,16 @@ def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: P
     assert headline["local"] == "diverged (3 of 6)"
     assert 0 < headline["sce"] < 1
     bars = pd.read_csv(out["accuracy"]).set_index("setting").loc["digits/sym40/iid"].set_index("method")
-    assert dict(bars["diverged"]) == {"fedavg": 0, "sce": 0, "fedcorr": 2, "local": 3}
-    assert bars.loc[["fedcorr", "local"], ["best", "last", "last10_mean"]].isna().all(axis=None)
-    assert bars.loc[["fedavg", "sce"], "best"].notna().all()
+    assert dict(bars["diverged"]) == {"FedAvg": 0, "SCE": 0, "FedCorr": 2, "Local only §": 3}
+    assert bars.loc[["FedCorr", "Local only §"], ["best", "last", "last10_mean"]].isna().all(axis=None)
+    assert bars.loc[["FedAvg", "SCE"], "best"].notna().all()
     curves = pd.read_csv(out["curves"])
     assert set(curves["setting"]) == {"digits/sym40/iid", "digits/random40/iid"}
     lines = curves[curves["setting"] == "digits/sym40/iid"].groupby("method")["round"].max()
     wanted = {"FedCorr, diverged (2 of 3)": 4, "SCE": 12, "FedAvg": 12, "FedAvg, no noise": 12}
     assert dict(lines) == wanted  # of local no round has a mean
     end = curves.query("setting == 'digits/sym40/iid' and method == 'SCE'")["drawn"].iloc[-1]
-    assert end == pytest.approx(bars.loc["sce", "last10_mean"], abs=1e-4)
+    assert end == pytest.approx(bars.loc["SCE", "last10_mean"], abs=1e-4)
     assert curves["start"].nunique() == 1
 
 

@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, atomic, digest, write_json
+from fednoise_core.io import ArtifactError, SpecError, atomic, digest, write_json
 from fednoise_core.report import figures, layout, page, paper_markdown, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
 from fednoise_core.report.frames import results
 from fednoise_core.report.paper_page import PaperParts, paper_parts
 from fednoise_core.report.runs import ListedRun, RecordedRun, listed_runs, load
+from fednoise_core.report.style import words_of
+from fednoise_core.report.texts import markdown_text
 from workflow_scripts import paths, summary
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
@@ -88,13 +90,14 @@ def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Pat
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
         for name in light:
             shutil.copyfile(root / f"figures/{name}.png", out / f"{name}.png")
+        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
         if html is not None:
             with atomic(html) as file:
                 file.write(page.study_page(told, found, root))
     with atomic(out / "origins.csv") as file:
         file.write(paper.origin_csv)
     write_json(out / "metrics.json", summary.metrics(results(runs)))
-    text = _page(study, told, paper, runs, shown, light, out)
+    text = _page(study, told, paper, runs, shown, words, out)
     with atomic(out / "README.md") as file:
         file.write(text)
     made = [f"{name}.{end}" for name in shown for end in ("csv", "md")] + [f"{name}.png" for name in light]
@@ -117,15 +120,20 @@ def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[
 
 
 def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
-    """Draw every figure that has a run; returns their names."""
+    """Draw every figure that the runs suffice for; returns their names."""
     drawn = []
     for name, spec in specs.items():
         chosen = tables.runs_of(found, {**spec, "kind": "reproduction"})
         if spec["kind"] in paths.ARTIFACTS:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
-        if chosen:
+        if not chosen:
+            continue
+        try:
             figures.make(found, spec, root / "figures" / name)
-            drawn.append(name)
+        except SpecError as error:  # such as differences to a method that was not run yet
+            print(f"figure {name}: left out: {error}", file=sys.stderr)
+            continue
+        drawn.append(name)
     return drawn
 
 
@@ -135,19 +143,19 @@ def _page(
     paper: PaperParts,
     runs: Sequence[RecordedRun],
     shown: Sequence[str],
-    drawn: Sequence[str],
+    words: Mapping[str, tuple[str, str, str]],
     out: Path,
 ) -> str:
-    """The page as Markdown."""
+    """The page as Markdown. words: of each figure its title, caption and alternative text."""
     old = out / "README.md"
-    words = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
+    kept = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
     parts = [
         f"# {told['title']}",
         f"Paper study `{study.name}`, scale `{study.project.scale}`: {len(runs):,} of {len(study.runs):,} runs"
         f"{'' if len(runs) == len(study.runs) else ' so far'}; `snakemake --cores 2 {study.name}{scale}` makes them "
         f"all. {_made_on(runs)}",
-        words[0] if words else NO_WORDS,
+        kept[0] if kept else NO_WORDS,
         *(" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()),
         paper_markdown.before_tables(paper),
         "## Tables",
@@ -156,11 +164,11 @@ def _page(
     left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
     if left:
         parts.append(f"Nothing of these was run: {'; '.join(left)}.")
-    if drawn:
+    if words:
         parts.append("## Figures")
-    for name in drawn:
-        title = told["figures"][name].get("title") or name
-        parts += [f"### {title}", f"![{title}]({name}.png)"]
+    for name in words:
+        title, caption, alt = map(markdown_text, words[name])
+        parts += [f"### {title}", f"![{alt}]({name}.png)", f"*{caption}*"]
     return "\n\n".join(part.strip() for part in (*parts, paper_markdown.after_figures(paper, "origins.csv"))) + "\n"
 
 

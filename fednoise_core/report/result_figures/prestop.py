@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report import frames
@@ -16,6 +17,7 @@ from fednoise_core.report.style import Drawn, Look, legend_below, panels, titles
 __all__ = ["prestop"]
 
 TEST, WATCHED, COSINE = "test accuracy", "watched accuracy", "cosine similarity"
+STOP = "end of the first phase, T_e"
 KEYS = [*frames.IDS, "method_label", "round", "metric"]
 
 
@@ -40,10 +42,12 @@ def prestop(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         colour = looks[method].line()["color"]
         _draw(left, rows, TEST, color=colour)
         _draw(left, rows, WATCHED, color="#222222", linestyle="--")
-        _draw(right, rows, COSINE, color=colour)
+        _draw(right, rows, COSINE, color=colour, label="_")  # the axis says it
         for axis in (left, right):
-            for stop in stops:
-                axis.axvline(stop, color="#8a8a8a", linewidth=0.8, linestyle=":")
+            for place, stop in enumerate(stops):
+                label = STOP if axis is left and place == 0 else "_"
+                axis.axvline(stop, color="#6a6a6a", linewidth=1, linestyle=":", label=label)
+            axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axis.set_xlabel("round")
         left.set_ylabel("accuracy, %")
         right.set_ylabel("cosine similarity")
@@ -65,7 +69,8 @@ def prestop(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
 def _draw(axis: Any, rows: pd.DataFrame, metric: str, **style: Any) -> None:
     line = rows[rows["metric"] == metric].sort_values("round")
     if len(line):
-        axis.plot(line["round"], line["mean"], label=metric, **style)
+        dot = {"marker": "."} if len(line) == 1 else {}  # a line of one point is none
+        axis.plot(line["round"], line["mean"], **{"label": metric, **style, **dot})
 
 
 def _long(run: RecordedRun) -> pd.DataFrame:
