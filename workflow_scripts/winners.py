@@ -48,20 +48,24 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
     from fednoise_core.report.marks import MARKS, marked, marks_of, together  # pandas: not before the work is done
 
     settings: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    trusted = True
+    given: set[tuple[str, str, str]] = set()  # settings without a trusted test set
     for run in runs:
         if run.oracle_rate or run.pooled:
             continue
         summary = json.loads(Path(run.folder, "summary.json").read_text(encoding="utf-8"))
-        trusted &= summary.get("test_known", True)
+        if not summary.get("test_known", True):
+            given.add((run.dataset, run.noise, run.partition))
         value = summary["accuracy"]["last10_mean"]
         if value is not None and not summary.get("diverged"):
             at = settings.setdefault((run.dataset, run.noise, run.partition), {})
             at.setdefault(marked(run.label or run.method, marks_of(summary)), []).append(100 * value)
-    what = "accuracy" if trusted else "agreement with given labels"
-    lines = [f"{root.removeprefix('results/')}: {what}, mean of the last ten evaluations"]
     compared = {place: list(at.items()) for place, at in settings.items() if at}
+    what = "agreement with given labels" if given and given >= set(compared) else "accuracy"
+    lines = [f"{root.removeprefix('results/')}: {what}, mean of the last ten evaluations"]
     lines += [f"  {', '.join(place)}: {winner(scores)}" for place, scores in list(compared.items())[:MOST]]
+    if given and what == "accuracy":
+        names = sorted({dataset for dataset, _, _ in given})
+        lines += [f"  no trusted test labels of {', '.join(names)}: agreement with given labels there"]
     lines += [f"  and {len(compared) - MOST} more settings"] if len(compared) > MOST else []
     lines += [f"  {mark} {MARKS[mark]}" for mark in together(lines)]
     lines += [f"  page: {root}/report.html"]
