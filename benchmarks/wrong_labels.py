@@ -35,6 +35,7 @@ __all__ = ["average_precision", "main", "near", "pooled", "scores"]
 OUT = Path("benchmarks/results/wrong_labels.json")
 TRAIN: dict[str, Any] = {"fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "eval_every": 1000}
 NOISES = (("uniform", 0.2), ("alike", 0.2), ("pair", 0.2), ("dark", 0.2))
+RANKED_BY = ("self_confidence", "normalized_margin")  # cleanlab's scores of a label's quality; its default first
 FACTOR, POINTS = 1.5, 0.02  # a number near the truth: within this factor, or this share of the site
 
 
@@ -99,16 +100,18 @@ def _scored(case: Spoilt, run: fn.FinishedRun) -> dict[str, tuple[np.ndarray, np
     given, n = case.data.y_train, case.data.n
     own, other = p[np.arange(n), given], p.copy()
     other[np.arange(n), given] = -1
-    quality, issues = np.zeros(n), np.zeros(n, bool)
+    quality, issues = {by: np.zeros(n) for by in RANKED_BY}, np.zeros(n, bool)
     for site in range(int(case.site.max()) + 1):
         rows = np.flatnonzero(case.site == site)
-        quality[rows], issues[rows] = _cleanlab(given[rows], p[rows])
+        found, issues[rows] = _cleanlab(given[rows], p[rows])
+        for by in RANKED_BY:
+            quality[by][rows] = found[by]
     ours = _suspects(run, n)
     return {
         "1 - p(given)": (1 - own, own < 0.5),
         "margin": (other.max(1) - own, other.max(1) > own),
         "loss, mean over rounds": (loss, np.zeros(n, bool)),  # no threshold of its own
-        "cleanlab at each client": (1 - quality, issues),
+        **{f"cleanlab at each client, {by}": (1 - quality[by], issues) for by in RANKED_BY},
         "suspects.csv": (ours, ours > 0.5),
     }
 
@@ -120,19 +123,19 @@ def _suspects(run: fn.FinishedRun, n: int) -> np.ndarray:
     return judged
 
 
-def _cleanlab(given: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(quality float [n], low is suspect; mask of the issues), also where classes are missing."""
+def _cleanlab(given: np.ndarray, p: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(by each of RANKED_BY quality float [n], low is suspect; mask of the issues), also where classes are missing."""
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
     present, codes = np.unique(given, return_inverse=True)  # it wants every class among the labels
     if len(present) < 2:
-        return np.ones(len(given)), np.zeros(len(given), bool)
+        return dict.fromkeys(RANKED_BY, np.ones(len(given))), np.zeros(len(given), bool)
     q = p[:, present] + 1e-9
     q /= q.sum(1, keepdims=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quality = get_label_quality_scores(codes, q, method="normalized_margin")
+        quality = {by: get_label_quality_scores(codes, q, method=by) for by in RANKED_BY}
         return quality, find_label_issues(codes, q, n_jobs=1)
 
 
@@ -171,17 +174,18 @@ def pooled(
             base = {"scenario": name, "seed": seed}
             yield {**base, "by": "suspects.csv", **_measured(ours, ours > 0.5, case), **counts}
             for count in epochs:
-                yield {**base, "by": f"cleanlab, pooled, {count} epochs", **_cross_validated(case, count, seed)}
+                for by, measured in _cross_validated(case, count, seed).items():
+                    yield {**base, "by": f"cleanlab, pooled, {count} epochs, {by}", **measured}
 
 
-def _cross_validated(case: Spoilt, epochs: int, seed: int, folds: int = 5) -> dict[str, Any]:
+def _cross_validated(case: Spoilt, epochs: int, seed: int, folds: int = 5) -> dict[str, dict[str, Any]]:
     data, n = case.data, case.data.n
     fold = np.random.default_rng(seed).permutation(np.arange(n) % folds)
     p = np.zeros((n, data.classes))
     for number in range(folds):
         p[fold == number] = _held_out(data, fold == number, epochs, seed)
     quality, named = _cleanlab(data.y_train, p)
-    return _measured(1 - quality, named, case)
+    return {by: _measured(1 - quality[by], named, case) for by in RANKED_BY}
 
 
 def _held_out(data: Arrays, held: np.ndarray, epochs: int, seed: int) -> np.ndarray:

@@ -50,9 +50,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf = study.get("tables", {}), Shelf()
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    first = headline(
-        [(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), agreement.datasets(runs)
-    )
+    first = headline([(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), agreement.datasets(runs))
     paper = paper_parts(study, runs, root)
     metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
