@@ -154,8 +154,12 @@ def test_methods_and_seeds_are_shown_and_hidden(page: Any) -> None:
     assert lines(".faint") == 6
     find(page, "#plot-keys .link:last-child").click()
     assert lines() == 1  # the ceiling stays
+    assert focused(page) == "none"  # the row was made anew
     find(page, "#plot-keys .link:nth-last-child(2)").send_keys(Keys.ENTER)
     assert lines() == 10
+    assert focused(page) == "all"
+    find(page, ".key").send_keys(Keys.SPACE)
+    assert page.find_elements(By.CSS_SELECTOR, "#plot .dim") == []  # none stands out that is hidden
 
 
 def test_zoom_by_drag_and_by_keys_and_back(page: Any) -> None:
@@ -251,7 +255,7 @@ def test_a_run_opens_with_all_that_is_known_of_it(page: Any, root: Path) -> None
     assert "Copied" in find(page, "#view .said").text
     page.execute_script("document.getElementById('view-next').click()")
     Wait(page, 60).until(lambda page: title(page) == "FedCorr, seed 1")
-    assert "Not recorded for this run." in view.text
+    assert "Not recorded for this run: its folder has no confusion.csv." in view.text
     keys(page, Keys.ESCAPE)
     assert not view.is_displayed()
     assert focused(page) == "FedCorr"
