@@ -67,7 +67,7 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
     ("claim", "said"),
     [
         ({"best": "a"}, "does not hold (in 1 of 2 columns)"),
-        ({"best": "a", "noises": ["low"]}, "holds"),
+        ({"best": "b", "noises": ["high"]}, "holds"),
         ({"best": "a", "among": ["c"]}, "holds"),
         ({"best": "c"}, "does not hold"),
         ({"above": ["a", "c"]}, "holds"),
@@ -76,12 +76,23 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
         ({"above": ["a", "nobody"]}, "not run"),
         ({"within": ["a", "b"], "points": 5}, "does not hold (in 1 of 2 columns)"),
         ({"within": ["a", "b"], "points": 10}, "holds"),
+        ({"costs": ["b", "a"], "points": 10, "noises": ["low"]}, "holds"),  # behind by the limit
+        ({"costs": ["b", "a"], "points": 9, "noises": ["low"]}, "does not hold"),
+        ({"costs": ["a", "b"], "points": 5}, "holds"),  # ahead by 10, behind by 5: to be ahead costs nothing
+        ({"costs": ["a", "b"]}, "does not hold (in 1 of 2 columns)"),  # not worse
+        ({"costs": ["a", "same"], "noises": ["low"]}, "holds"),  # equal is not worse,
+        ({"above": ["a", "same"], "noises": ["low"]}, "does not hold"),  # and not above
+        ({"leads": ["a", "b"], "at_most": 10, "noises": ["low"]}, "holds"),
+        ({"leads": ["a", "b"], "at_most": 9, "noises": ["low"]}, "does not hold"),
+        ({"leads": ["b", "a"], "at_most": 20, "noises": ["low"]}, "does not hold"),  # behind is no small lead,
+        ({"leads": ["a", "same"], "at_most": 1, "noises": ["low"]}, "does not hold"),  # nor is equal
+        ({"leads": ["a", "nobody"], "at_most": 1}, "not run"),
         ({"widens": ["b", "a"], "along": ["low", "high"]}, "holds"),  # −10, then +5
         ({"widens": ["b", "a"], "along": ["high", "low"]}, "does not hold"),
     ],
 )
 def test_claims(claim: dict[str, Any], said: str) -> None:
-    made = frame(low={"a": 90, "b": 80, "c": 70}, high={"a": 50, "b": 55, "c": 20})
+    made = frame(low={"a": 90, "same": 90, "b": 80, "c": 70}, high={"a": 50, "b": 55, "c": 20})
     assert claims.judge(made, claim) == said
     assert claims.judge(made, claim, "paper") == said
 

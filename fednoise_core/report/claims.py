@@ -13,6 +13,7 @@ __all__ = ["HOLDS", "NOT_HELD", "NOT_RUN", "judge"]
 
 HOLDS, NOT_HELD, NOT_RUN = "holds", "does not hold", "not run"
 COLUMN = ["dataset", "noise", "partition", "member"]
+ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not beyond it
 Found = tuple[int, int, int]  # columns in which a claim holds, does not, has a number missing
 
 
@@ -57,13 +58,23 @@ def _column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None
         return _all(_above(means, claim["best"], other, 0) for other in rivals if other != claim["best"])
     if "above" in claim:
         return _all(_above(means, *pair, points) for pair in pairwise(claim["above"]))
-    first, second = (means.get(name, math.nan) for name in claim["within"])
-    return None if math.isnan(first - second) else abs(first - second) <= points
+    kind = next(name for name in ("costs", "leads", "within") if name in claim)
+    lead = _lead_in(means, *claim[kind])
+    if math.isnan(lead):
+        return None
+    if kind == "costs":
+        return -lead <= points + ROUNDING
+    return 0 < lead <= float(claim["at_most"]) + ROUNDING if kind == "leads" else abs(lead) <= points + ROUNDING
+
+
+def _lead_in(means: Mapping[str, float], first: str, second: str) -> float:
+    """By how much the first is above the second; NaN: a number is missing."""
+    return means.get(first, math.nan) - means.get(second, math.nan)
 
 
 def _above(means: Mapping[str, float], first: str, second: str, points: float) -> bool | None:
-    lead = means.get(first, math.nan) - means.get(second, math.nan)
-    return None if math.isnan(lead) else lead > points if points == 0 else lead >= points
+    lead = _lead_in(means, first, second)
+    return None if math.isnan(lead) else lead > 0 if points == 0 else lead >= points - ROUNDING
 
 
 def _all(found: Any) -> bool | None:

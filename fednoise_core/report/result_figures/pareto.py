@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -53,7 +54,8 @@ def pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
         here = of_setting(table, setting).dropna(subset=["mean"])
         members = here[~here["method"].isin(apart)]
         for axis, cost in zip(axes[columns * number :], COSTS, strict=False):
-            front = members[non_dominated(members[cost].tolist(), members["mean"].tolist())]
+            flags = non_dominated(members[cost].tolist(), members["mean"].tolist())
+            front = members[np.array(flags, dtype=bool)]  # no members: an empty list would choose no columns
             table.loc[front.index, f"front_{cost}"] = True
             _panel(axis, here, front, cost, looks, labels)
     heads = [f"{word} · {names.title(setting)}" for setting in shown for word in ("time", "traffic")]
