@@ -35,6 +35,7 @@ __all__ = ["average_precision", "main", "near", "pooled", "scores"]
 OUT = Path("benchmarks/results/wrong_labels.json")
 TRAIN: dict[str, Any] = {"fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "eval_every": 1000}
 NOISES = (("uniform", 0.2), ("alike", 0.2), ("pair", 0.2), ("dark", 0.2))
+QUALITY = ("self_confidence", "normalized_margin")  # cleanlab's scores of a label; the first is its default
 FACTOR, POINTS = 1.5, 0.02  # a number near the truth: within this factor, or this share of the site
 
 
@@ -102,7 +103,8 @@ def _scored(case: Spoilt, run: fn.FinishedRun) -> dict[str, tuple[np.ndarray, np
     quality, issues = np.zeros(n), np.zeros(n, bool)
     for site in range(int(case.site.max()) + 1):
         rows = np.flatnonzero(case.site == site)
-        quality[rows], issues[rows] = _cleanlab(given[rows], p[rows])
+        found, issues[rows] = _cleanlab(given[rows], p[rows])
+        quality[rows] = found["normalized_margin"]  # self_confidence is p(given), save where a site lacks classes
     ours = _suspects(run, n)
     return {
         "1 - p(given)": (1 - own, own < 0.5),
@@ -120,19 +122,19 @@ def _suspects(run: fn.FinishedRun, n: int) -> np.ndarray:
     return judged
 
 
-def _cleanlab(given: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(quality float [n], low is suspect; mask of the issues), also where classes are missing."""
+def _cleanlab(given: np.ndarray, p: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(score of QUALITY -> quality float [n], low is suspect; mask of the issues), also where classes are missing."""
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
     present, codes = np.unique(given, return_inverse=True)  # it wants every class among the labels
     if len(present) < 2:
-        return np.ones(len(given)), np.zeros(len(given), bool)
+        return {name: np.ones(len(given)) for name in QUALITY}, np.zeros(len(given), bool)
     q = p[:, present] + 1e-9
     q /= q.sum(1, keepdims=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quality = get_label_quality_scores(codes, q, method="normalized_margin")
+        quality = {name: get_label_quality_scores(codes, q, method=name) for name in QUALITY}
         return quality, find_label_issues(codes, q, n_jobs=1)
 
 
@@ -171,17 +173,19 @@ def pooled(
             base = {"scenario": name, "seed": seed}
             yield {**base, "by": "suspects.csv", **_measured(ours, ours > 0.5, case), **counts}
             for count in epochs:
-                yield {**base, "by": f"cleanlab, pooled, {count} epochs", **_cross_validated(case, count, seed)}
+                for quality, measured in _cross_validated(case, count, seed).items():
+                    yield {**base, "by": f"cleanlab, pooled, {count} epochs", "quality": quality, **measured}
 
 
-def _cross_validated(case: Spoilt, epochs: int, seed: int, folds: int = 5) -> dict[str, Any]:
+def _cross_validated(case: Spoilt, epochs: int, seed: int, folds: int = 5) -> dict[str, dict[str, Any]]:
+    """Score of QUALITY -> what it measures. The issues named, and so all but the order, are the same for each."""
     data, n = case.data, case.data.n
     fold = np.random.default_rng(seed).permutation(np.arange(n) % folds)
     p = np.zeros((n, data.classes))
     for number in range(folds):
         p[fold == number] = _held_out(data, fold == number, epochs, seed)
-    quality, named = _cleanlab(data.y_train, p)
-    return _measured(1 - quality, named, case)
+    found, named = _cleanlab(data.y_train, p)
+    return {name: _measured(1 - quality, named, case) for name, quality in found.items()}
 
 
 def _held_out(data: Arrays, held: np.ndarray, epochs: int, seed: int) -> np.ndarray:

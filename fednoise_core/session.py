@@ -120,7 +120,7 @@ class LoadedRun(_Uses):
 
     def __repr__(self) -> str:
         found = self.summary["accuracy"]["last"]
-        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
+        what = _measured(self.summary.get("test_known", True))
         accuracy = "diverged" if found is None else f"{what} {found:.4f}"
         return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
 
@@ -191,7 +191,8 @@ def run(
         options["progress"] = progress
     shown = progress if isinstance(progress, bool) else progress is None and _watched(options)
     label = options.get("label")
-    with _listeners(shown, on_round, label if isinstance(label, str) and label else None) as listener:
+    label = label if isinstance(label, str) and label else None
+    with _listeners(shown, on_round, label, getattr(arrays, "test_known", True)) as listener:
         done = simulate.run(
             arrays, labels, partition, method, train, seed, donor=donor, on_round=listener, made=made, **options
         )
@@ -203,15 +204,20 @@ def _watched(options: Mapping[str, Any]) -> bool:
     return options.get("console") is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
+def _measured(test_known: bool) -> str:
+    """What an accuracy is called: on held-out given labels, which may be wrong, it is none."""
+    return "accuracy" if test_known else "agreement with given labels"
+
+
 @contextlib.contextmanager
 def _listeners(
-    shown: bool, on_round: Callable[[dict[str, Any]], object] | None, label: str | None
+    shown: bool, on_round: Callable[[dict[str, Any]], object] | None, label: str | None, test_known: bool
 ) -> Iterator[Callable[[dict[str, Any]], object] | None]:
     """A function that tells a round to the bar and to the user's function; None if there is neither."""
     if not shown:
         yield on_round
         return
-    bar = _Bar(label)
+    bar = _Bar(label, _measured(test_known))
     try:
         if on_round is None:
             yield bar.round
@@ -227,8 +233,8 @@ def _listeners(
 class _Bar:
     """tqdm's bar, made when the first round is done: only then the number of rounds is known."""
 
-    def __init__(self, label: str | None) -> None:
-        self.label = label
+    def __init__(self, label: str | None, measured: str = "accuracy") -> None:
+        self.label, self.measured = label, measured
         self.bar: Any = None
 
     def round(self, row: Mapping[str, Any]) -> None:
@@ -238,7 +244,7 @@ class _Bar:
                 total=row["of"], initial=row["done_before"], desc=self.label, unit="round", file=sys.stderr
             )
         if "accuracy" in row:
-            self.bar.set_postfix_str(f"accuracy {100 * row['accuracy']:.2f} %", refresh=False)
+            self.bar.set_postfix_str(f"{self.measured} {100 * row['accuracy']:.2f} %", refresh=False)
         self.bar.update(row["round"] - self.bar.n)
 
     def close(self) -> None:

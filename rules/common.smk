@@ -311,7 +311,8 @@ def page_files(wildcards):
     """What a study's page is made from."""
     name = PROJECT.roots[wildcards.root]
     runs = study(name).runs
-    return [*shown_files(name), *run_files(runs, (*RUN_FILES, "spec.json", "cost.json")), *artifact_files(runs)]
+    names = (*RUN_FILES, "spec.json", "cost.json", "confusion.csv", "sites.csv")
+    return [*shown_files(name), *run_files(runs, names), *artifact_files(runs)]
 
 
 def setting_files(wildcards):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from pathlib import Path
@@ -216,10 +217,11 @@ def test_a_csv_of_labels_is_corrected_and_read_again(photos: Path, tmp_path: Pat
     assert at is None or after.names[after.y_train[at]] == "=cat"
 
 
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_lines_that_were_not_decided_stay_as_they_are(photos: Path, tmp_path: Path, ends: str) -> None:
+def test_lines_that_were_not_decided_stay_as_they_are(photos: Path, tmp_path: Path, ends: str, mark: bytes) -> None:
     path = photos / "labels.csv"
-    path.write_bytes(path.read_bytes().replace(b"\n", ends.encode()))
+    path.write_bytes(mark + path.read_bytes().replace(b"\n", ends.encode()))
     decisions = write(tmp_path / "decisions.csv", [photo("dog/0.png", "relabel", "dog", "=cat")])
     arguments = ["--decisions", str(decisions), "--data", str(path), "--out", str(photos / "corrected.csv")]
     assert apply_decisions.main(arguments) == 0

@@ -61,7 +61,7 @@ def test_corrected_labels_are_those_that_the_command_wrote():
     spoilt_or_mended = found["spoilt_by_change"] - found["changed_rightly"]
     assert found["wrong_after"] == found["wrong_before"] + spoilt_or_mended
     assert found["changed_rightly"] > 0.7 * found["wrong_before"]
-    assert found["corrected"] > found["given"] - 0.02
+    assert found["corrected"] >= found["given"]
     rows = [{"scenario": "A", "seed": seed, **found, "given": 0.5, "corrected": 0.5 + seed / 10} for seed in (0, 2)]
     lines = corrected.table(rows).splitlines()
     assert [len(line.split("|")) for line in lines] == [11] * 5

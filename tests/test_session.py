@@ -213,6 +213,14 @@ def test_a_terminal_shows_a_bar_unless_told_otherwise(monkeypatch: pytest.Monkey
     assert "2/2" in shown(io.StringIO())
 
 
+def test_without_a_trusted_test_set_the_bar_says_agreement(capsys: pytest.CaptureFixture[str]):
+    data = dataclasses.replace(toy.arrays(), test_known=False)
+    made = fn.run(data, toy.labels(), toy.partition(), "fedavg", SHORT, progress=True)
+    bar = capsys.readouterr().err
+    assert f"agreement with given labels {100 * made.curve[-1][1]:.2f} %" in bar
+    assert "accuracy" not in bar + repr(made)
+
+
 def test_tensorboard_is_an_extra_that_gets_every_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SpecError, match=r"TensorBoard: .*pip install 'fednoise_core\[tensorboard\]'"):

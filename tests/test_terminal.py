@@ -156,10 +156,17 @@ def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  page: results/quick-smoke/report.html",
     ]
     pages = [f"build/labels/{k}.html" for k in range(14)]
-    assert winners.closing("results/quick", runs, pages)[2:] == [
+    assert winners.closing("results/quick", runs, pages)[3:] == [
         "  page: results/quick/report.html",
         *(f"  suspect labels: {page}" for page in pages[:12]),
         "  and 2 more pages of suspects",
     ]
+    failed = {"once": (0.9, None), "never": (0.5, 0.5), "always": (None, None)}
+    runs = [planned(tmp_path, method, seed) for method in failed for seed in (0, 1)]
+    for run, value in zip(runs, (value for values in failed.values() for value in values), strict=True):
+        made(run, summary={"accuracy": {"last10_mean": value}, "diverged": value is None, "headline_view": "global"})
+    won = "  digits, sym40, iid: never 50.0 ± 0.0 %; n = 2; diverged in a seed: always, once"
+    assert winners.closing("results/quick", runs)[1] == won
+    assert winners.closing("results/quick", runs[4:])[1] == "  digits, sym40, iid: diverged in a seed: always"
     assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 %; next B 49.9 %; n = 1"
     assert winners.winner([("A", [50.0])]) == "A 50.0 %; n = 1"

@@ -43,26 +43,37 @@ def _words(score: Score) -> str:
 def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ()) -> list[str]:
     """A line a setting: accuracy, mean of the last ten evaluations, of the methods that a federation can have (none
     that was told the noise rate, none trained on pooled data), with their marks; then what these mean, the page, and
-    the pages of suspect labels.
+    the pages of suspect labels. A method of which a seed diverged has no mean, as in the tables, and is only named.
     """
     from fednoise_core.report.marks import MARKS, marked, marks_of, together  # pandas: not before the work is done
 
     settings: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    trusted = True
+    diverged: dict[tuple[str, str, str], set[str]] = {}
+    given: set[tuple[str, str, str]] = set()  # settings without a trusted test set
     for run in runs:
         if run.oracle_rate or run.pooled:
             continue
         summary = json.loads(Path(run.folder, "summary.json").read_text(encoding="utf-8"))
-        trusted &= summary.get("test_known", True)
+        place, label = (run.dataset, run.noise, run.partition), marked(run.label or run.method, marks_of(summary))
+        if not summary.get("test_known", True):
+            given.add(place)
         value = summary["accuracy"]["last10_mean"]
-        if value is not None and not summary.get("diverged"):
-            at = settings.setdefault((run.dataset, run.noise, run.partition), {})
-            at.setdefault(marked(run.label or run.method, marks_of(summary)), []).append(100 * value)
-    what = "accuracy" if trusted else "agreement with given labels"
+        at, failed = settings.setdefault(place, {}), diverged.setdefault(place, set())
+        if value is None or summary.get("diverged"):
+            failed.add(label)
+        else:
+            at.setdefault(label, []).append(100 * value)
+    what = "agreement with given labels" if given and given >= settings.keys() else "accuracy"
     lines = [f"{root.removeprefix('results/')}: {what}, mean of the last ten evaluations"]
-    compared = {place: list(at.items()) for place, at in settings.items() if at}
-    lines += [f"  {', '.join(place)}: {winner(scores)}" for place, scores in list(compared.items())[:MOST]]
-    lines += [f"  and {len(compared) - MOST} more settings"] if len(compared) > MOST else []
+    for place, at in list(settings.items())[:MOST]:
+        whole = [score for score in at.items() if score[0] not in diverged[place]]
+        said = [winner(whole)] if whole else []
+        said += [f"diverged in a seed: {', '.join(sorted(diverged[place]))}"] if diverged[place] else []
+        lines.append(f"  {', '.join(place)}: {'; '.join(said)}")
+    if given and what == "accuracy":
+        names = sorted({dataset for dataset, _, _ in given})
+        lines += [f"  no trusted test labels of {', '.join(names)}: agreement with given labels there"]
+    lines += [f"  and {len(settings) - MOST} more settings"] if len(settings) > MOST else []
     lines += [f"  {mark} {MARKS[mark]}" for mark in together(lines)]
     lines += [f"  page: {root}/report.html"]
     lines += [f"  suspect labels: {page}" for page in suspects[:MOST]]

@@ -19,6 +19,7 @@ from fednoise_core.params import nearest
 
 __all__ = ["Corrected", "Correction", "correct_files", "correct_npz"]
 
+MARK = "\ufeff"  # byte order mark, by which a spreadsheet knows that a CSV is UTF-8
 APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image
 
 
@@ -101,11 +102,11 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Correction]) -> Correc
     if path.is_dir():
         if not (path / "train").is_dir():
             raise ArtifactError(f"{path}: it has no folder train/")
-        columns, ends = ["file", "label"], "\n"
+        columns, ends, mark = ["file", "label"], "\n", ""
         rows = [{"file": safe_cell(name), "label": safe_cell(of)} for name, of in classes_of_files(path).items()]
         digest = data_digest({})
     else:
-        columns, rows, ends = _table(path)
+        columns, rows, ends, mark = _table(path)
         digest = data_digest({path.name: sha256_file(path)})
     _check_data(path, digest, wanted)
     given = [plain_cell(row["label"].strip()) for row in rows]
@@ -138,6 +139,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Correction]) -> Correc
     if any("drop" in row for row in rows) and "drop" not in columns:
         columns = [*columns, "drop"]
     with atomic(out) as file:
+        file.write(mark)
         table = csv.DictWriter(file, columns, restval="", lineterminator=ends)
         table.writeheader()
         table.writerows(rows)
@@ -187,12 +189,14 @@ def _rows_left(found: Mapping[str, np.ndarray], stays: np.ndarray) -> dict[str, 
     }
 
 
-def _table(path: Path) -> tuple[list[str], list[dict[str, str]], str]:
-    """(columns, rows, how lines end): what was not decided shall not differ."""
+def _table(path: Path) -> tuple[list[str], list[dict[str, str]], str, str]:
+    """(columns, rows, how lines end, byte order mark or ""): what was not decided shall not differ."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            ends = "\r\n" if file.readline().endswith("\r\n") else "\n"
+        with open(path, newline="", encoding="utf-8") as file:
+            first = file.readline()
+            ends, mark = "\r\n" if first.endswith("\r\n") else "\n", MARK if first.startswith(MARK) else ""
             file.seek(0)
+            file.read(len(mark))
             table = csv.DictReader(file)
             rows = list(table)
             columns = list(table.fieldnames or ())
@@ -206,7 +210,7 @@ def _table(path: Path) -> tuple[list[str], list[dict[str, str]], str]:
     for number, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise ArtifactError(f"{path}, row {number}: not as many cells as the first line has")
-    return columns, rows, ends
+    return columns, rows, ends, mark
 
 
 def _folders(root: Path) -> Iterable[str]:

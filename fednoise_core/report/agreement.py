@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # tables draw nothing
 
     from fednoise_core.report.style import Drawn
 
-__all__ = ["datasets", "in_figure", "in_grid", "note"]
+__all__ = ["WORDS", "datasets", "in_figure", "in_grid", "note", "word"]
 
 WORDS = "agreement with given labels"
 
@@ -22,6 +22,11 @@ WORDS = "agreement with given labels"
 def datasets(runs: Iterable[RecordedRun]) -> list[str]:
     """Ids of the data sets whose test set is held-out given labels, which may be wrong."""
     return sorted({run.listed.dataset for run in runs if not run.summary.get("test_known", True)})
+
+
+def word(every: bool) -> str:
+    """What a number is called; `every`: all that it speaks of are of such data sets."""
+    return WORDS if every else "accuracy"
 
 
 def note(names: Iterable[str]) -> str:

@@ -36,7 +36,7 @@ class Chart {
     new ResizeObserver(() => host.clientWidth && host.clientWidth !== this.width && this.draw()).observe(host);
   }
 
-  // model: {lines, label (of the x axis), start (% where the y axis starts), words (what is drawn)}
+  // model: {lines, label (of the x axis), start (% where the y axis starts), words (what is drawn), score (what y is)}
   show(model, keep = false) {
     this.model = model;
     if (!keep) this.zoom = null;
@@ -109,7 +109,7 @@ class Chart {
     }
     this.svg.append(make("svg:line", { class: "axis", x1: Chart.LEFT, x2: Chart.LEFT + this.wide, y1: foot, y2: foot }));
     this.svg.append(text(Chart.LEFT + this.wide, foot + 35, this.model.label, "end", "label"));
-    this.svg.append(text(0, 12, this.model.unit || "accuracy, %", "start", "label"));
+    this.svg.append(text(0, 12, `${this.model.score.toLowerCase()}, %`, "start", "label"));
   }
 
   path(line) {

@@ -52,8 +52,8 @@ const curves = (data) => {
     for (const other of data.settings[place].ceiling)
       for (const [m, runs] of grouped(other))
         if (!off.has(`ceiling ${m}`)) found.push({ name: `${data.methods[m].name}, no noise`, ceiling: true, end: true, dash: "2 4", ...mean(runs, by.value, on) });
-    const what = on ? `Accuracy, mean of the last ${data.last} evaluations` : "Accuracy of each evaluation";
-    return { lines: found, label: by.value === "work" ? "work (rounds of FedAvg)" : "round", start: data.settings[place].start, words: `${data.settings[place].whole}: ${what}` };
+    const { score } = data.settings[place], what = on ? `${score}, mean of the last ${data.last} evaluations` : `${score} of each evaluation`;
+    return { lines: found, score, label: by.value === "work" ? "work (rounds of FedAvg)" : "round", start: data.settings[place].start, words: `${data.settings[place].whole}: ${what}` };
   }
 
   function button(key, name, kind, dash) {
@@ -62,6 +62,7 @@ const curves = (data) => {
     made.addEventListener("click", () => {
       off.has(key) ? off.delete(key) : off.add(key);
       made.setAttribute("aria-pressed", String(!off.has(key)));
+      chart.only = off.has(key) ? null : name; // a hidden line cannot stand out
       draw(true);
     });
     const stand = (only) => () => {
@@ -76,16 +77,17 @@ const curves = (data) => {
     return made;
   }
 
-  function keys() {
+  function keys(focus) { // focus: the place among "all" and "none" of the one to focus when they are made anew
     const place = +setting.value, row = at("plot-keys");
     const methods = [...grouped(place).keys()];
     row.replaceChildren(...methods.map((m) => button(m, data.methods[m].name, `series-${data.methods[m].colour}`, data.methods[m].dash)));
     for (const other of data.settings[place].ceiling)
       for (const m of grouped(other).keys()) row.append(button(`ceiling ${m}`, `${data.methods[m].name}, no noise`, "ceiling", "2 4"));
     const all = make("button", { type: "button", class: "link" }, "all"), none = make("button", { type: "button", class: "link" }, "none");
-    all.addEventListener("click", () => (off.clear(), keys(), draw(true)));
-    none.addEventListener("click", () => (methods.forEach((m) => off.add(m)), keys(), draw(true)));
+    all.addEventListener("click", () => (off.clear(), keys(0), draw(true)));
+    none.addEventListener("click", () => (methods.forEach((m) => off.add(m)), keys(1), draw(true)));
     if (methods.length > 2) row.append(all, none);
+    if (focus !== undefined) [all, none][focus].focus();
   }
 
   const draw = (keep) => chart.show(model(), keep);

@@ -11,10 +11,24 @@ import pandas as pd
 from fednoise_core.report.marks import marks_of
 from fednoise_core.report.runs import COLUMNS, METRICS, ListedRun, RecordedRun
 
-__all__ = ["IDS", "LAST", "by_round", "diverged_words", "divergence", "results", "tidy", "trailing", "until_diverged"]
+__all__ = [
+    "IDS",
+    "LAST",
+    "RUN",
+    "by_round",
+    "diverged_words",
+    "divergence",
+    "results",
+    "tidy",
+    "trailing",
+    "until_diverged",
+]
 
 IDS = ["dataset", "noise", "partition", "method"]
 """Columns that name a method in a setting: runs that differ in their seed alone share them."""
+
+RUN = [*IDS, "seed"]
+"""Columns that name a run."""
 
 LAST = 10  # evaluations in `last10_mean`
 
@@ -71,12 +85,12 @@ def divergence(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]]:
     return {ids: (int(lost), int(n)) for ids, lost, n in counts.itertuples(name=None) if lost}
 
 
-def until_diverged(frame: pd.DataFrame) -> pd.DataFrame:
+def until_diverged(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame:
     """A frame of `tidy` whose `value` is NaN from the first round on in which any run of the same method and setting is
-    not finite: beyond it a mean would be one of other runs than before.
+    not finite: beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
     """
     lost = frame["round"].where(frame["value"].isna())
-    stop = lost.groupby([frame[key] for key in IDS]).transform("min")
+    stop = lost.groupby([frame[key] for key in of]).transform("min")
     return frame.assign(value=frame["value"].where(~(frame["round"] >= stop)))
 
 
@@ -88,9 +102,11 @@ def trailing(column: pd.Series, window: int) -> pd.Series:
     return pd.concat([column[column.index <= 0], trained]).where(column.notna())
 
 
-def by_round(runs: Sequence[RecordedRun], view: str = "headline", window: int = LAST) -> pd.DataFrame:
-    """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean."""
-    frame = until_diverged(tidy(runs, "accuracy", view))
+def by_round(
+    runs: Sequence[RecordedRun], view: str = "headline", window: int = LAST, of: Sequence[str] = IDS
+) -> pd.DataFrame:
+    """A row a run and evaluation: `value` in % up to where a seed diverged (of=RUN: this seed), its `trailing` mean."""
+    frame = until_diverged(tidy(runs, "accuracy", view), of)
     frame = frame.sort_values("round", kind="stable")
     mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
     frame = frame.set_index([*IDS, "seed", "round"])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from fednoise_core.report import agreement
 from fednoise_core.report.best import best_methods, compared
 from fednoise_core.report.cells import (
     METRIC_WORDS,
@@ -58,14 +59,18 @@ class Headline:
     baseline: str
     metric: str
     """The metric that everything here is of: a key of METRIC_WORDS."""
+    word: str
+    """What the numbers are: "accuracy", or agreement with given labels where that is true of every setting."""
+    note: str
+    """Which of the data sets have no trusted test labels where others have; else ""."""
 
 
 def headline(
-    tables: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], baseline: str | None, trusted: bool
+    tables: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], baseline: str | None, given: Collection[str] = ()
 ) -> Headline | None:
     """The headline of accuracy tables (settings and frame of each); None without any. They must be of one metric: those
     of another than the first's are passed over. baseline: the id of a method to compare with, e.g. plain averaging.
-    `trusted`: whether accuracy is of trusted test labels.
+    given: ids of the data sets without trusted test labels, of which "accuracy" is agreement with given labels.
     """
     of_accuracy = [(spec, frame) for spec, frame in tables if spec.get("kind") == "accuracy"]
     if not of_accuracy:
@@ -87,8 +92,10 @@ def headline(
         label = label or (method_words(same) if len(same) else "")
     found = list(rows.values())
     decided = [won for won in found if won.methods]
-    what = f"{'accuracy' if trusted else 'agreement with given labels'}, {METRIC_WORDS[metric]}"
-    of = f" {what[0].upper()}{what[1:]}; {_seeds(found)}."
+    untrusted = sorted({setting.dataset for setting in rows} & set(given))
+    word = agreement.word(all(setting.dataset in given for setting in rows))
+    note = f"In {', '.join(untrusted)} it is {agreement.WORDS}." if untrusted and word != agreement.WORDS else ""
+    of = f" {word.capitalize()}, {METRIC_WORDS[metric]}; {_seeds(found)}. {note}".rstrip()
     if decided:
         said = _one(decided[0], label) if len(decided) == 1 else _many(decided, label)
     else:
@@ -96,7 +103,8 @@ def headline(
             dict.fromkeys(method_words(group) for _, frame in of_accuracy for _, group in frame.groupby("method"))
         )
         said = _alone(names, means, len(found))
-    return Headline(said + of, decided, label if any(not math.isnan(won.over) for won in decided) else "", metric)
+    against = label if any(not math.isnan(won.over) for won in decided) else ""
+    return Headline(said + of, decided, against, metric, word, note)
 
 
 def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) -> Won:
@@ -150,11 +158,15 @@ def _many(found: Sequence[Won], label: str) -> str:
         often = [name for name, _ in Counter(name for won in tied for name in won.methods).most_common()]
         where = f"In {len(tied)} of {len(found)} settings" if len(tied) < len(found) else "In every setting"
         few = [name for name in often if all(name in won.methods for won in tied)]
-        who = _names(often) if len(often) <= NAMED else f"{_names(few[:1])} and others" if few else "several methods"
+        # All names only where the same methods tie everywhere: A = B here and A = C there is no tie of all three.
+        same = len(few) == len(often) <= NAMED
+        who = _names(often) if same else f"{few[0]} and others" if few else "several methods"
         said += f"{where} {who} tie, within one standard deviation of the best. "
     over = [won.over for won in found if not math.isnan(won.over)]
     if label and over:
-        said += f"The best is {_range(over)} points above {label}. "
+        best = [label in won.methods for won in found if math.isnan(won.over)]
+        where = f"Where {label} {'is' if all(best) else 'has a mean and is'} not among the best, the" if best else "The"
+        said += f"{where} best is {_range(over)} points above {label}. "
     return said.rstrip()
 
 

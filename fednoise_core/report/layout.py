@@ -259,4 +259,3 @@ def _pm(row: pd.Series | None, metric: str, digits: int) -> str:
     if row is None:
         return MISSING
     return diverged_words(row) or mean_std(row[f"{metric}_mean"], row[f"{metric}_std"], digits)
-

@@ -50,9 +50,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf = study.get("tables", {}), Shelf()
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    first = headline(
-        [(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), not agreement.datasets(runs)
-    )
+    first = headline([(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), agreement.datasets(runs))
     paper = paper_parts(study, runs, root)
     metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
@@ -72,6 +70,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         tables=[_table(root, name, frames[name], spec, runs) for name, spec in specs.items()],
         figures=[_figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()],
         settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
+        score=agreement.word(set(agreement.datasets(runs)) == {run.listed.dataset for run in runs}),
         run_heads=run_columns(runs, metric),
         run_rows=run_rows(runs, names, metric),
         data=json_text(page_data(study, runs, metric, commit or "unknown")),
@@ -137,14 +136,19 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
     """The table of winners, a row a setting; None where there is one setting, of which the sentence says it all."""
     if first is None or len(first.rows) < 2:
         return None
-    places = list(dict.fromkeys(run.listed.setting for run in runs))
+    clean = {run.listed.setting: noiseless(run.spec.get("noise", {})) for run in runs}
+    places = {setting: at for at, setting in enumerate(clean)}
+    if not all(clean.values()):  # the curves show those without noise only as a line in the others
+        places = {setting: at for setting, at in places.items() if not clean[setting]}
     return {
         "metric": METRIC_WORDS[first.metric],
+        "score": first.word,
+        "note": first.note,
         "baseline": first.baseline,
         "rows": [
             {
                 "title": names.title(won.setting),
-                "place": places.index(won.setting),
+                "place": places.get(won.setting),
                 "methods": " = ".join(won.methods[:3])
                 + (f" and {len(won.methods) - 3} more" if len(won.methods) > 3 else ""),
                 "accuracy": won.accuracy,

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import canonical
-from fednoise_core.report import frames
+from fednoise_core.report import agreement, frames
 from fednoise_core.report.floor import floor
-from fednoise_core.report.marks import marked, marks_of
+from fednoise_core.report.marks import PERSONAL, marked, marks_of
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.run_details import clients_of, confusion_of, facts_of, files_of, noise_of, rows_of, scores_of
@@ -42,6 +42,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
     """
     settings = list(dict.fromkeys(run.listed.setting for run in runs))
     clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
+    given = agreement.datasets(runs)
     methods = list(dict.fromkeys(run.listed.method for run in runs))
     names, looks = Names.of_runs(runs), look(methods)
     series = _series(runs)
@@ -54,6 +55,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
             "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
             "v": line["value"],
             "t": line["trailing"],
+            "personal": PERSONAL in marks_of(run.summary),
             "scores": scores_of(run),
             "facts": facts_of(run, commit),
             "parts": [
@@ -82,6 +84,8 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
                 "title": names.title(setting),
                 "whole": " · ".join(names.of(setting)),
                 "clean": setting.noise in clean,
+                "known": setting.dataset not in given,
+                "score": agreement.word(setting.dataset in given).capitalize(),
                 "ceiling": [
                     at
                     for at, other in enumerate(settings)
@@ -111,7 +115,7 @@ class _Shared:
     """Values that many runs have alike: each once, runs hold its place."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, list[Any]] = {"xs": [], "parts": [], "names": []}
+        self.lists: dict[str, list[Any]] = {"xs": [], "parts": [], "names": [], "whys": []}
         self._places: dict[str, int] = {}
 
     def at(self, kind: str, value: Any) -> int:
@@ -125,7 +129,7 @@ class _Shared:
 def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
     """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
-    table = frames.by_round(runs)
+    table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
     groups = {ids: group for ids, group in table.groupby([*frames.IDS, "seed"], sort=False)}
     found: list[dict[str, list[Any]]] = []
     for run in runs:
@@ -164,16 +168,21 @@ def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _S
     noise: dict[str, list[float | None]] = {}
     left = DETAILS
     for run, record in zip(runs, made, strict=True):
-        (names, matrix), clients = confusion_of(run), clients_of(run)
+        (names, matrix, no_matrix), (clients, no_clients) = confusion_of(run), clients_of(run)
         size = len(str(matrix)) + len(str(clients))
-        record["more"] = left < size
         if left < size:
-            continue
-        left -= size
-        if matrix:
+            full = "Not inside this page, which would grow too large: see {} in the run’s folder."
+            no_matrix, no_clients = no_matrix or full.format("confusion.csv"), no_clients or full.format("sites.csv")
+        else:
+            left -= size
+        if no_matrix:
+            record["no_confusion"] = shared.at("whys", no_matrix)
+        else:
             record["confusion"] = matrix
             record["names"] = shared.at("names", names)
-        if clients:
+        if no_clients:
+            record["no_clients"] = shared.at("whys", no_clients)
+        else:
             record["clients"] = clients
             place = f"{record['s']}/{run.listed.seed}"
             if place not in noise:

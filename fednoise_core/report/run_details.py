@@ -17,7 +17,7 @@ from fednoise_core.report.texts import one_line
 
 __all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of", "scores_of"]
 
-CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: their file is named instead
+CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: it names their file instead
 
 
 def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
@@ -63,24 +63,34 @@ def files_of(folder: Path) -> list[tuple[str, str]]:
     return [(path.name, _size(path.stat().st_size)) for path in found]
 
 
-def confusion_of(run: RecordedRun) -> tuple[list[str], list[list[int]]]:
-    """Names of the classes and the confusion matrix, counts [true class][predicted class]. Empty where the run has
-    none, or too large a one.
+def confusion_of(run: RecordedRun) -> tuple[list[str], list[list[int]], str]:
+    """Names of the classes, the confusion matrix, counts [true class][predicted class], and "". Where a page has none,
+    both are empty and the sentence says why.
     """
-    path = run.listed.dir / "confusion.csv"
-    if not path.exists() or int(run.summary["classes"]) > CLASSES:
-        return [], []
+    path, classes = run.listed.dir / "confusion.csv", int(run.summary["classes"])
+    if not path.exists():
+        return [], [], "Not recorded for this run: its folder has no confusion.csv."
+    if classes > CLASSES:
+        return [], [], f"{classes:,} classes are too many for a page: see confusion.csv in the run’s folder."
     found = read_confusion(path)
-    return ([], []) if found.counts is None else ([one_line(name) for name in found.names], found.counts.tolist())
+    if found.counts is None:
+        return [], [], "None: the final models’ outputs are no finite numbers."
+    return [one_line(name) for name in found.names], found.counts.tolist(), ""
 
 
-def clients_of(run: RecordedRun) -> list[tuple[int, int, float, float, float, int]]:
+def clients_of(run: RecordedRun) -> tuple[list[tuple[int, int, float, float, float, int]], str]:
     """What the method holds of each client's labels: client, judged samples, estimated share of wrong labels with both
-    ends of its interval, samples with verdict "wrong". Empty where it says nothing, or of too many clients.
+    ends of its interval, samples with verdict "wrong"; and "". Where a page has none, a sentence that says why.
     """
     path = run.listed.dir / "sites.csv"
-    found = read_sites(path) if path.exists() else []
-    return [_client(one) for one in found] if len(found) <= CLIENTS else []
+    if not path.exists():
+        return [], "Not recorded for this run: its folder has no sites.csv."
+    found = read_sites(path)
+    if len(found) > CLIENTS:
+        return [], f"{len(found):,} clients are too many for a page: see sites.csv in the run’s folder."
+    if not found:
+        return [], "No client’s labels could be judged: the models know too little of them, or give no finite numbers."
+    return [_client(one) for one in found], ""
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:

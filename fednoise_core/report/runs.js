@@ -85,7 +85,8 @@ const runView = (data) => {
     const model = {
       lines: [...others.map((other) => one(other, { faint: true }, true)), one(run, { name: "each evaluation", faint: true, dash: "2 3" }, false), one(run, { end: true, wide: true }, true)],
       label: "round",
-      words: `Accuracy of this run, mean of the last ${data.last} evaluations`,
+      score: data.settings[run.s].score,
+      words: `${data.settings[run.s].score} of this run, mean of the last ${data.last} evaluations`,
     };
     const chart = new Chart(host, said);
     chart.show(model);
@@ -94,9 +95,8 @@ const runView = (data) => {
   }
 
   function confusion(run) {
-    if (run.more) return make("p", {}, "Not inside this page, which would grow too large: see confusion.csv in the run’s folder, if it is there.");
-    if (!run.confusion) return make("p", {}, "Not recorded for this run.");
-    const names = data.names[run.names], sums = run.confusion.map((row) => row.reduce((a, b) => a + b, 0));
+    if (!run.confusion) return make("p", {}, data.whys[run.no_confusion]);
+    const { known } = data.settings[run.s], names = data.names[run.names], sums = run.confusion.map((row) => row.reduce((a, b) => a + b, 0));
     const body = make("tbody", {}, ...run.confusion.map((row, i) =>
       make("tr", {}, make("th", { scope: "row" }, names[i]), ...row.map((count, j) => {
         const cell = make("td", { class: i === j ? "right" : count ? "wrong" : "none", title: `${names[i]} taken for ${names[j]}: ${count} of ${sums[i]}` }, String(count));
@@ -104,15 +104,14 @@ const runView = (data) => {
         return cell;
       })),
     ));
-    const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "true"), ...names.map((name) => make("th", { scope: "col" }, name))));
+    const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, known ? "true" : "given"), ...names.map((name) => make("th", { scope: "col" }, name))));
     const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, make("table", { class: "matrix" }, head, body));
-    return make("div", {}, scroll, make("p", { class: "caption" }, "Test images of each true class (rows) by the class that they are taken for (columns)."));
+    return make("div", {}, scroll, make("p", { class: "caption" }, `${known ? "Test images of each true class" : "Held-out images of each given label"} (rows) by the class that they are taken for (columns)${run.personal ? ", summed over the personal models, each of which predicts all of them" : ""}.`));
   }
 
   // Each client's estimated share of wrong labels with its interval over the true share; on the diagonal it is right.
   function clients(run) {
-    if (run.more) return [make("p", {}, "Not inside this page, which would grow too large: see sites.csv in the run’s folder.")];
-    if (!run.clients) return [make("p", {}, "This method judges no labels: it names no suspects.")];
+    if (!run.clients) return [make("p", {}, data.whys[run.no_clients])];
     const truth = data.noise[`${run.s}/${run.seed}`] || [], known = run.clients.some(([client]) => typeof truth[client] === "number");
     const size = 330, edge = 40, head = 24, svg = make("svg:svg", { role: "img", viewBox: `0 0 ${size + 12} ${size}`, class: "clients" });
     const most = Math.max(0.1, ...run.clients.map((row) => row[4]), ...truth.filter((rate) => rate !== null)), top = Math.min(1, Math.ceil(most * 10) / 10);

@@ -280,4 +280,3 @@ def _sizes(values: pd.Series) -> str:
 
 def _mega(value: float | None) -> float:
     return math.nan if value is None else value / 1e6
-
