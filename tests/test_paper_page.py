@@ -115,6 +115,21 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(
     assert f"3 of {len(changed.runs)} runs so far" in text
 
 
+def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
+    study = ran("fedmixcon-cpu", **THREE)
+    out = folder / "docs/results/fedmixcon-cpu"
+    publish_paper(study, out)
+    old = [out / "table1.csv", out / "table1.md", out / "figure1.png", out / "notes.txt"]
+    for path in old:  # table 1 and figure 1 have no run now
+        path.write_text("of an earlier publication")
+    again = paper_of("fedmixcon-cpu")
+    assert again is not None
+    again.figures = {"figure1": again.figures["figure1"]}
+    publish_paper(again, out)
+    assert [path.exists() for path in old] == [False, False, False, True]
+    assert (out / "table3.csv").is_file()
+
+
 def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> None:
     study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
     out = folder / "docs/results/fedmixcon"

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,9 @@ def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Pat
         if html is not None:
             with atomic(html) as file:
                 file.write(page.study_page(told, found, root))
+    _remove_stale(
+        study, out, {*(f"{one}.{end}" for one in shown for end in ("csv", "md")), *(f"{one}.png" for one in light)}
+    )
     with atomic(out / "origins.csv") as file:
         file.write(paper.origin_csv)
     write_json(out / "metrics.json", summary.metrics(results(runs)))
@@ -102,6 +105,15 @@ def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Pat
         file.write(text)
     made = [f"{name}.{end}" for name in shown for end in ("csv", "md")] + [f"{name}.png" for name in light]
     return [out / name for name in (*made, "origins.csv", "metrics.json", "README.md")]
+
+
+def _remove_stale(study: Study, out: Path, made: Collection[str]) -> None:
+    """Remove what an earlier publication wrote of a table or figure that now has no run: the README would count it."""
+    told = study.described()
+    for kind, ends in (("tables", ("csv", "md")), ("figures", ("png",))):
+        for name in (f"{one}.{end}" for one in told[kind] for end in ends):
+            if name not in made:
+                (out / name).unlink(missing_ok=True)
 
 
 def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:

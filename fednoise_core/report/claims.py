@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["HOLDS", "NOT_HELD", "NOT_RUN", "judge"]
+__all__ = ["HOLDS", "NOT_HELD", "NOT_RUN", "chosen", "judge"]
 
 HOLDS, NOT_HELD, NOT_RUN = "holds", "does not hold", "not run"
 COLUMN = ["dataset", "noise", "partition", "member"]
@@ -23,12 +23,18 @@ def judge(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") ->
     frame: of a reproduction table; whose: "ours", or "paper", whose missing numbers nobody can read. A claim about
     every column fails with the first that speaks against it; it holds only if every column has all its numbers.
     """
+    rows = chosen(frame, claim)
+    counts = _widens(rows, claim, whose) if "widens" in claim else _in_columns(rows, claim, whose)
+    return _words(*counts)
+
+
+def chosen(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows of the columns that a claim is about."""
     rows = frame[(frame["ceiling"] == 0) & (frame["member"] == "")]
     for key in ("datasets", "noises", "partitions"):
         if key in claim:
             rows = rows[rows[key.removesuffix("s")].isin(claim[key])]
-    counts = _widens(rows, claim, whose) if "widens" in claim else _in_columns(rows, claim, whose)
-    return _words(*counts)
+    return rows
 
 
 def _words(held: int, failed: int, missing: int) -> str:

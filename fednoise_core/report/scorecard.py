@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,12 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.report.cells import MISSING, number
-from fednoise_core.report.claims import HOLDS, NOT_HELD, judge
+from fednoise_core.report.claims import HOLDS, NOT_HELD, NOT_RUN, chosen, judge
 from fednoise_core.report.reproduction import JUDGED, KEYS, VERDICTS, rank_correlation
 
-__all__ = ["Score", "column_ranks", "score"]
+__all__ = ["Score", "column_ranks", "of_paper", "score"]
+
+PARTLY = re.compile(rf"{NOT_RUN} in full \(holds (in \d+ of \d+ columns)\)")  # as `claims.judge` says it
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,30 @@ class Score:
 
 def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     """The score of a reproduction table, from its frame (`tables.build`, or its CSV) and its spec."""
-    claims = [
-        (claim["says"], judge(frame, claim), _of_paper(judge(frame, claim, "paper")))
-        for claim in spec.get("claims", ())
-    ]
+    claims = [(claim["says"], judge(frame, claim), of_paper(frame, claim)) for claim in spec.get("claims", ())]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec.get("scale", "paper"))
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
     return Score(scale, Counter(frame["verdict"]), found, claims)
 
 
-def _of_paper(words: str) -> str:
-    """The paper's numbers were not run: they can be read or not."""
-    return words.replace("not run", "unreadable").replace("that were run", "that can be read")
+def of_paper(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
+    """What the paper's own numbers say of a claim. A number that is missing cannot be read, or the paper has no such
+    cell: "not in paper" where that is so of all that are missing.
+    """
+    words = judge(frame, claim, "paper")
+    rows = chosen(frame, claim)
+    named = {name for key in ("above", "within", "costs", "leads", "widens", "among") for name in claim.get(key, ())}
+    if named:
+        rows = rows[rows["method"].isin({*named, claim.get("best")})]
+    gone = rows[rows["paper_mean"].isna()]
+    none = not len(gone) or bool((gone["paper"] == "absent").all())
+    if words == NOT_RUN:
+        return "not in paper" if none else "unreadable"
+    others = "are not in the paper" if none else "cannot be read"
+    held = PARTLY.fullmatch(words)
+    if held:
+        return f"{HOLDS} {held[1]}, the others {others}"
+    return words.replace("that were run", "that are in the paper" if none else "that can be read")
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:
