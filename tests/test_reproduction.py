@@ -67,6 +67,7 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
     ("claim", "said"),
     [
         ({"best": "a"}, "does not hold (in 1 of 2 columns)"),
+        ({"best": "a", "noises": ["low"]}, "holds"),
         ({"best": "b", "noises": ["high"]}, "holds"),
         ({"best": "a", "among": ["c"]}, "holds"),
         ({"best": "c"}, "does not hold"),
@@ -80,19 +81,19 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
         ({"costs": ["b", "a"], "points": 9, "noises": ["low"]}, "does not hold"),
         ({"costs": ["a", "b"], "points": 5}, "holds"),  # ahead by 10, behind by 5: to be ahead costs nothing
         ({"costs": ["a", "b"]}, "does not hold (in 1 of 2 columns)"),  # not worse
-        ({"costs": ["a", "same"], "noises": ["low"]}, "holds"),  # equal is not worse,
-        ({"above": ["a", "same"], "noises": ["low"]}, "does not hold"),  # and not above
+        ({"costs": ["c", "same"], "noises": ["low"]}, "holds"),  # equal is not worse,
+        ({"above": ["c", "same"], "noises": ["low"]}, "does not hold"),  # and not above
         ({"leads": ["a", "b"], "at_most": 10, "noises": ["low"]}, "holds"),
         ({"leads": ["a", "b"], "at_most": 9, "noises": ["low"]}, "does not hold"),
         ({"leads": ["b", "a"], "at_most": 20, "noises": ["low"]}, "does not hold"),  # behind is no small lead,
-        ({"leads": ["a", "same"], "at_most": 1, "noises": ["low"]}, "does not hold"),  # nor is equal
+        ({"leads": ["c", "same"], "at_most": 1, "noises": ["low"]}, "does not hold"),  # nor is equal
         ({"leads": ["a", "nobody"], "at_most": 1}, "not run"),
         ({"widens": ["b", "a"], "along": ["low", "high"]}, "holds"),  # −10, then +5
         ({"widens": ["b", "a"], "along": ["high", "low"]}, "does not hold"),
     ],
 )
 def test_claims(claim: dict[str, Any], said: str) -> None:
-    made = frame(low={"a": 90, "same": 90, "b": 80, "c": 70}, high={"a": 50, "b": 55, "c": 20})
+    made = frame(low={"a": 90, "b": 80, "c": 70, "same": 70}, high={"a": 50, "b": 55, "c": 20})
     assert claims.judge(made, claim) == said
     assert claims.judge(made, claim, "paper") == said
 

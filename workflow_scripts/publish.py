@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
         paper = paper_of(args.root.name)
         if paper:
             made = publish_paper(paper, out, args.html)
-            if Path("docs/results") in out.parents:
+            if Path("docs/results").resolve() in out.resolve().parents:
                 readme_table.fill()
         else:
             study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))

@@ -35,17 +35,19 @@ def table(folder: Path = Path()) -> str:
         printed = sum(_printed(folder, spec) for spec in specs.values())
         published = _published(folder, file.stem, specs)
         for scale in ["paper", *sorted({*published} - {"paper"})]:
-            scores = [score(frame, specs[name]) for name, frame in published.get(scale, {}).items()]
+            shown = published.get(scale, {})
+            scores = [score(frame, specs[name]) for name, frame in shown.items()]
+            ran = sum(_ran(frame) for frame in shown.values())
             links = _links(folder, file.stem, scale) if scale in published else ""
-            lines.append(_row(f"`{file.stem}`{links}", scale, printed, reduce(add, scores) if scores else None))
+            lines.append(_row(f"`{file.stem}`{links}", scale, printed, ran, reduce(add, scores) if scores else None))
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, scale: str, printed: int, found: Score | None) -> str:
+def _row(name: str, scale: str, printed: int, ran: int, found: Score | None) -> str:
     if found is None:
         return _line([name, scale, f"{printed:,}", "0", *[MISSING] * (len(JUDGED) + 4)])
     verdicts = map(str, found.judged) if scale == "paper" else [MISSING] * len(JUDGED)
-    return _line([name, scale, f"{printed:,}", f"{found.ran:,}", *verdicts, found.ranks_words(), *map(str, found.held)])
+    return _line([name, scale, f"{printed:,}", f"{ran:,}", *verdicts, found.ranks_words(), *map(str, found.held)])
 
 
 def _reproductions(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -58,6 +60,11 @@ def _printed(folder: Path, spec: Mapping[str, Any]) -> int:
     rows = rows[(rows["method"] != "") & (rows["mean"] != "")]
     number = spec["reference"].get("table")
     return len(rows if number is None else rows[rows["table"] == str(number)])
+
+
+def _ran(frame: pd.DataFrame) -> int:
+    """How many of those numbers have a run of ours beside them; cells that the paper has no number for are not counted."""
+    return int(((frame["paper"] == "printed") & ~frame["verdict"].str.startswith("not run")).sum())
 
 
 def _published(folder: Path, paper: str, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, pd.DataFrame]]:

@@ -49,26 +49,32 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
 
     settings: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     diverged: dict[tuple[str, str, str], set[str]] = {}
+    labels: dict[str, str] = {}  # method id → its words; two methods may have the same
     given: set[tuple[str, str, str]] = set()  # settings without a trusted test set
     for run in runs:
         if run.oracle_rate or run.pooled:
             continue
         summary = json.loads(Path(run.folder, "summary.json").read_text(encoding="utf-8"))
-        place, label = (run.dataset, run.noise, run.partition), marked(run.label or run.method, marks_of(summary))
+        place, name = (run.dataset, run.noise, run.partition), run.method
+        labels[name] = marked(run.label or name, marks_of(summary))
         if not summary.get("test_known", True):
             given.add(place)
         value = summary["accuracy"]["last10_mean"]
         at, failed = settings.setdefault(place, {}), diverged.setdefault(place, set())
         if value is None or summary.get("diverged"):
-            failed.add(label)
+            failed.add(name)
         else:
-            at.setdefault(label, []).append(100 * value)
+            at.setdefault(name, []).append(100 * value)
     what = "agreement with given labels" if given and given >= settings.keys() else "accuracy"
     lines = [f"{root.removeprefix('results/')}: {what}, mean of the last ten evaluations"]
     for place, at in list(settings.items())[:MOST]:
-        whole = [score for score in at.items() if score[0] not in diverged[place]]
+        whole = [(labels[name], values) for name, values in at.items() if name not in diverged[place]]
         said = [winner(whole)] if whole else []
-        said += [f"diverged in a seed: {', '.join(sorted(diverged[place]))}"] if diverged[place] else []
+        said += (
+            [f"diverged in a seed: {', '.join(sorted(labels[name] for name in diverged[place]))}"]
+            if diverged[place]
+            else []
+        )
         lines.append(f"  {', '.join(place)}: {'; '.join(said)}")
     if given and what == "accuracy":
         names = sorted({dataset for dataset, _, _ in given})

@@ -26,7 +26,16 @@ __all__ = ["JUDGED", "KEYS", "LEAST_RANKED", "POINTS", "VERDICTS", "rank_correla
 POINTS = 2.0  # of %: closer than that is near, whatever the spread
 KEYS = ["dataset", "noise", "partition", "method", "member"]
 JUDGED = ("within 2 σ", "within 2 points", "apart")
-VERDICTS = (*JUDGED, "diverged", "paper unreadable", "not in paper", "other scale", "not run", "not run (data absent)")
+VERDICTS = (
+    *JUDGED,
+    "diverged",
+    "no number",
+    "paper unreadable",
+    "not in paper",
+    "other scale",
+    "not run",
+    "not run (data absent)",
+)
 LEAST_RANKED = 3  # methods: two can only agree or not
 
 
@@ -97,6 +106,8 @@ def _judged(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
         return {"difference": math.nan, "verdict": "not run (data absent)" if absent else "not run"}
     if row["diverged"]:
         return {"difference": math.nan, "verdict": "diverged"}
+    if math.isnan(row["ours_mean"]):  # runs, but none with a number of this metric
+        return {"difference": math.nan, "verdict": "no number"}
     if row["scale"] != "paper":
         return {"difference": math.nan, "verdict": "other scale"}
     if math.isnan(row["paper_mean"]):
