@@ -17,7 +17,7 @@ from report.fake_runs import METHODS, write_study
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.page import study_page
-from fednoise_core.report.runs import listed_runs
+from fednoise_core.report.runs import listed_runs, load
 from workflow_scripts import describe, make_figure, make_page, make_table, publish, summary
 
 GRID = [
@@ -135,7 +135,7 @@ def test_a_table_and_a_figure_that_nobody_could_run_say_so(root: Path) -> None:
     study = {"id": "x", "tables": {"clothes": spec}, "left_out": {"Figure 9: clothes": "not run (data absent)"}}
     text = study_page(study, listed_runs(root, root / "runs.json"), root)
     cells = re.findall(r"<td>(.*?)</td>", text)
-    assert cells.count("not run (data absent)") == 2 * 2  # ours and verdict, of two methods
+    assert cells.count("not run (data absent)") == 2  # of two methods; without a run there is no line of verdicts
     assert "70.00 ± 1.00" in cells
     assert '<h3>Figure 9: clothes</h3>\n<p class="caption">not run (data absent)</p>' in text
 
@@ -192,11 +192,12 @@ def test_a_table_of_several_versions_of_torch_says_so(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     root = make_study(tmp_path, grid=grid, seeds=(0,))
     assert "versions of torch" not in Page((root / "report.html").read_text(encoding="utf-8")).text
-    with pytest.raises(ArtifactError, match=r"no finished study \(tables, runs, metrics\.json and report\.html"):
-        publish.publish(root, tmp_path / "out")
+    study, runs = json.loads((root / "study.json").read_text()), load(listed_runs(root, root / "runs.json"))
+    with pytest.raises(ArtifactError, match=r"no such file; the study is not finished"):
+        publish.publish(root, tmp_path / "out", study, runs)
     shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
     assert summary.main([*shared, "--out", str(root / "metrics.json")]) == 0
-    publish.publish(root, tmp_path / "out")
+    publish.publish(root, tmp_path / "out", study, runs)
     published = (tmp_path / "out/README.md").read_text()
     assert "versions of torch" not in published
     assert f"Made by `snakemake --cores 2 {root.name}`" in published
@@ -207,7 +208,7 @@ def test_a_table_of_several_versions_of_torch_says_so(tmp_path: Path) -> None:
     page = Page(study_page(study, listed_runs(root, root / "runs.json"), root))
     words = "Made with several versions of torch, whose numbers may differ: 2.13.0 (1 run), 2.14.1 (3 runs)."
     assert page.text.count(words) == 3  # accuracy, diagnostics and cost; the table per class shows sym40 alone
-    publish.publish(root, tmp_path / "out")
+    publish.publish(root, tmp_path / "out", study, load(listed_runs(root, root / "runs.json")))
     assert "several versions of torch (2.13.0, 2.14.1)" in (tmp_path / "out/README.md").read_text()
 
 

@@ -60,6 +60,9 @@ const copy = async (text, element, said) => {
     lent = null;
   };
 
+  let chosen = null; // what was clicked last, or Enter pressed on
+  addEventListener("click", (event) => (chosen = event.target.closest("a, summary, button")), true);
+
   function order(hash) {
     return hash.startsWith("#run-") ? shownRuns() : cards.map((card) => `#${card.id}`);
   }
@@ -70,7 +73,8 @@ const copy = async (text, element, said) => {
     at("view-title").textContent = found.title;
     inside.replaceChildren();
     if (!view.open) {
-      cameFrom = document.activeElement;
+      const at = document.activeElement;
+      cameFrom = at && at !== document.body ? at : chosen; // following a link to a place takes the focus away
       view.showModal();
     }
     inside.replaceChildren(...found.content());
