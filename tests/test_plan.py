@@ -142,11 +142,24 @@ def test_samples_kept_for_validation_are_not_trained_on(project: Project) -> Non
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [("qick", "no target; studies: .*quick"), ("quick_mani", "quick has settings, runs, main")],
+    [
+        ("qick", "no target; studies: .*quick"),
+        ("quick_mani", "quick has settings, runs, main"),
+        ("feddpcont_table12", "tables.table12: shows nothing but clothing1m-public, which is not here"),
+    ],
 )
 def test_unknown_targets(project: Project, target: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         plan.planned_runs(project, [target])
+
+
+def test_data_sets_that_are_not_here_are_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    said: list[str] = []
+    plan.planned_runs(project, ["feddpcont", "quick"], said)
+    assert [line[: len("feddpcont: not here: clothing1m-public")] for line in said] == [
+        "feddpcont: not here: clothing1m-public"
+    ]
 
 
 def test_a_net_whose_dropout_stays_on_in_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,11 @@ Used by `cell` and `drive`. Nothing here imports torch, Snakemake or DVC, nor wh
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from fednoise_core import noise as noises
 from fednoise_core import partition as partitions
-from fednoise_core.io import canonical, digest, write_json
+from fednoise_core.io import canonical, digest, sha256_file, write_json
 from workflow_scripts.job_records import job_record
 from workflow_scripts.runs import PlannedRun, net_code, weights_of
 from workflow_scripts.step import USER_ERROR
@@ -32,8 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Preparation", "as_dict", "as_job", "make", "preparations", "record"]
 
 DECISIVE = ("--spec", "--code")  # arguments that are params of the rules, as they are
+READ = ("--arrays", "--labels", "--partition", "--donor")  # arguments that are files a step reads
 FILES = ("arrays", "labels", "partition", "out", "work", "donor")
-MADE = Path("work/by_hand.json")  # what was made here, by which command
+MADE = Path("work/by_hand.json")  # what was made here: file → its SHA-256, and what decided it
 
 
 @dataclass(frozen=True)
@@ -46,19 +51,58 @@ class Preparation:
 
     @property
     def key(self) -> str:
-        """What decides the file's content, besides the files that it is made from."""
-        return digest([self.module, *self.arguments])
+        """What decides the file's content: the command, and what is in the files that it reads."""
+        read = {file: _sha256(file) for file in self._read}
+        return digest([self.module, *self.arguments], read)
+
+    @property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return list(zip(self.arguments, self.arguments[1:], strict=False))
+
+    @property
+    def _read(self) -> list[str]:
+        return [file for flag, file in self._pairs if flag in READ]
 
     def is_made(self) -> bool:
-        """Whether the file is here and of these settings and this code, by its own record or by Snakemake's."""
-        if not Path(self.out).is_file():
+        """Whether the file is here and of these settings, this code and these inputs: by the record of what was made
+        here while the file is still that one, else by Snakemake's, which counts only while no input is newer.
+        """
+        held = _sha256(self.out)
+        if held is None:
             return False
-        params = (job_record(self.out) or {}).get("params") or []
-        decisive = [value for flag, value in zip(self.arguments, self.arguments[1:], strict=False) if flag in DECISIVE]
-        return _made().get(self.out) == self.key or (bool(params) and {repr(one) for one in decisive} <= set(params))
+        own, theirs = _made().get(self.out), job_record(self.out) or {}
+        if isinstance(own, dict) and own.get("sha256") == held:
+            if own.get("key") == self.key:
+                return True
+            if (theirs.get("endtime") or 0) < os.stat(self.out).st_mtime:
+                return False  # their record is of the file before ours
+        params = set(theirs.get("params") or [])
+        decisive = {repr(value) for flag, value in self._pairs if flag in DECISIVE}
+        return bool(params) and decisive <= params and all(_older(file, self.out) for file in self._read)
 
 
-def _made() -> dict[str, str]:
+def _sha256(file: str) -> str | None:
+    """SHA-256 of a file, None if it is not there."""
+    try:
+        told = os.stat(file)
+        return _hashed(file, told.st_mtime_ns, told.st_size, told.st_ino)
+    except FileNotFoundError:
+        return None
+
+
+@functools.lru_cache(1024)  # a driver asks for the same arrays before every run
+def _hashed(file: str, *_: int) -> str:
+    return sha256_file(file)
+
+
+def _older(file: str, out: str) -> bool:
+    try:
+        return os.stat(file).st_mtime_ns <= os.stat(out).st_mtime_ns
+    except FileNotFoundError:
+        return False
+
+
+def _made() -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(MADE.read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}
@@ -121,10 +165,13 @@ def make(steps: Iterable[Preparation]) -> tuple[list[str], int]:
         if step.is_made():
             continue
         Path(step.out).parent.mkdir(parents=True, exist_ok=True)
+        key = step.key
         status = importlib.import_module(f"workflow_scripts.{step.module}").main(list(step.arguments))
         if status:
             return made, int(status)
-        write_json(MADE, {**_made(), step.out: step.key})
+        MADE.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{MADE}.lock"):  # others may make other files at this moment
+            write_json(MADE, {**_made(), step.out: {"key": key, "sha256": _sha256(step.out)}})
         made.append(step.out)
     return made, 0
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -26,9 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError, write_json
-from workflow_scripts import by_hand
+from workflow_scripts import by_hand, locks
 from workflow_scripts.by_hand import Preparation
 from workflow_scripts.device import gpus
+from workflow_scripts.job_records import job_record
+from workflow_scripts.paths import RUN_OUTPUTS
 from workflow_scripts.runs import check_spec, nets_of
 from workflow_scripts.step import STOPPED, USER_ERROR
 from workflow_scripts.training import is_finished
@@ -41,6 +44,9 @@ TOGETHER = {True: 4, False: 12}  # runs side by side on a GPU, of large nets and
 AT_ONCE = 24  # runs that one process is given: the next ones wait for the slowest
 FOLDER = Path("work/drive")
 SHORTEST = 5.0  # seconds left that are worth starting a process for
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RECORDING = 90.0  # seconds that recording may take; with less left it is for the next call
 Entry = Mapping[str, Any]  # a run as `train --specs` reads it, and "before": what makes its files
 
 
@@ -53,13 +59,16 @@ def exported(order: str, scale: str | None) -> list[dict[str, Any]]:
 
     project = Project({**read_yaml("config/config.yaml"), **({"scale": scale} if scale else {})})
     project.export()
-    steps = StepCode()
+    steps, runs = StepCode(), ordered(project, order)
+    for study in {study.name: study for study, _ in runs}.values():
+        if study.absent:
+            print(f"drive: {study.name}: {study.words_of_absence()}", file=sys.stderr)
     return [
         {
             **by_hand.as_dict(run, steps),
             "before": [asdict(one) for one in by_hand.preparations(project, study, run, steps)],
         }
-        for study, run in ordered(project, order)
+        for study, run in runs
     ]
 
 
@@ -78,6 +87,30 @@ def read_plan(path: Path) -> list[Entry]:
 
 def _before(entry: Entry) -> list[Preparation]:
     return [Preparation(one["module"], tuple(one["arguments"]), one["out"]) for one in entry["before"]]
+
+
+def is_made(entry: Entry) -> bool:
+    """Whether the run is made, of these settings, code and inputs. One whose inputs or record cannot be read is not:
+    the inputs are made, and of the record the training process says what is wrong.
+    """
+    try:
+        return is_finished(by_hand.as_job(entry))
+    except (FileNotFoundError, SpecError):
+        return False
+
+
+def is_held(entry: Entry) -> bool:
+    """Whether another process trains this run at this moment."""
+    path = Path(entry["work"], "lock")
+    if not path.is_file():
+        return False
+    try:
+        number = locks.hold(path)
+    except SpecError:
+        return False  # the training process says it
+    if number is not None:
+        locks.release(path, number)
+    return number is None
 
 
 def alike(entry: Entry) -> tuple[bool, str]:
@@ -102,6 +135,9 @@ class Driver:
         self.reserve = min(45.0, 6 * minutes)  # seconds kept for the round that is on when time is over
         self.options, self.together = list(options), together
         self.asked = False
+        self.held: set[str] = set()  # folders of runs that another process trains
+        self.made: list[str] = []  # files that were made before training
+        self.trained: set[str] = set()  # folders of runs that were given to a training process
         self.child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -110,10 +146,10 @@ class Driver:
         return self.end - self.reserve - time.monotonic()
 
     def ask(self, number: int, _: object) -> None:
-        """SIGTERM or Ctrl-C: the process that trains ends after its rounds."""
+        """SIGTERM, Ctrl-C, or the terminal is gone: the process that trains ends after its rounds."""
         self.asked = True
-        if self.child is not None:
-            self.child.send_signal(number)
+        if self.child is not None:  # of which a SIGHUP would be the end at once
+            self.child.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def over(self) -> bool:
         """Whether to start nothing more."""
@@ -126,10 +162,12 @@ class Driver:
         for entry in entries:
             if self.over():
                 return wrong
-            if by_hand.make(_before(entry))[1]:
-                wrong.append(entry["out"])
-            else:
+            if is_held(entry):
+                self.held.add(entry["out"])
+            elif self.make(entry):
                 ready.append(entry)
+            else:
+                wrong.append(entry["out"])
         if not ready or self.over():
             return wrong
         files = []
@@ -138,16 +176,31 @@ class Driver:
             write_json(path, {key: value for key, value in entry.items() if key != "before"})
             files.append(str(path))
         self.train(files, together)
+        self.trained |= {entry["out"] for entry in ready}
         if self.over():
             return wrong  # those that are not made were cut off, or nobody knows
-        return [*wrong, *(entry["out"] for entry in ready if not is_finished(by_hand.as_job(entry)))]
+        unmade = [entry for entry in ready if not is_made(entry)]
+        held = {entry["out"] for entry in unmade if is_held(entry)}
+        self.held |= held
+        return [*wrong, *(entry["out"] for entry in unmade if entry["out"] not in held)]
+
+    def make(self, entry: Entry) -> bool:
+        """Make the files that a run reads; False if that failed, which is said."""
+        try:
+            made, status = by_hand.make(_before(entry))
+        except Exception as error:  # a defect, or a full disk: the other runs may go well
+            print(f"drive: {entry['out']}: {type(error).__name__}: {error}", file=sys.stderr)
+            return False
+        self.made += made
+        return not status
 
     def train(self, files: Sequence[str], together: int) -> None:
         """One training process. If its round outlasts the reserve it is ended; it goes on from its last checkpoint."""
         command = [sys.executable, "-m", "workflow_scripts.train", "--together", str(self.together or together)]
         command += [*self.options, *([f"--minutes={max(0.01, self.left / 60):.4f}"] if self.end < float("inf") else [])]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen([*command, "--specs", *files], env=environment, start_new_session=True) as child:
+        told = [*command, "--specs", *files]
+        with subprocess.Popen(told, env=environment, start_new_session=True, preexec_fn=_end_with_me) as child:
             self.child = child
             if self.asked:  # in the moment before it began
                 child.terminate()
@@ -160,28 +213,59 @@ class Driver:
         self.child = None
 
 
-def drive(entries: Sequence[Entry], driver: Driver) -> int:
-    """Work through the runs; returns the exit code."""
-    left = [entry for entry in entries if not is_finished(by_hand.as_job(entry))]
+def _end_with_me() -> None:
+    """Of the process that trains: have it asked to stop when the driver is gone, however that ended."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def record(entries: Sequence[Entry], unmade: Sequence[Entry], driver: Driver, scale: str) -> None:
+    """Have the workflow record what was made here and what has no record yet (see by_hand.record), if time is left."""
+    if driver.asked or driver.end - time.monotonic() < RECORDING:
+        return
+    left = {entry["out"] for entry in unmade}
+    wanted: dict[str, bool] = {}  # file → whether it was made in this call
+    for entry in entries:
+        finished = entry["out"] not in left
+        for file in (one["out"] for one in entry["before"]):
+            if finished or file in driver.made:
+                wanted[file] = file in driver.made
+        if finished:
+            wanted[f"{entry['out']}/{RUN_OUTPUTS[0]}"] = entry["out"] in driver.trained
+    files = [file for file, new in wanted.items() if new or job_record(file) is None]
+    if files:
+        by_hand.record(files, scale)
+
+
+def drive(entries: Sequence[Entry], driver: Driver, scale: str | None = None) -> int:
+    """Work through the runs; returns the exit code. scale: that of the config, None without one."""
+    left = [entry for entry in entries if not is_made(entry)]
     print(f"drive: {len(entries) - len(left)} of {len(entries)} runs are made", flush=True)
+    if scale:
+        record(entries, left, driver, scale)  # what an earlier call was too late for
     wrong: list[str] = []
     for batch, together in batches(left):
         if driver.over():
             break
         wrong += driver.batch(batch, together)
-    unmade = [entry["out"] for entry in left if not is_finished(by_hand.as_job(entry))]
+    still = [entry for entry in left if not is_made(entry)]
+    unmade = [entry["out"] for entry in still]
+    if scale:
+        record(entries, still, driver, scale)
     print(f"drive: {len(entries) - len(unmade)} of {len(entries)} runs are made", flush=True)
     for folder in wrong:
         print(f"drive: {folder}: went wrong, see above", file=sys.stderr)
+    for folder in sorted(driver.held & set(unmade)):
+        print(f"drive: {folder}: another process trains it", file=sys.stderr)
     if set(unmade) - set(wrong):
-        print(f"drive: {'asked to stop' if driver.asked else 'time is over'}; the same command goes on", flush=True)
+        why = "asked to stop" if driver.asked else "time is over" if driver.over() else "others are at work"
+        print(f"drive: {why}; the same command goes on", flush=True)
         return STOPPED
     return 1 if wrong else 0
 
 
 @contextlib.contextmanager
 def _listening(driver: Driver) -> Iterator[None]:
-    before = {number: signal.signal(number, driver.ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, driver.ask) for number in STOPPING}
     try:
         yield
     finally:
@@ -215,8 +299,9 @@ def main(argv: list[str] | None = None) -> int:
             write_json(args.export, entries)
             print(f"{args.export}: {len(entries)} runs")
             return 0
+        scale = None if args.plan else args.scale or "paper"
         with _listening(driver):
-            return drive(entries, driver)
+            return drive(entries, driver, scale)
     except (SpecError, ArtifactError) as error:
         print(f"drive: {error}", file=sys.stderr)
         return USER_ERROR

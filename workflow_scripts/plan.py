@@ -168,19 +168,30 @@ def _tested(project: Project, dataset: str) -> int:
     return int(spec.get("subset", {}).get("test") or own or (known.test if known else 2000))
 
 
-def planned_runs(project: Project, targets: Iterable[str]) -> dict[str, list[PlannedRun]]:
-    """Study -> its runs that the targets need. Raises SpecError for an unknown target."""
+def planned_runs(
+    project: Project, targets: Iterable[str], absences: list[str] | None = None
+) -> dict[str, list[PlannedRun]]:
+    """Study -> its runs that the targets need. Raises SpecError for an unknown target, or for a table or figure whose
+    data are not here.
+
+    absences: gets a line for each study that is wanted as a whole and of which data sets are not here.
+    """
     found: dict[str, list[PlannedRun]] = {}
     for target in targets:
         names = project.papers if target == "papers" else [target] if target in project.names else []
         for name in names:
-            found[name] = Study(project, name).runs
+            whole = Study(project, name)
+            found[name] = whole.runs
+            if absences is not None and whole.absent:
+                absences.append(f"{name}: {whole.words_of_absence()}")
         if names or target == "papers":
             continue
         owner = max((name for name in project.names if target.startswith(f"{name}_")), key=len, default=None)
         if owner is None:
             raise SpecError(f"{target!r} is no target; studies: {', '.join(project.names)}, and papers")
         study, part = Study(project, owner), target.removeprefix(f"{owner}_")
+        if part in study.full.get("tables", {}) or part in study.full.get("figures", {}):
+            study.check_present(part)
         shown = {**study.tables, **study.figures}
         if part not in shown and part not in PARTS:
             raise SpecError(f"{target!r} is no target; {owner} has {', '.join([*PARTS, *shown])}")
@@ -252,10 +263,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         project = Project({**read_yaml("config/config.yaml"), **dict(map(told, args.config))})
-        plan = planned_runs(project, args.targets or project.studies)
+        absences: list[str] = []
+        plan = planned_runs(project, args.targets or project.studies, absences)
         rates, cores = Rates(), max(1, args.cores)
         if args.over is None or hours(project, plan, rates, cores) > args.over:
-            print("\n".join(words(project, plan, rates, cores)))
+            print("\n".join([*words(project, plan, rates, cores), *absences]))
     except (SpecError, ArtifactError) as error:
         print(f"plan: {error}", file=sys.stderr)
         return 2

@@ -21,6 +21,7 @@ from fednoise_core.report.style import CEILING, QUIET, SIZE, inches, outer, pane
 __all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
 
 BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
+LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
 
 
 class Rows:
@@ -37,7 +38,7 @@ class Rows:
         columns = spec.get("columns") or (min(4, len(shown)) if width > 5 else min(2, len(shown)))
         heads = max(1, max(len(self.names.title(setting)) for setting in shown) // 14)
         self.figure, self.axes = panels(
-            len(shown), spec, sizes.sum() + 0.45 + 0.12 * heads, columns, sharex=True, sharey=True
+            len(shown), spec, max(sizes.sum(), LEAST) + 0.45 + 0.12 * heads, columns, sharex=True, sharey=True
         )
         places = np.cumsum(sizes) - sizes / 2
         self.order, self.place = list(order), dict(zip(order, places.tolist(), strict=True))
