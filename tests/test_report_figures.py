@@ -56,6 +56,12 @@ def test_no_text_overlaps_or_is_tiny(root: Path, kind: str, select: dict[str, An
     assert len(made.frame) > 0
 
 
+def test_a_setting_of_reference_methods_alone_has_no_front(root: Path) -> None:
+    made = drawn(root, kind="pareto", noises=["sym40"], partitions=["iid"], methods=["coteaching-oracle"])
+    assert list(made.frame["method"]) == ["coteaching-oracle"]
+    assert not made.frame[["front_seconds", "front_megabytes"]].to_numpy().any()
+
+
 def test_the_check_sees_an_overlap_and_a_tiny_text() -> None:
     figure = style.canvas(2, 2)
     figure.text(0.3, 0.5, "one text")

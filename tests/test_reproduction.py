@@ -15,6 +15,7 @@ from fednoise_core.report import claims, latex, layout, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
 from fednoise_core.report.reproduction import rank_correlation, verdict
 from fednoise_core.report.runs import listed_runs
+from fednoise_core.report.scorecard import of_paper
 
 NAN = math.nan
 GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]
@@ -103,6 +104,23 @@ def test_a_claim_with_a_missing_number_is_not_run_unless_another_column_speaks_a
     assert claims.judge(some, {"above": ["a", "b"]}) == "not run in full (holds in 1 of 2 columns)"
     assert claims.judge(some, {"above": ["b", "a"]}) == "does not hold (in 1 of 1 columns that were run, of 2)"
     assert claims.judge(some, {"widens": ["a", "b"], "along": ["low", "high"]}) == "not run"
+
+
+@pytest.mark.parametrize(
+    ("state", "some", "none", "against"),
+    [
+        ("absent", "the others are not in the paper", "not in paper", "that are in the paper"),
+        ("unreadable", "the others cannot be read", "unreadable", "that can be read"),
+    ],
+)
+def test_a_number_that_the_paper_lacks_is_not_one_that_nobody_can_read(
+    state: str, some: str, none: str, against: str
+) -> None:
+    made = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55})
+    made["paper"] = ["printed", "printed", state, "printed"]
+    assert of_paper(made, {"above": ["a", "b"]}) == f"holds in 1 of 2 columns, {some}"
+    assert of_paper(made, {"above": ["a", "b"], "noises": ["high"]}) == none
+    assert of_paper(made, {"above": ["b", "a"]}) == f"does not hold (in 1 of 1 columns {against}, of 2)"
 
 
 @pytest.fixture(scope="module")

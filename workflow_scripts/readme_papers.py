@@ -63,7 +63,7 @@ def _printed(folder: Path, spec: Mapping[str, Any]) -> int:
 
 
 def _ran(frame: pd.DataFrame) -> int:
-    """How many of those numbers have a run of ours beside them; cells that the paper has no number for are not counted."""
+    """How many of those numbers have a run of ours beside them."""
     return int(((frame["paper"] == "printed") & ~frame["verdict"].str.startswith("not run")).sum())
 
 
