@@ -17,7 +17,7 @@ NOTEBOOK = ROOT / "docs/quickstart.ipynb"
 FOUND = """\
 import json
 print(json.dumps({
-    "right": float(is_wrong[named].mean()), "found": float(named[is_wrong].mean()), "inside": inside,
+    "right": float(is_wrong[named].mean()), "found": float(named[is_wrong].mean()), "inside": int(inside),
     "before": int(is_wrong.sum()), "after": int((better != true).sum()),
     "accuracy": {name: float(values.mean()) for name, values in last.items()},
 }))
