@@ -64,7 +64,7 @@ OPENSET = {"kind": "openset", "clients": 3, "mode": "uniform"}
 EMPTY, NONE, TRUE, TEXT = WRONG[5], None, True, ""
 CALLS = [
     ("dataset", lambda v: fn.dataset(v), WRONG),
-    ("places", lambda v: fn.dataset("digits", v), [None, 3, "x", {}, [3]]),
+    ("places", lambda v: fn.dataset("digits", v), [3, "x", {}, [3]]),
     ("cache", lambda v: fn.dataset("digits", (), v), without(TEXT)),
     ("data", lambda v: fn.inject(v, "none", 0), without(TEXT)),
     ("noise", lambda v: fn.inject(data(), v, 0), WRONG),

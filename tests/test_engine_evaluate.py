@@ -132,7 +132,8 @@ def test_a_model_that_a_client_did_not_change_is_not_evaluated_again(room, monke
         patch.setattr(World, "evaluate", counted)
         made = toy.play("local", room=room)
     held_out = [n for n in count if n == 40]
-    assert len(held_out) == 7 + 7 + 3 * 4  # everyone before and after the pre-training, then each round's cohort
+    # everyone before and after the pre-training, then each round's cohort, and everyone's confusion matrix at the end
+    assert len(held_out) == 7 + 7 + 3 * 4 + 7
     never_the_same = itertools.count()
     with monkeypatch.context() as patch:
         patch.setattr(ClientStore, "version", lambda self, client: next(never_the_same))

@@ -21,6 +21,7 @@ from pathlib import Path
 from fednoise_core.io import ArtifactError, SpecError, canonical
 from workflow_scripts import by_hand
 from workflow_scripts.config_file import hint, read_yaml
+from workflow_scripts.job_records import job_record
 from workflow_scripts.paths import RUN_OUTPUTS
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
@@ -123,13 +124,18 @@ def main(argv: list[str] | None = None) -> int:
         made, status = by_hand.make(before)
         if status:
             return status
-        if is_finished(by_hand.as_job(told)):
+        output = f"{run.folder}/{RUN_OUTPUTS[0]}"
+        finished = is_finished(by_hand.as_job(told))
+        if finished:
             print(f"{run.folder}: made already")
         else:
             status = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode
             if status:
                 return status
-        by_hand.record([*made, f"{run.folder}/{RUN_OUTPUTS[0]}"], project.scale)
+        # a record that is there stays: the ledger has it, and would take a second one for tampering
+        unknown = [] if finished and job_record(output) else [output]
+        if made or unknown:
+            by_hand.record([*made, *unknown], project.scale)
         accuracy = json.loads(Path(run.folder, "summary.json").read_text(encoding="utf-8"))["accuracy"]
         print(f"{run.folder}: best {100 * accuracy['best']:.2f} %, last {100 * accuracy['last']:.2f} %")
     except (SpecError, ArtifactError) as error:

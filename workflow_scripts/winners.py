@@ -12,10 +12,10 @@ from workflow_scripts.runs import PlannedRun
 __all__ = ["closing", "winner"]
 
 MOST = 12
-Score = tuple[str, list[float]]  # label, one value a seed, in %
+Seeds = tuple[str, list[float]]  # label, one value a seed, in %
 
 
-def winner(scores: list[Score]) -> str:
+def winner(scores: list[Seeds]) -> str:
     """ "FedELR 76.6 ± 1.2 %, n = 2" of (label, values by seed); within one standard deviation of the best is a tie.
 
     The deviation is the sample's, of the best method's seeds; with one seed there is none, and the line says n = 1.
@@ -34,7 +34,7 @@ def _spread(values: list[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _words(score: Score) -> str:
+def _words(score: Seeds) -> str:
     label, values = score
     spread = f" ± {_spread(values):.1f}" if len(values) > 1 else ""
     return f"{label} {statistics.fmean(values):.1f}{spread} %"

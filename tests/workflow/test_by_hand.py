@@ -97,7 +97,7 @@ def test_the_driver_stops_and_goes_on(fresh: Workflow, finished: Path, tmp_path:
     status, said = drive("--minutes", "60")
     assert status == 0, said
     assert "5 of 5 runs are made" in said
-    assert json.loads(fresh.path(f"{slow}cost.json").read_text())["resumed"] == 1
+    assert json.loads(fresh.path(f"{slow}cost.json").read_text())["resumed"] > 0  # the round it went on from
     run = RUN.format("sym40/open/feddpcont", "")
     for name in KEPT:
         assert fresh.path(run + name).read_bytes() == (finished / run / name).read_bytes(), name

@@ -106,7 +106,7 @@ def test_all_gpus_of_a_machine_are_used(
     workflow: Workflow, tmp_path: Path, env: dict[str, str], arguments: tuple[str, ...], count: int
 ) -> None:
     env = {**BARE, "PATH": nvidia_smi(tmp_path / "bin", 3), **env}
-    command = ["snakemake", "results/toy/tables/main.csv", "--force", "--cores", "1", *arguments]
+    command = ["snakemake", "results/toy/tables/main.csv", "--force", "--cores", "1", "--quiet", "host", *arguments]
     done = subprocess.run(command, cwd=workflow.folder, env=env, capture_output=True, text=True, check=True)
     assert f'Provided resources: gpu=Resource("gpu", {count})' in done.stdout + done.stderr
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "rules", "config", "captions", "profiles", "workflow_scripts", "fednoise_core", "pyproject.toml")
-PARTS += ("dvc.yaml", ".dvc/plots", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore")
+PARTS += ("dvc.yaml", ".dvcignore", ".gitignore")
+PARTS += (".dvc/plots", ".dvc/config", ".dvc/plots_page.html", ".dvc/.gitignore")
 ENV = {
     **os.environ,
     "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
