@@ -67,7 +67,7 @@ def test_own_words_stay(finished: Published, tmp_path: Path) -> None:
     root, study, runs = finished
     publish.publish(root, tmp_path, study, runs)
     page = tmp_path / "README.md"
-    own = "<!-- own words -->\nA busy machine.\n<!-- end of own words -->\n"
+    own = "<!-- written by hand -->\nA busy machine.\n<!-- end of what is written by hand -->\n"
     page.write_text(page.read_text(encoding="utf-8").replace("## Notes", f"{own}\n## Notes"), encoding="utf-8")
     publish.publish(root, tmp_path, study, runs)
     assert page.read_text(encoding="utf-8").count(own) == 1

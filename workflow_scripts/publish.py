@@ -4,7 +4,7 @@ python -m workflow_scripts.publish --root results/quick [--out docs/results/quic
 python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
 python -m workflow_scripts.publish --root results/quick [--out docs/results/quick] [--config scale=smoke]
 
-What stands in the page between the two lines `<!-- own words -->` and `<!-- end of own words -->` stays as it is.
+What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` stays as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fednoise_core.report.style import words_of
 from workflow_scripts import grid, readme_table
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
-from workflow_scripts.publish_paper import paper_of, publish_paper
+from workflow_scripts.publish_paper import WORDS, paper_of, publish_paper
 from workflow_scripts.study import Study
 from workflow_scripts.winners import closing
 
@@ -34,7 +34,6 @@ __all__ = ["publish"]
 
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
 TITLE = re.compile(r"\*\*(.+?)\.?\*\* ")
-OWN = re.compile(r"<!-- own words -->\n.*?<!-- end of own words -->\n", re.DOTALL)
 
 
 def publish(
@@ -60,7 +59,7 @@ def publish(
         shutil.copyfile(source, out / source.name)
         written.append(out / source.name)
     page = out / "README.md"
-    own = OWN.search(page.read_text(encoding="utf-8")) if page.exists() else None
+    own = WORDS.search(page.read_text(encoding="utf-8")) if page.exists() else None
     parts = [
         f"# {study['title']}",
         f"Made by `snakemake --cores 2 {root.name}`. {_provenance([run.cost for run in runs])}",
