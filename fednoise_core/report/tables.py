@@ -46,7 +46,7 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     table = TABLES[kind](runs, spec)
     if unknown := agreement.datasets(runs):
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
-    nothing = [name for name in ("diverged", "dropped_updates") if name in table and not table[name].any()]
+    nothing = [name for name in ("as_told", "diverged", "dropped_updates") if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 
 
@@ -61,7 +61,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     `gain_*` is the headline metric less round 0; `beats_round0` counts the seeds above their own round 0.
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
-    With `tuned` a method's variants are one row, and `variant` says which it shows.
+    `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there. With `tuned` a method's variants are one row, and `variant` says which it shows.
     """
     frame = frames.results(runs, spec.get("view", "headline"))
     frame = tuned.chosen(frame, runs) if spec.get("tuned") else frame
@@ -76,6 +76,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
                 **_head(ids, group, names),
                 "marks": together(group["marks"]),
                 "ceiling": int(ids[1] in clean),
+                "as_told": int(group["as_told"].any()),
                 "view": group["view"].iloc[0],
                 **(tuned.words(group) if spec.get("tuned") else {}),
                 "metric": metric,
@@ -215,6 +216,7 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
                 "seeds": len(group),
                 **_spread(group, DIAGNOSTICS[:1]),  # of the given labels: training has no part in it
                 **_finite_spread(group, DIAGNOSTICS[1:]),
+                **{f"{key}_n": int(group[key].notna().sum()) for key in DIAGNOSTICS[1:]},
                 "diverged": int(group["diverged"].sum()),
             }
         )

@@ -4,8 +4,40 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["latex_text", "markdown_text", "one_line"]
+__all__ = ["latex_text", "markdown_text", "one_line", "unbroken"]
 
+# LaTeX's own utf8 knows Latin letters with accents, and no letter or sign below (nor any that is not here: a test looks).
+GREEK = dict(
+    zip(
+        "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ",
+        "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon varphi chi "
+        "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(),
+        strict=True,
+    )
+)
+MATHS = {
+    "±": r"\pm",
+    "−": "-",
+    "×": r"\times",
+    "√": r"\surd",
+    "≤": r"\le",
+    "≥": r"\ge",
+    "≈": r"\approx",
+    "≠": r"\ne",
+    "∞": r"\infty",
+    "∈": r"\in",
+    "→": r"\to",
+    "←": r"\gets",
+    "↔": r"\leftrightarrow",
+    "⌊": r"\lfloor",
+    "⌋": r"\rfloor",
+    "∆": r"\Delta",
+    "µ": r"\mu",
+    "ℓ": r"\ell",
+    "½": r"\frac12",
+    "ϵ": r"\epsilon",
+    "◂": r"\triangleleft",
+}
 TEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -20,19 +52,27 @@ TEX = {
     "<": r"\textless{}",  # in TeX's own encoding of fonts these three are other characters
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "±": r"$\pm$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
     "§": r"$^\S$",
     "¶": r"$^\P$",
     "–": "--",
-    "−": "$-$",
+    "—": "---",
     "·": r"$\cdot$",
-    "×": r"$\times$",
+    "…": r"\ldots{}",
     "\u202f": r"\,",
+    "\u2009": r"\,",
     "\xa0": "~",
     "“": "``",
     "”": "''",
+    "‘": "`",
+    "’": "'",
+    "°": r"$^\circ$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    **{sign: rf"${words}$" for sign, words in MATHS.items()},
+    **{sign: rf"$\{words}$" for sign, words in GREEK.items()},
+    **{sign: f"$_{digit}$" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }
 
 
@@ -41,6 +81,11 @@ def one_line(text: str) -> str:
     LaTeX argument may hold an empty line, and XML holds no control characters. Other spaces stay as they are.
     """
     return re.sub(r"[ \x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text).strip(" ")
+
+
+def unbroken(text: str) -> str:
+    """A text that is not broken before a number, nor around a sign between two: "α = 0.3" stays on a line."""
+    return re.sub(r" (?=[−-]?\d|[=±] )|(?<=[=±]) ", "\xa0", text)
 
 
 def markdown_text(text: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fednoise_core.report.names import Names
+from fednoise_core.report.names import Names, field_words
 from fednoise_core.report.result_figures.common import (
     bars,
     drawn,
@@ -58,10 +58,10 @@ def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
             colour = looks[row["line"]].colour
             axis.axhline(row["mean"], color=colour, linestyle="--", linewidth=1.1, label=labels[row["method"]])
     _scale(axes, order, numbers)
-    finish(figure, axes, [names.title(setting) for setting in shown], field.replace("_", " "), spec)
-    caption = f"Test accuracy ({metric_words(spec)}) against {field.replace('_', ' ')}; {n_words(table)}"
+    finish(figure, axes, [names.title(setting) for setting in shown], field_words(field), spec)
+    caption = f"Test accuracy ({metric_words(spec)}) against {field_words(field)}; {n_words(table)}"
     caption += " Dashed: a method without this setting." if (table["value"] == "").any() else ""
-    title, shape = f"Accuracy against {field.replace('_', ' ')}", f"lines over {field.replace('_', ' ')}"
+    title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
     return drawn(figure, table, spec, title, caption, table, runs, names, {}, shape=shape)
 
 
