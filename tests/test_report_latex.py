@@ -62,21 +62,24 @@ def test_a_table_takes_the_room_it_needs(settings: int, environment: str, parts:
     assert len(re.findall("self-flips", text)) == settings
 
 
-KNOWN = {*map(chr, range(32, 127)), "\n", *"äöüßéèêëàâáãåæçíîïñóôòõøœúùûšžłÄÖÜÉÈÅÆÇØŠŽ"}  # inputenc knows the letters with accents
+ACCENTS = "äöüßéèêëàâáãåæçíîïñóôòõøœúùûšžłÄÖÜÉÈÅÆÇØŠŽ"  # inputenc knows these
+KNOWN = {*map(chr, range(32, 127)), "\n", *ACCENTS}
 
 
 def test_no_letter_is_left_that_latex_does_not_know() -> None:
-    """As if compiled where no LaTeX is: every mark, sign and name that the project's own words have, in all places."""
+    """Where no LaTeX is there to ask: every mark, sign and name of the project's own words, in all places."""
     frame = pd.DataFrame({"marks": ["".join(MARKS)], "epsilon": [0.811]})
     catalogue = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text(encoding="utf-8"))
     noises = yaml.safe_load((ROOT / "config/studies/gallery.yaml").read_text(encoding="utf-8"))
     specs = [spec for file in (catalogue, noises) for key in ("noises", "partitions") for spec in file[key].values()]
-    texts = [*notes(frame), TIE, *(describe(spec, "") for spec in specs), f"{MISSING} 10\u202f000 −1", "β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
+    texts = [*notes(frame), TIE, *(describe(spec, "") for spec in specs)]
+    texts += [f"{MISSING} 10\u202f000 −1", "β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
     texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "fednoise_core/report").glob("layout*.py"))]
     every = " ".join(texts)
     assert {"ε", "ρ", "α", "²", "₁", "†"} <= set(every)
     row = GridRow(every, [Cell(every, True), Cell(f"1.0 ± 0.1 {every}")])
-    shown = Grid(every, every, every, [[(every, 2)], [(every, 1), (every, 1)]], [row, GridRow(every, [], "group")], [every])
+    levels = [[(every, 2)], [(every, 1), (every, 1)]]
+    shown = Grid(every, every, every, levels, [row, GridRow(every, [], "group")], [every])
     assert sorted(set(latex(shown, "main")) - KNOWN) == []
 
 

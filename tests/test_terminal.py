@@ -138,9 +138,12 @@ def test_changed_keys_with_old_and_new_value(tmp_path: Path, monkeypatch: pytest
     assert why.changes(runs[:1], lambda run: "abc") == []
 
 
-def run_of(tmp_path: Path, method: str, seed: int, value: float | None, view: str = "global", **more: Any) -> PlannedRun:
+def run_of(
+    tmp_path: Path, method: str, seed: int, value: float | None, view: str = "global", **more: Any
+) -> PlannedRun:
     run = planned(tmp_path, method, seed, **more)
-    made(run, summary={"accuracy": {"last10_mean": value}, "diverged": value is None, "headline_view": view, "classes": 10})
+    told = {"diverged": value is None, "headline_view": view, "classes": 10}
+    made(run, summary={"accuracy": {"last10_mean": value}, **told})
     return run
 
 
@@ -168,7 +171,9 @@ def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  and 2 more pages of suspects",
     ]
     assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 % leads; next B 49.9 %; n = 1"
-    assert winners.winner([("A", [50.0, 50.0]), ("B", [9.0, 9.0])]).startswith("A 50.0 ± 0.0 % leads in the mean; next B")
+    assert winners.winner([("A", [50.0, 50.0]), ("B", [9.0, 9.0])]).startswith(
+        "A 50.0 ± 0.0 % leads in the mean; next B"
+    )
     assert winners.winner([("A", [50.0] * 3), ("B", [9.0] * 3)]).startswith("A 50.0 ± 0.0 % wins; next B")
 
 
@@ -189,6 +194,7 @@ def test_nobody_wins_without_a_rival(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lines = winners.closing("results/quick", runs)
     assert lines[:3] == [
         "quick: accuracy, mean of the last ten evaluations, all on digits · iid",
-        "  symmetric 0.4: sce 60.0 % leads; next fedavg 50.0 %; n = 1; not compared, as its own rate is the setting's: guess",
+        "  symmetric 0.4: sce 60.0 % leads; next fedavg 50.0 %; n = 1; "
+        "not compared, as its own rate is the setting's: guess",
         "  no noise: fedavg 50.0 %, sce 60.0 %, guess 70.0 %: the ceiling; n = 1",
     ]

@@ -72,10 +72,10 @@ class _Place:
 
 
 def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ()) -> list[str]:
-    """A line a setting, in the tables' words: accuracy, mean of the last ten evaluations, of the methods that a federation
-    can have (none that was told the noise rate or goes by it by chance, none trained on pooled data), with their marks;
-    then what these mean, the page, and the pages of suspect labels. A method of which a seed diverged has no mean, as in
-    the tables, and is only named.
+    """A line a setting, in the tables' words: accuracy, mean of the last ten evaluations, of the methods that a
+    federation can have (none that was told the noise rate or goes by it by chance, none trained on pooled data), with
+    their marks; then what these mean, the page, and the pages of suspect labels. A method of which a seed diverged has
+    no mean, as in the tables, and is only named.
     """
     from fednoise_core.report.best import TIE  # pandas: not before the work is done
     from fednoise_core.report.marks import MARKS, marked, marks_of, together

@@ -39,9 +39,11 @@ def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
 
 def level(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
     """The best of {method: (mean, sample standard deviation over seeds)}, the highest mean first: that one, and all
-    that tie with it. A tie is a difference of no more than √(s₁² + s₂²), the deviation of the difference itself, or none
-    at all with `digits` decimals; an unknown deviation (NaN, one seed) counts as 0. So a method whose seeds lie far
-    apart ties early: that it is worse is not shown. Empty for fewer than two methods: one alone is no best.
+    that tie with it. Empty for fewer than two methods: one alone is no best.
+
+    A tie is a difference of no more than √(s₁² + s₂²), the deviation of the difference itself, or none at all with
+    `digits` decimals; an unknown deviation (NaN, one seed) counts as 0. So a method whose seeds lie far apart ties
+    early: that it is worse is not shown.
     """
     if len(scores) < 2:
         return []

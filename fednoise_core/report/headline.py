@@ -136,12 +136,12 @@ def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) ->
 
 def _one(won: Won, label: str) -> str:
     """One setting."""
-    after = f", {number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
+    after = f"{number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
     if label and label != won.next and not math.isnan(won.over):
-        after += f" and {number(won.over, DIGITS)} above {label}"
+        after += f"{' and ' if after else ''}{number(won.over, DIGITS)} {'' if after else 'points '}above {label}"
     if len(won.methods) == 1:
-        return f"{won.methods[0]} {leads(won.seeds)} with {won.accuracy}\xa0%{after}."
-    return f"{_names(won.methods)} tie at {won.accuracy}\xa0%{', the best' if after else ''}{after}."
+        return f"{won.methods[0]} {leads(won.seeds)} with {won.accuracy}\xa0%{', ' if after else ''}{after}."
+    return f"{_names(won.methods)} tie at {won.accuracy}\xa0%{'; the highest mean is ' if after else ''}{after}."
 
 
 def _many(found: Sequence[Won], label: str) -> str:

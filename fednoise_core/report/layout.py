@@ -189,7 +189,7 @@ DIAGNOSIS = {
 
 
 def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """A block a setting, headed by its realised noise rate, mean of the seeds; methods and columns without any estimate are left out."""
+    """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
     digits, frame = int(spec.get("digits", 3)), frame.copy()
     same = (
         frame["target_noise_rate_mean"] - frame["noise_rate_mean"]

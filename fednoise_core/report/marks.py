@@ -53,8 +53,8 @@ def notes(frame: pd.DataFrame) -> list[str]:
 
 
 def as_told_notes(frame: pd.DataFrame) -> list[str]:
-    """A sentence for each method of a frame whose own rate is, where the frame's `as_told` says so, that of the setting:
-    there it stands beside an oracle. The frame has the labels of method and setting, or the latter as `setting`.
+    """A sentence for each method of a frame whose own rate is, where the column `as_told` says so, that of the setting:
+    there it stands beside an oracle. The setting's words are in the column `setting`, else the noise's are taken.
     """
     if "as_told" not in frame or not frame["as_told"].any():
         return []
@@ -64,7 +64,7 @@ def as_told_notes(frame: pd.DataFrame) -> list[str]:
         words = list(dict.fromkeys(group["setting"] if "setting" in group else group["noise_label"]))
         where = "" if everywhere else f" in {'; '.join(words)}"
         said.append(
-            f"The noise rate that {label} goes by is the nominal one{where}: there it is as if told ({ORACLE}), and not "
-            "compared."
+            f"The noise rate that {label} goes by is the nominal one{where}: there it is as if told ({ORACLE}), and "
+            "not compared."
         )
     return said

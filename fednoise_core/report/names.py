@@ -34,6 +34,7 @@ COUNTS = {  # kinds that are told by a number, and the setting that it is
     "classes_per_client": ("n", "classes a client"),
     "random_draws": ("size", "images a client"),
 }
+FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
 SPANS = (("low", "high"), ("lower", "upper"))
 SAID = {  # settings in words; "{}" is the value
     "alpha": "α = {}",
@@ -221,9 +222,6 @@ def _number(value: float) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("-", "−")
-
-
-FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "share of clients a round"}
 
 
 def field_words(field: str) -> str:

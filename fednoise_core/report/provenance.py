@@ -39,7 +39,7 @@ def tiles(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
 
 
 def settings_words(runs: Sequence[RecordedRun]) -> str:
-    """ "4 + 3 without noise": those on clean labels are ceilings of the others, and no settings to compare methods in."""
+    """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
     noisy = {run.listed.setting for run in runs if not noiseless(run.spec.get("noise", {}))}
     clean = {run.listed.setting for run in runs} - noisy
     return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))
@@ -61,16 +61,16 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
         said.append(
             "One seed: no spread is known."
             if seeds == 1
-            else f"{seeds} seeds: a standard deviation of so few values is itself rough. A method alone at the top leads "
-            "in the mean; that it is better is not shown."
+            else f"{seeds} seeds: a standard deviation of so few values is itself rough. A method alone at the top "
+            "leads in the mean; that it is better is not shown."
         )
     if ORACLE in together(frame["marks"]):
         said.append(
             f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
             "federation can have."
         )
-    names = Names.of_runs(runs)
-    frame["setting"] = [names.title(run.listed.setting) for run in runs]
+    words = Names.of_runs(runs)
+    frame["setting"] = [words.title(run.listed.setting) for run in runs]
     said += as_told_notes(frame)
     personal = frame[~frame["view"].isin(["global"])].groupby("view", sort=False)["method_label"].unique()
     for view, labels in personal.items():

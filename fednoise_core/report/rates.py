@@ -15,8 +15,8 @@ RATES: dict[str, tuple[str, float | None]] = {
     "rofl": ("forget_rate", None),
     "fedmixcon": ("noise_rate", 0.4),
 }
-"""Methods that go by a noise rate: the setting that says it, and its default. Read from here and not from the methods, or
-every table would be made again when one of them changes.
+"""Methods that go by a noise rate: the setting that says it, and its default. They are repeated here, or every table
+would be made again when a method's code changes.
 """
 
 
@@ -49,7 +49,7 @@ def noise_rate(run: RecordedRun) -> float | None:
 
 def as_told(spec: Mapping[str, Any], classes: int) -> bool:
     """Whether the rate that a run's method (`spec` has "method" and "noise") goes by is the one that its noise stands
-    for: then the method knows in that setting what an oracle is told, however it came by it. A matrix file is not opened.
+    for: then it knows in that setting what an oracle is told, however it came by it. A matrix file is not opened.
     """
     key, default = RATES.get(str(spec.get("method", {}).get("name")), ("", None))
     rate, noise = spec.get("method", {}).get(key, default), spec.get("noise", {})

@@ -61,7 +61,8 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     `gain_*` is the headline metric less round 0; `beats_round0` counts the seeds above their own round 0.
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
-    `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there. With `tuned` a method's variants are one row, and `variant` says which it shows.
+    `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
+    With `tuned` a method's variants are one row, and `variant` says which it shows.
     """
     frame = frames.results(runs, spec.get("view", "headline"))
     frame = tuned.chosen(frame, runs) if spec.get("tuned") else frame

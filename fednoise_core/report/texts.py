@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 __all__ = ["latex_text", "markdown_text", "one_line", "unbroken"]
 
-# LaTeX's own utf8 knows Latin letters with accents, and no letter or sign below (nor any that is not here: a test looks).
-GREEK = dict(
-    zip(
-        "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ",
-        "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon varphi chi "
-        "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(),
-        strict=True,
-    )
-)
+# LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
+VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
+GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"
 MATHS = {
     "±": r"\pm",
     "−": "-",
@@ -38,6 +33,14 @@ MATHS = {
     "ϵ": r"\epsilon",
     "◂": r"\triangleleft",
 }
+
+
+def _greek(letter: str) -> str:
+    """ "ρ" -> "rho", "Γ" -> "Gamma"."""
+    *_, size, _, name = unicodedata.name(letter).split()
+    return name.capitalize() if size == "CAPITAL" else VARIANTS.get(name, name.lower())
+
+
 TEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -71,7 +74,7 @@ TEX = {
     "²": r"$^2$",
     "³": r"$^3$",
     **{sign: rf"${words}$" for sign, words in MATHS.items()},
-    **{sign: rf"$\{words}$" for sign, words in GREEK.items()},
+    **{letter: rf"$\{_greek(letter)}$" for letter in GREEK},
     **{sign: f"$_{digit}$" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }
 
