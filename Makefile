@@ -23,7 +23,7 @@ $(STAMP): requirements.lock pyproject.toml
 		&& uv pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation -e .; \
 	else \
 		$(PYTHON) -m venv $(VENV) \
-		&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock \
+		&& $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements.lock \
 		&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $(STAMP)
