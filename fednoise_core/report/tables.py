@@ -126,7 +126,7 @@ def _parts(
         frame = rows(run).sort_values("round", kind="stable")
         groups = frame[frame["round"] > 0].groupby("part")["value"]
         values = groups.last() if metric == "last" else groups.apply(lambda column: column.iloc[-10:].mean())
-        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged}
+        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged, "epsilon": _epsilon(run)}
         values = values * math.nan if run.diverged else values  # `last` would be the last one that was finite
         found += [{**told, name: part, "accuracy": value} for part, value in values.items()]
     if not found:
@@ -141,6 +141,7 @@ def _parts(
                 name: ids[4],
                 "seeds": len(group),
                 **_finite_spread(group, ("accuracy",)),
+                "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
         )
@@ -168,6 +169,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "cpu_seconds": run.cost.get("cpu_seconds"),
                 "seconds_per_round": run.cost.get("seconds_per_round"),
                 "peak_memory_mb": run.cost.get("peak_memory_mb"),
+                "epsilon": _epsilon(run),
                 "diverged": run.diverged,
             }
         )
@@ -187,6 +189,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "parameters": _sizes(group["parameters"]),
                 "lines": group["lines"].iloc[0],
                 **_spread(group, numbers),
+                "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
         )
@@ -203,6 +206,7 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
                 **_key(run),
                 "marks": marks_of(run.summary),
                 "clean_known": run.summary.get("clean_known", True),
+                "epsilon": _epsilon(run),
                 "diverged": run.diverged,
                 **{key: math.nan if values.get(key) is None else float(values[key]) for key in DIAGNOSTICS},
             }
@@ -218,6 +222,7 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
                 **_spread(group, DIAGNOSTICS[:1]),  # of the given labels: training has no part in it
                 **_finite_spread(group, DIAGNOSTICS[1:]),
                 **{f"{key}_n": int(group[key].notna().sum()) for key in DIAGNOSTICS[1:]},
+                "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
         )
@@ -273,6 +278,11 @@ def _finite_spread(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]
     """The same, but NaN for everything where a run of the group diverged."""
     cells = _spread(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells
+
+
+def _epsilon(run: RecordedRun) -> float:
+    value = run.summary.get("epsilon")
+    return math.nan if value is None else float(value)
 
 
 def _sizes(values: pd.Series) -> str:

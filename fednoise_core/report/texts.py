@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 
-__all__ = ["latex_text", "markdown_text", "one_line", "unbroken"]
+__all__ = ["filled", "latex_text", "markdown_text", "one_line", "unbroken"]
 
 # LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
 VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
@@ -89,6 +90,12 @@ def one_line(text: str) -> str:
 def unbroken(text: str) -> str:
     """A text that is not broken before a number, nor around a sign between two: "α = 0.3" stays on a line."""
     return re.sub(r" (?=[−-]?\d|[=±] )|(?<=[=±]) ", "\xa0", text)
+
+
+def filled(text: str, letters: int, break_long_words: bool = True) -> str:
+    """The text in lines of so many letters, broken as `unbroken` says, with plain spaces."""
+    broken = textwrap.fill(unbroken(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
+    return broken.replace("\xa0", " ")
 
 
 def markdown_text(text: str) -> str:
