@@ -64,8 +64,9 @@ def as_told_notes(frame: pd.DataFrame) -> list[str]:
         everywhere = len(group) == int((frame["method_label"] == label).sum())
         words = list(dict.fromkeys(group["setting"] if "setting" in group else group["noise_label"]))
         where = "" if everywhere else f" in {'; '.join(words)}"
+        there = "it" if everywhere else "there it"
         said.append(
-            f"The noise rate that {label} goes by is the nominal one{where}: there it is as if told ({ORACLE}), and "
-            "not compared."
+            f"The noise rate that {label} goes by is the nominal one{where}: {there} is as if told ({ORACLE}), and not "
+            "compared."
         )
     return said
