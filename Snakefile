@@ -83,6 +83,10 @@ for _target, _name in shown_targets():
         localrule: True
 
 
+onstart:
+    scheduling.start_as_jobs_end(workflow)
+
+
 onsuccess:
     ledger.pack()
     for _line in told(closing_lines):

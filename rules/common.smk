@@ -17,7 +17,7 @@ sys.path.insert(0, workflow.basedir)
 
 from fednoise_core import noise, partition
 from fednoise_core.io import ArtifactError, SpecError, canonical, digest, sha256_file
-from workflow_scripts import device, grid, ledger, paths, sizes, terminal, why, winners
+from workflow_scripts import device, grid, ledger, paths, scheduling, sizes, terminal, why, winners
 from workflow_scripts.config_file import Place, read_yaml
 from workflow_scripts.paths import ANY, ARTIFACTS, NEEDS, RUN_FILES, TABLE_SUFFIXES
 from workflow_scripts.project import Project
