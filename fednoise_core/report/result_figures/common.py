@@ -28,6 +28,7 @@ __all__ = [
     "n_words",
     "of_setting",
     "scores",
+    "smoothed",
     "split_clean",
     "stop_mark",
 ]
@@ -45,6 +46,15 @@ def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame
     table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
     table.loc[grouped["diverged"].any(), ["mean", "std", "low", "high"]] = np.nan
     return table.reset_index()
+
+
+def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, int]:
+    """`frames.by_round`, and over how many evaluations its trailing mean is: `smooth`; 1 where the `metric` is that of
+    the last round; else ten, of short runs fewer.
+    """
+    window = spec.get("smooth") or (1 if spec.get("metric") == "last" else None)
+    frame = frames.by_round(runs, spec.get("view", "headline"), window)
+    return frame, int(frame["window"].iloc[0])
 
 
 def metric_words(spec: Mapping[str, Any]) -> str:
