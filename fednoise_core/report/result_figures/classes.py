@@ -39,7 +39,7 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     order = list(table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
     k, names, labels = int(table["class"].max()) + 1, Names.of_runs(here), labels_of(runs)
     width = inches(spec)
-    columns = spec.get("columns") or (2 if width > 5 and len(shown) > 1 else 1)
+    columns = spec.get("columns") or (2 if len(shown) > (1 if width > 5 else 2) else 1)  # so that a column holds it
     words = [wrap(labels[method], 1.5) for method in order]
     tall = 0.13 * sum(word.count("\n") + 1 for word in words) + 0.06 * len(order)
     rows = -(-len(shown) // columns)

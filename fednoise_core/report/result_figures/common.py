@@ -31,6 +31,7 @@ __all__ = [
     "smoothed",
     "split_clean",
     "stop_mark",
+    "time_of",
 ]
 
 METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
@@ -67,6 +68,14 @@ def n_words(table: pd.DataFrame) -> str:
     if table["n"].max() == 1:
         return "n = 1 seed."
     return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
+
+
+def time_of(runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """By which time runs are compared: CPU seconds where every run ran on a CPU and recorded them, since what else the
+    machine does lengthens the wall time; else that. Its key in cost.json, and words with the unit.
+    """
+    cpu = all(str(run.cost.get("device")).startswith("cpu") and run.cost.get("cpu_seconds") is not None for run in runs)
+    return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
 
 
 def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
