@@ -104,7 +104,7 @@ def room(spec: Mapping[str, Any], names: Sequence[Sequence[str]]) -> tuple[int, 
 
 
 def beside(spec: Mapping[str, Any]) -> bool:
-    """Whether names have room beside the lines: in a column of two they stand in a legend, and the values alone here."""
+    """Whether names have room beside the lines: in a column of two they stand in a legend, the values alone here."""
     return inches(spec) > 5
 
 

@@ -45,7 +45,8 @@ def confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapp
         f"for each class (column), {count_words(table['n'])}, on {' · '.join(Names.of_runs(runs).of(setting))}. "
         f"The highest accuracy first; the colours have a square-root scale."
     )
-    caption += f" Numbers: what is right (on the diagonal), or taken for another class, {FROM:.0f} % or more of a row." if grid.numbers else ""
+    if grid.numbers:
+        caption += f" Numbers: what is right (diagonal) or taken for another class, from {FROM:.0f} % of a row on."
     caption += f" Left out: {len(order) - len(shown)} of {len(order)} methods." if len(order) > len(shown) else ""
     frame = pd.concat([_long(table, method, matrix, names) for method, matrix in found.items()], ignore_index=True)
     shape, title = "heat maps, a panel a method, a row a class", "What is taken for what"
@@ -80,7 +81,8 @@ class _Grid:
         free = rows * self.columns - len(panels)  # places of the last row; two have room for the scale
         under = 0.0 if free > 1 else 0.6
         figure = canvas(self.width, rows * (self.high + 0.3) + 0.2 + under + (0.065 * longest if longest > 2 else 0))
-        axes = list(figure.subplots(rows, self.columns, squeeze=False, sharex=True, sharey=True).flat)
+        grid = figure.add_gridspec(rows, self.columns)
+        axes = list(grid.subplots(squeeze=False, sharex=True, sharey=True).flat)
         for spare in axes[len(panels) :]:
             spare.remove()
         axes = axes[: len(panels)]
@@ -102,13 +104,14 @@ class _Grid:
             axis.set_ylabel(word)
         for axis in [axis for axis, lowest in zip(axes, low, strict=True) if lowest]:
             axis.set_xlabel("taken for")
-        look: dict[str, Any] = {"orientation": "horizontal", "label": "% of a row"}
         if free > 1:
-            place = figure.add_subplot(figure.axes[0].get_gridspec()[rows - 1, self.columns - free :])  # type: ignore[index]
-            place.set_axis_off()
-            bar = figure.colorbar(axes[0].images[0], cax=place.inset_axes((0.15, 0.3, 0.8, 0.1)), **look)
+            spare = figure.add_subplot(grid[rows - 1, self.columns - free :])
+            spare.set_axis_off()
+            cax = spare.inset_axes((0.15, 0.3, 0.8, 0.1))
+            bar = figure.colorbar(axes[0].images[0], cax=cax, orientation="horizontal")
         else:
-            bar = figure.colorbar(axes[0].images[0], ax=axes, location="bottom", shrink=0.6, aspect=40, label=look["label"])
+            bar = figure.colorbar(axes[0].images[0], ax=axes, location="bottom", shrink=0.6, aspect=40)
+        bar.set_label("% of a row")
         bar.set_ticks([0, 1, 5, 10, 25, 50, 100])
         bar.outline.set_visible(False)
         return figure

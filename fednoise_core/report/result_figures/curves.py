@@ -58,7 +58,7 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     styles = {method: PALE if method in pale else {**one.line(), "marker": ""} for method, one in looks.items()}
     one = len({key[0] for key in shown}) == 1
     above = {setting: _above(at_end, ceiling, setting) for setting in shown}
-    listed = [[labels[m] for m in of_setting(table, key)["method"].unique()] + list(above[key].values()) for key in shown]
+    listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
     columns, height = room(spec, listed)
     figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=one)
     ends = []
@@ -74,7 +74,8 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     name_ends(figure, axes, ends, spec)
     table = table.rename(columns={"x": x} if x != "round" else {})
     caption = _caption(runs, table, spec, window, band, low)
-    caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}." if pale else ""
+    if pale:
+        caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}."
     said: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
     return drawn(figure, table, spec, f"Accuracy over {over}", caption, at_end, runs, names, ceiling, **said)
 

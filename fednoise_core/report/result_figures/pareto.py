@@ -33,7 +33,7 @@ __all__ = ["pareto"]
 
 TRAFFIC = "megabytes"
 ALIKE = 1.1  # times the least traffic: up to it all send the same, and a panel of it would spread nothing over its axis
-TALL, HIGH, LEAST = 8.0, 2.3, 1.5  # inches: all rows at most, one of them, and what it has at least
+TALL, HIGH, LEAST = 7.6, 2.3, 1.5  # inches: all rows at most, one of them, and what it has at least
 FRONT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "drawstyle": "steps-post", "zorder": 1.8}
 RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markerfacecolor": "none", "markeredgecolor": INK}
 WIDE = 12  # times the least cost: beyond, the axis is logarithmic
@@ -75,8 +75,8 @@ def pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     outer(axes, unit, "test accuracy, %")
     if len(costs) == 2:
         axes[-1].set_xlabel(wrap(costs[TRAFFIC], inches(spec) / columns - 0.5))
-    starts = [_focus(axes[len(costs) * number : len(costs) * (number + 1)], of_setting(table, setting), looks, spec, costs)
-              for number, setting in enumerate(shown)]  # fmt: skip
+    each = [axes[place : place + len(costs)] for place in range(0, count, len(costs))]
+    starts = [_focus(two, of_setting(table, key), looks, spec, costs) for two, key in zip(each, shown, strict=True)]
     if len(costs) == 2:
         for left, right in zip(axes[::2], axes[1::2], strict=True):
             right.sharey(left)
@@ -141,12 +141,17 @@ def _focus(
     low = floor(known["mean"].tolist())
     if low is None or low <= known["mean"].min():
         return None
+    up = 2.0  # points
     for axis, cost in zip(axes, costs, strict=True):
         axis.set_ylim(low, known["mean"].max() + 0.1 * (known["mean"].max() - low))
-        for _, row in known[known["mean"] < low].iterrows():
+        lower = known[known["mean"] < low].sort_values(cost, kind="stable")
+        share = 0.34 / (inches(spec) / 2 - 0.6)  # of the axis: so close, and numbers would stand over one another
+        near = share * (known[cost].max() - known[cost].min())
+        for (_, row), gap in zip(lower.iterrows(), lower[cost].diff().fillna(np.inf), strict=True):
+            up = up + SIZE + 1 if gap <= near else 2.0
             colour = looks[str(row["method"])].colour
             words = f"{BELOW}\u202f{row['mean']:.0f}"
-            axis.annotate(words, (row[cost], low), (0, 2), textcoords="offset points", ha="center", color=colour,
+            axis.annotate(words, (row[cost], low), (0, up), textcoords="offset points", ha="center", color=colour,
                           fontsize=SIZE - 0.5)  # fmt: skip
     return low
 
@@ -164,6 +169,7 @@ def _scale(axis: Axes, values: pd.Series) -> None:
         axis.set_xscale("log")
     powers = range(int(np.floor(np.log10(some.min()))), int(np.ceil(np.log10(some.max()))) + 1)
     ticks = [lead * 10.0**power for power in powers for lead in (1, 3) if power < powers[-1] or lead == 1]
-    axis.xaxis.set_major_locator(FixedLocator([0.0] * none + [tick for tick in ticks if tick >= some.min() or not none]))
+    ticks = [0.0, *(tick for tick in ticks if tick >= some.min())] if none else ticks
+    axis.xaxis.set_major_locator(FixedLocator(ticks))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -35,8 +35,8 @@ def seconds(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         {**dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)), key: float(run.cost[key])}
         for run in runs
     ]
-    columns = {key: "mean", f"{key}_low": "min", f"{key}_high": "max"}
-    time = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[key].agg(**columns).reset_index()
+    time = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[key].agg(["mean", "min", "max"])
+    time = time.set_axis([key, f"{key}_low", f"{key}_high"], axis="columns").reset_index()
     table = scores(runs, spec).merge(time, on=frames.IDS)
     shown, _ = split_clean(runs)
     table = table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]]

@@ -25,8 +25,9 @@ SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 
 
 def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Accuracy within budgets of traffic (all clients, both ways): the trailing mean (`smoothed`) at the last evaluation
-    before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands at its end.
+    """Accuracy within budgets of traffic (all clients, both ways): the trailing mean (`smoothed`) at the last
+    evaluation before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands
+    at its end.
     """
     shown, _ = split_clean(runs)
     here = [run for run in runs if run.listed.setting in shown]
@@ -57,13 +58,9 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         look: dict[str, Any] = {**signs[-1], "linestyle": "none", "color": WRONG, "markerfacecolor": "white"}
         handles.append(Line2D([], [], label=f"not compared: {marks}", **look))
     rows.legend(handles, "test accuracy, %")
-    caption = (
-        f"Test accuracy by the time a budget of traffic (all clients, both ways) is used up: {_said(table, words)}; "
-    )
-    caption += (
-        f"{_smooth(window)}{count_words(table['n'])}. A method that sends less stands at its end; one that sends more before its"
-    )
-    caption += " first evaluation has no dot."
+    caption = "Test accuracy by the time a budget of traffic (all clients, both ways) is used up: "
+    caption += f"{_said(table, words)}; {_smooth(window)}{count_words(table['n'])}. A method that sends less stands at "
+    caption += "its end; one that sends more before its first evaluation has no dot."
     names = Names.of_runs(here)
     which = f"accuracy with {words[-1]}"
     title, shape = "Accuracy within a budget of traffic", "dots, a row a method"

@@ -101,8 +101,11 @@ def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], sp
         for beside in range(2):
             axis = figure.add_subplot(grid[place // pairs, 2 * (place % pairs) + beside])
             one, kind, matrix = row[beside] if beside < len(row) else (row[0][0], "", None)
-            head = heads[place] + "\n" * (max(map(_breaks, heads)) - _breaks(heads[place])) if not beside else ""
-            axis.set_title(f"{head}\n{HEADS[kind.split(',')[0]]}" if head else HEADS[kind], fontsize=SIZE - beside)
+            words = "difference" if kind == MINUS and width < 5 else HEADS[kind.split(",")[0]]
+            axis.set_title(words, fontsize=SIZE - 1)
+            if not beside:
+                above = (0, 1.3 * SIZE + 5)
+                axis.annotate(heads[place], (0, 1), above, "axes fraction", "offset points", va="bottom")
             if matrix is None:
                 axis.set_axis_off()
                 axis.text(0.5, 0.5, "" if beside else "unknown", ha="center", va="center", transform=axis.transAxes)
@@ -122,11 +125,12 @@ def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], sp
                 axis.set_ylabel("clean", labelpad=0)
             frames.append(_long(one, kind, matrix))
     for minus, image in images.items():
-        beside = figure.add_subplot(grid[lines, pairs:] if minus else grid[lines, :pairs])
-        beside.set_axis_off()
-        bar = figure.colorbar(image, cax=beside.inset_axes((0.12, 0.75, 0.76, 0.25)), orientation="horizontal")
+        under = figure.add_subplot(grid[lines, pairs:] if minus else grid[lines, :pairs])
+        under.set_axis_off()
+        bar = figure.colorbar(image, cax=under.inset_axes((0.12, 0.75, 0.76, 0.25)), orientation="horizontal")
         bar.set_label(HEADS[MINUS] if minus else SCALE if width > 5 else SCALE.split(" (")[0])
-        bar.locator = MaxNLocator(5) if minus else FixedLocator([0, 0.1, 0.4, 1] if width > 5 else [0, 0.2, 1])
+        steps = [0, 0.1, 0.4, 1] if width > 5 else [0, 0.2, 1]
+        bar.locator = MaxNLocator(5 if width > 5 else 2) if minus else FixedLocator(steps)
         bar.update_ticks()
     return _finished(figure, found, frames, spec, most if True in images else None, False)
 
@@ -146,7 +150,8 @@ def _finished(
     """The words; `most`: the greatest difference, None if none is shown."""
     caption = "Probability of the given label (column) for each clean class (row)"
     caption += ", and how far the labels drawn are off it." if most is not None else "."
-    caption += " Left of each pair what was asked for, right the difference." if most is not None and not numbers else ""
+    if most is not None and not numbers:
+        caption += " Left of each pair what was asked for, right the difference."
     caption += " Empty cells are 0; a class without samples has an empty row." if numbers else ""
     if any(one.labels.T_nominal is None for one in found):
         caption += " Labels given by people have no nominal matrix."
