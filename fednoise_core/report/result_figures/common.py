@@ -49,13 +49,17 @@ def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame
     return table.reset_index()
 
 
-def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, int]:
-    """`frames.by_round`, and over how many evaluations its trailing mean is: `smooth`; 1 where the `metric` is that of
-    the last round; else ten, of short runs fewer.
+def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+    """`frames.by_round`, and words for its trailing mean ("" if it is none): over `smooth` evaluations; over 1 where
+    the `metric` is that of the last round; else over ten, or a quarter of a run's if these are fewer.
     """
     window = spec.get("smooth") or (1 if spec.get("metric") == "last" else None)
     frame = frames.by_round(runs, spec.get("view", "headline"), window)
-    return frame, int(frame["window"].iloc[0])
+    least, most = int(frame["window"].min()), int(frame["window"].max())
+    if most == 1:
+        return frame, ""
+    number = f"{most} evaluations" if least == most else f"{least} to {most} evaluations, a quarter of a run's"
+    return frame, f"the mean of the last {number}"
 
 
 def metric_words(spec: Mapping[str, Any]) -> str:

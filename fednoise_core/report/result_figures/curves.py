@@ -80,9 +80,9 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     return drawn(figure, table, spec, f"Accuracy over {over}", caption, at_end, runs, names, ceiling, **said)
 
 
-def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, int]:
+def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
     """A row a method, setting and evaluated round: `x`, and over the `n` seeds, in %, mean and std of that evaluation;
-    mean (`drawn`), spread, low and high of the last so many up to it. Also returns how many these are.
+    mean (`drawn`), spread, low and high of the last so many up to it. Also returns how many these are, in words.
     """
     each, window = smoothed(runs, spec)
     grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
@@ -187,12 +187,12 @@ def _caption(
     runs: Sequence[RecordedRun],
     table: pd.DataFrame,
     spec: Mapping[str, Any],
-    window: int,
+    window: str,
     band: str,
     low: Sequence[float],
 ) -> str:
     text = f"Test accuracy {_when(runs)}"
-    text += f", at each the mean of the last {window} evaluations" if window > 1 else ""
+    text += f", at each {window}" if window else ""
     text += f", mean over seeds: {count_words(table['n'])}" if table["n"].max() > 1 else ": one seed"
     text += {"std": "; bands: one standard deviation.", "range": "; bands: range."}.get(band, ".")
     text += f" Beside each line the number of the tables: {metric_words(spec)}."

@@ -59,17 +59,17 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         handles.append(Line2D([], [], label=f"not compared: {marks}", **look))
     rows.legend(handles, "test accuracy, %")
     caption = "Test accuracy by the time a budget of traffic (all clients, both ways) is used up: "
-    caption += f"{_said(table, words)}; {_smooth(window)}{count_words(table['n'])}. A method that sends less stands at "
-    caption += "its end; one that sends more before its first evaluation has no dot."
+    caption += f"{_said(table, words)}; {', '.join(filter(None, (window, count_words(table['n']))))}. A method that "
+    caption += "sends less stands at its end; one that sends more before its first evaluation has no dot."
     names = Names.of_runs(here)
     which = f"accuracy with {words[-1]}"
     title, shape = "Accuracy within a budget of traffic", "dots, a row a method"
     return drawn(rows.figure, table, spec, title, caption, last, here, names, {}, shape=shape, which=which)
 
 
-def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, int]:
+def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
     """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far; and over
-    how many evaluations the mean is. Models that were not trained yet are no result: they are left out.
+    how many evaluations the mean is, in words. Models that were not trained yet are no result: they are left out.
     """
     step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
@@ -120,10 +120,6 @@ def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> p
     lost = grouped["value"].agg(lambda column: bool(column.isna().any())).to_numpy(bool)
     table.loc[lost, ["mean", "low", "high"]] = math.nan
     return table.assign(budget=word).reset_index()
-
-
-def _smooth(window: int) -> str:
-    return f"mean of the last {window} evaluations, " if window > 1 else ""
 
 
 def _said(table: pd.DataFrame, words: Sequence[str]) -> str:
