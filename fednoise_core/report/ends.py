@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from scipy.optimize import isotonic_regression
 from fednoise_core.report.cells import MISSING
 from fednoise_core.report.floor import floor
 from fednoise_core.report.style import FAINT, INK, SIZE, inches, legend_below
+from fednoise_core.report.texts import filled
 
 __all__ = ["BELOW", "End", "beside", "cut_words", "focus", "name_ends", "room"]
 
@@ -50,7 +50,7 @@ class End:
         if not letters:
             return f"{BELOW} {self.value}" if below and self.value else self.value or MISSING
         text = f"{BELOW} {self.value} {self.name}" if below and self.value else f"{self.value} {self.name}".strip()
-        return textwrap.fill(text, letters, break_long_words=False, break_on_hyphens=False)
+        return filled(text, letters, break_long_words=False)
 
 
 def focus(
@@ -99,7 +99,7 @@ def room(spec: Mapping[str, Any], names: Sequence[Sequence[str]]) -> tuple[int, 
     columns = spec.get("columns") or min(2, len(names))
     if not beside(spec):
         return columns, max(1.7, max(map(len, names)) * LINE / 72 + 0.5)
-    lines = [sum(textwrap.fill(f"88.8 {name}", LETTERS).count("\n") + 1 for name in each) for each in names]
+    lines = [sum(filled(f"88.8 {name}", LETTERS, break_long_words=False).count("\n") + 1 for name in each) for each in names]
     return columns, max(2.3, max(lines) * LINE / 72 + 0.6)
 
 

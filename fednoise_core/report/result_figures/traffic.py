@@ -11,9 +11,8 @@ from matplotlib.lines import Line2D
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
-from fednoise_core.report.marks import NO_MEMBERS, marks_of
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import drawn, of_setting, smoothed, split_clean
+from fednoise_core.report.result_figures.common import drawn, not_compared, of_setting, smoothed, split_clean
 from fednoise_core.report.result_figures.rows import Rows, baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import FILL, WRONG, Drawn, Look
@@ -38,25 +37,25 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     order = list(last.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
     rows = Rows(here, shown, order, spec)
     rows.cut([], (table["mean"].min(), table["mean"].max()))
-    told = {run.listed.method for run in here if set(marks_of(run.summary)) & set(NO_MEMBERS)}
+    told, why = not_compared(here)
     # Earlier budgets are ticks, the greater the higher: a hollow dot is what no federation can have, in every figure.
     ticks = [{"marker": "|", "markersize": 6.0 + 2 * place, "markeredgewidth": 1.2} for place in range(len(words) - 1)]
     signs: list[dict[str, Any]] = [*ticks, {"marker": "o", "markersize": 4.8}]
     for axis, setting in zip(rows.axes, shown, strict=True):
         for method, found in of_setting(table, setting).dropna(subset=["mean"]).groupby("method", sort=False):
-            y, colour = rows.place[str(method)], WRONG if method in told else FILL
+            apart = (setting, method) in told
+            y, colour = rows.place[str(method)], WRONG if apart else FILL
             axis.plot(found["mean"], [y] * len(found), color=colour, linewidth=0.8, zorder=2)
             for name, sign in zip(words, signs, strict=True):
-                at, inside = found[found["budget"] == name]["mean"], "white" if method in told else colour
+                at, inside = found[found["budget"] == name]["mean"], "white" if apart else colour
                 axis.plot(at, [y] * len(at), linestyle="none", zorder=3, color=colour, markerfacecolor=inside, **sign)
     handles = [
         Line2D([], [], linestyle="none", label=word, color=FILL, **sign)
         for word, sign in zip(words, signs, strict=True)
     ]
     if told:
-        marks = " ".join(mark for mark in NO_MEMBERS if any(mark in marks_of(run.summary) for run in here))
         look: dict[str, Any] = {**signs[-1], "linestyle": "none", "color": WRONG, "markerfacecolor": "white"}
-        handles.append(Line2D([], [], label=f"not compared: {marks}", **look))
+        handles.append(Line2D([], [], label=why, **look))
     rows.legend(handles, "test accuracy, %")
     caption = "Test accuracy by the time a budget of traffic (all clients, both ways) is used up: "
     caption += f"{_said(table, words)}; {', '.join(filter(None, (window, count_words(table['n']))))}. A method that "

@@ -92,7 +92,7 @@ def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], sp
     pairs = 3 if width > 5 else 2
     lines = -(-len(rows) // pairs)
     side = (width - 0.8) / (2 * pairs)
-    heads = [wrap(", ".join(varying(found, row[0][0], ("dataset", "noise"))), 2 * side) for row in rows]
+    heads = [wrap(", ".join(varying(found, row[0][0], ("dataset", "noise"))), side) for row in rows]
     tall = side + 0.14 * (2 + max(map(_breaks, heads))) + 0.25
     figure = canvas(width, lines * tall + 0.75)
     grid = figure.add_gridspec(lines + 1, 2 * pairs, height_ratios=[tall] * lines + [0.5])
@@ -102,10 +102,7 @@ def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], sp
             axis = figure.add_subplot(grid[place // pairs, 2 * (place % pairs) + beside])
             one, kind, matrix = row[beside] if beside < len(row) else (row[0][0], "", None)
             words = "difference" if kind == MINUS and width < 5 else HEADS[kind.split(",")[0]]
-            axis.set_title(words, fontsize=SIZE - 1)
-            if not beside:
-                above = (0, 1.3 * SIZE + 5)
-                axis.annotate(heads[place], (0, 1), above, "axes fraction", "offset points", va="bottom")
+            axis.set_title(words if beside else f"{heads[place]}\n{words}", fontsize=SIZE - 1 if beside else SIZE)
             if matrix is None:
                 axis.set_axis_off()
                 axis.text(0.5, 0.5, "" if beside else "unknown", ha="center", va="center", transform=axis.transAxes)
