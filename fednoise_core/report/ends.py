@@ -99,7 +99,8 @@ def room(spec: Mapping[str, Any], names: Sequence[Sequence[str]]) -> tuple[int, 
     columns = spec.get("columns") or min(2, len(names))
     if not beside(spec):
         return columns, max(1.7, max(map(len, names)) * LINE / 72 + 0.5)
-    lines = [sum(filled(f"88.8 {name}", LETTERS, break_long_words=False).count("\n") + 1 for name in each) for each in names]
+    broken = [[filled(f"88.8 {name}", LETTERS, break_long_words=False) for name in each] for each in names]
+    lines = [sum(text.count("\n") + 1 for text in each) for each in broken]
     return columns, max(2.3, max(lines) * LINE / 72 + 0.6)
 
 

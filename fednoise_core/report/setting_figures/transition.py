@@ -96,13 +96,13 @@ def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], sp
     tall = side + 0.14 * (2 + max(map(_breaks, heads))) + 0.25
     figure = canvas(width, lines * tall + 0.75)
     grid = figure.add_gridspec(lines + 1, 2 * pairs, height_ratios=[tall] * lines + [0.5])
-    frames, images = [], {}
+    frames, images, small = [], {}, SIZE - 1
     for place, row in enumerate(rows):
         for beside in range(2):
             axis = figure.add_subplot(grid[place // pairs, 2 * (place % pairs) + beside])
             one, kind, matrix = row[beside] if beside < len(row) else (row[0][0], "", None)
             words = "difference" if kind == MINUS and width < 5 else HEADS[kind.split(",")[0]]
-            axis.set_title(words if beside else f"{heads[place]}\n{words}", fontsize=SIZE - 1 if beside else SIZE)
+            axis.set_title(words if beside else f"{heads[place]}\n{words}", fontsize=small if beside or width < 5 else SIZE)
             if matrix is None:
                 axis.set_axis_off()
                 axis.text(0.5, 0.5, "" if beside else "unknown", ha="center", va="center", transform=axis.transAxes)
