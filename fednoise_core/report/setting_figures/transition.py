@@ -102,7 +102,8 @@ def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], sp
             axis = figure.add_subplot(grid[place // pairs, 2 * (place % pairs) + beside])
             one, kind, matrix = row[beside] if beside < len(row) else (row[0][0], "", None)
             words = "difference" if kind == MINUS and width < 5 else HEADS[kind.split(",")[0]]
-            axis.set_title(words if beside else f"{heads[place]}\n{words}", fontsize=small if beside or width < 5 else SIZE)
+            size = small if beside or width < 5 else SIZE
+            axis.set_title(words if beside else f"{heads[place]}\n{words}", fontsize=size)
             if matrix is None:
                 axis.set_axis_off()
                 axis.text(0.5, 0.5, "" if beside else "unknown", ha="center", va="center", transform=axis.transAxes)
