@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.lines import Line2D
 from report.fake_runs import METHODS, NOISES, PARTITIONS, write_arrays, write_labels, write_partition, write_study
 from report.layout_check import problems
 
@@ -61,7 +62,7 @@ def test_no_text_overlaps_or_is_tiny(root: Path, kind: str, select: dict[str, An
 def test_a_setting_of_reference_methods_alone_has_no_front(root: Path) -> None:
     made = drawn(root, kind="pareto", noises=["sym40"], partitions=["iid"], methods=["coteaching-oracle"])
     assert list(made.frame["method"]) == ["coteaching-oracle"]
-    assert not made.frame[["front_seconds", "front_megabytes"]].to_numpy().any()
+    assert not made.frame[["front_cpu_seconds", "front_megabytes"]].to_numpy().any()
 
 
 def test_the_check_sees_an_overlap_and_a_tiny_text() -> None:
@@ -101,17 +102,18 @@ def stored_curves(root: Path, place: str) -> list[np.ndarray]:
 
 
 def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
-    made = drawn(root, kind="curves", methods=["fedcorr"], noises=["sym40"], partitions=["iid"], smooth=1)
+    chosen: dict[str, Any] = {"methods": ["fedcorr"], "noises": ["sym40"], "partitions": ["iid"]}
+    made = drawn(root, kind="curves", **chosen, smooth=1, x="work")
     stored = stored_curves(root, "sym40/iid/fedcorr")
     line = made.figure.axes[0].get_lines()[0]
     assert line.get_ydata() == pytest.approx(np.mean(stored, 0))
     assert line.get_xdata() == pytest.approx(1.4 * np.arange(13))  # the fake's FedCorr works more a round
     assert made.frame["std"].to_numpy() == pytest.approx(np.std(stored, 0, ddof=1))
-    assert "mean of the last" not in made.caption
+    assert "at each the mean of the last" not in made.caption
 
 
 def test_lines_end_at_the_number_of_the_table(root: Path) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"])
+    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], smooth=10)
     line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedAvg")
     mean = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
     wanted = [mean[0], *(mean[max(1, n - 9) : n + 1].mean() for n in range(1, 13))]
@@ -141,7 +143,7 @@ def test_up_to_five_methods_have_bands(root: Path) -> None:
 def test_names_stand_beside_the_axes_in_order_and_no_sign_at_a_false_value(
     root: Path, y: list[float] | None, width: str
 ) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], y=y, width=width)
+    made = drawn(root, kind="curves", noises=["sym40"], y=y, width=width, smooth=10)
     with style.styled():
         assert [text for text in problems(made.figure) if "overlap" in text] == []
     for axis in made.figure.axes:
@@ -159,15 +161,23 @@ def test_names_stand_beside_the_axes_in_order_and_no_sign_at_a_false_value(
         values = [float(word.split()[0]) for word in seen]
         inside = [value for value in values if value < high]
         assert inside == sorted(inside)
-        for word in words:
-            value, name = word.removeprefix("▾ ").split(" ", 1)
+        for word, text in zip(words, said, strict=True):
+            value, _, name = word.removeprefix("▾ ").partition(" ")
+            if width == "column":  # the names stand in the legend, in the colour of the value
+                assert not name
+                same = [line for line in lines if line.get_color() == text.get_color()]
+                (name,) = [line.get_label() for line in same if abs(ends[line.get_label()] - float(value)) < 0.051]
+                assert name in [text.get_text() for text in made.figure.legends[0].get_texts()]
             assert float(value) == pytest.approx(ends[name], abs=0.051)
             assert word.startswith("▾") == (ends[name] < low)
+        leaders = [line for line in axis.get_children() if isinstance(line, Line2D) and line.get_linewidth() == 0.5]
+        assert leaders or y == [92, 93]
+        assert all(min(line.get_xdata()) >= 1 for line in leaders)  # of the axes' width: none crosses a curve
         assert not [line for line in lines if line.get_marker() not in ("None", "", "x")]
 
 
 def test_poor_methods_do_not_flatten_the_others_and_the_axis_says_so(root: Path) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"])
+    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], smooth=10)
     low, high = made.figure.axes[0].get_ylim()
     ends = made.frame.groupby("method", sort=False)["drawn"].last()
     assert ends["local"] < low
@@ -201,7 +211,7 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     upright = [line.get_xdata()[0] for line in axis.get_lines() if list(line.get_ydata()) == [0, 1]]
     clean = float(np.mean([curve[-1] for curve in stored_curves(root, "clean/iid/fedavg")]))
     assert sorted(upright) == pytest.approx(sorted([means["fedavg"], clean]))
-    assert f"◂ {means['local']:.0f}" in axis.texts[0].get_text()
+    assert f"◂\u202f{means['local']:.0f}" in axis.texts[0].get_text()
     hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
     assert [line.get_xdata()[0] for line in hollow] == [pytest.approx(means["coteaching-oracle"])]
     assert "not compared: Co-teaching †" in made.alt
@@ -239,9 +249,9 @@ def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
-    assert "Test accuracy after every round, at each the mean of the last 10" in drawn(root, kind="curves").caption
+    assert "Test accuracy after every round, at each the mean of the last 3" in drawn(root, kind="curves").caption
     write_study(tmp_path, grid=[{**GRID[0], "methods": ["fedavg"]}], rounds=6, eval_every=3)
-    assert "Test accuracy after every 3 rounds, at each" in drawn(tmp_path, kind="curves").caption
+    assert "Test accuracy after every 3 rounds, mean over" in drawn(tmp_path, kind="curves").caption
 
 
 def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
@@ -269,7 +279,7 @@ def test_looks_stay_apart_without_colour() -> None:
     assert len({(one.marker, str(one.dash)) for one in looks.values()}) == 40
     assert len({(one.colour, str(one.dash)) for one in looks.values()}) == 40
     assert len({one.colour for one in list(looks.values())[:8]}) == 8
-    assert len({str(one.dash) for one in list(looks.values())[:5]}) == 5
+    assert len({str(one.dash) for one in list(looks.values())[:7]}) == 7
 
 
 def luminance(colour: str) -> float:
@@ -282,6 +292,11 @@ def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
     assert min(1.05 / (y + 0.05) for y in light) >= 3
     grey = [116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y for y in light]  # CIE lightness
     assert np.abs(np.diff(grey)).min() > 7
+    looks = list(style.look([f"m{number}" for number in range(16)]).values())
+    for place, one in enumerate(looks):
+        for other in looks[place + 1 :]:
+            if one.dash == other.dash:  # a grey print has nothing else to tell two lines apart
+                assert abs(grey[style.COLOURS.index(one.colour)] - grey[style.COLOURS.index(other.colour)]) > 6
     for ground in ("#ffffff", "#1b6ab0", "#7a7a7a", "#ffb050", "#000000"):
         contrast = sorted([luminance(ground) + 0.05, luminance(style.ink_on(ground)) + 0.05])
         assert contrast[1] / contrast[0] >= 4.5
@@ -290,17 +305,23 @@ def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
 def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
     made = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"])
     frame = made.frame.set_index(["budget", "method"])
-    tenth, whole = dict.fromkeys(made.frame["budget"])
-    assert list(set(frame.loc[whole]["budget_mb"])) == pytest.approx([12 * 2 * 0.4])  # what FedAvg sends
+    half, whole = dict.fromkeys(made.frame["budget"])
+    assert list(set(frame.loc[whole]["budget_mb"])) == pytest.approx([1.01 * 12 * 2 * 0.4])  # what FedAvg sends
     curve = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
-    assert frame.loc[whole, "fedavg"]["mean"] == pytest.approx(curve[3:].mean())
-    assert frame.loc[tenth, "fedavg"]["mean"] == pytest.approx(curve[1])  # .96 MB: one round
-    half = np.mean(stored_curves(root, "sym40/iid/scaffold"), 0)
-    assert frame.loc[whole, "scaffold"]["mean"] == pytest.approx(half[1:7].mean())  # sends twice as much
-    late = np.mean(stored_curves(root, "sym40/iid/feddpcont"), 0)
-    assert frame.loc[whole, "feddpcont"]["mean"] == pytest.approx(late[2:12].mean())  # the one release comes on top
+    assert frame.loc[whole, "fedavg"]["mean"] == pytest.approx(curve[10:].mean())  # the last quarter of 12 evaluations
+    assert frame.loc[half, "fedavg"]["mean"] == pytest.approx(curve[4:7].mean())
+    double = np.mean(stored_curves(root, "sym40/iid/scaffold"), 0)
+    assert frame.loc[whole, "scaffold"]["mean"] == pytest.approx(double[4:7].mean())  # sends twice as much
+    once = np.mean(stored_curves(root, "sym40/iid/feddpcont"), 0)
+    assert frame.loc[whole, "feddpcont"]["mean"] == pytest.approx(once[10:].mean())  # its release costs no round
     alone = np.mean(stored_curves(root, "sym40/iid/local"), 0)
-    assert frame.loc[tenth, "local"]["mean"] == pytest.approx(alone[3:].mean())  # sends nothing
+    assert frame.loc[half, "local"]["mean"] == pytest.approx(alone[10:].mean())  # sends nothing
+    hollow = [line for line in made.figure.axes[0].get_lines() if line.get_markerfacecolor() == "white"]
+    told = frame.loc[whole, "coteaching-oracle"]["mean"]
+    assert [x for line in hollow for x in line.get_xdata()].count(pytest.approx(told)) == 1
+    assert {line.get_color() for line in hollow} == {style.WRONG}
+    few = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[0.5], methods=["fedavg"])
+    assert few.frame["mean"].isna().all()  # its only model within the budget is untrained
     asked = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[2.0])
     assert set(asked.frame["budget"]) == {"2 MB"}
     assert "2 MB" in asked.caption

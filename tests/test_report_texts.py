@@ -139,7 +139,7 @@ def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatc
     title, caption, alt = style.words_of(f"{prefix}.svg")
     assert title == "A B"
     assert caption.startswith("C D Test accuracy")
-    assert alt.startswith("A B: lines over work, 2 methods.")
+    assert alt.startswith("A B: lines over rounds, 2 methods.")
 
 
 def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,14 +106,20 @@ def trailing(column: pd.Series, window: int) -> pd.Series:
 
 
 def by_round(
-    runs: Sequence[RecordedRun], view: str = "headline", window: int = LAST, of: Sequence[str] = IDS
+    runs: Sequence[RecordedRun], view: str = "headline", window: int | None = LAST, of: Sequence[str] = IDS
 ) -> pd.DataFrame:
-    """A row a run and evaluation: `value` in % up to where a seed diverged (of=RUN: this seed), its `trailing` mean."""
+    """A row a run and evaluation: `value` in % up to where a seed diverged (of=RUN: this seed), its `trailing` mean
+    over the last `window`, a column. None: LAST, but of a run of few evaluations a quarter of them, since the mean of
+    more would be one of the whole run.
+    """
     frame = until_diverged(tidy(runs, "accuracy", view), of)
     frame = frame.sort_values("round", kind="stable")
+    count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
+    frame["window"] = (count // 4).clip(1, LAST) if window is None else window
+    wide: dict[Any, int] = frame.groupby([*IDS, "seed"], sort=False)["window"].first().to_dict()
     mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
     frame = frame.set_index([*IDS, "seed", "round"])
-    found = pd.concat({ids: trailing(column, window) for ids, column in mean}, names=[*IDS, "seed", "round"])
+    found = pd.concat({ids: trailing(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"])
     return frame.assign(trailing=found).reset_index()
 
 

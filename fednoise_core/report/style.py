@@ -59,14 +59,30 @@ SIZE = 8  # points: the letters; numbers at ticks have half a point less
 DPI = 200
 HEAT = "Blues"  # one hue, so that brightness alone carries the number
 INK, FAINT = "#222222", "#8a8a8a"
-CEILING: dict[str, Any] = {"color": "#6b6b6b", "linestyle": (0, (1.2, 1.6)), "linewidth": 1.4}
+# Round dots, which no method's dashes are.
+CEILING: dict[str, Any] = {
+    "color": "#6b6b6b",
+    "linestyle": (0, (0.05, 1.7)),
+    "linewidth": 1.7,
+    "dash_capstyle": "round",
+}
 
 # Okabe and Ito (2008), black first, without yellow, sky blue and orange, which are too bright for lines on white.
 # Each has a contrast of 3:1 or more, and neighbours differ in brightness, too: a grey print tells them apart.
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#882255", "#009E73", "#332288", "#CC79A7", "#8A6D00")
 FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # no two of 8, 9 and 5 share a divisor: a look never repeats
-DASHES: tuple[Any, ...] = ("-", (0, (6, 1.6)), (0, (3, 1.2, 1, 1.2)), (0, (2, 1)), (0, (8, 1.2, 1, 1.2, 1, 1.2)))
+# No two of 8, 9 and 7 share a divisor, so a look never repeats. Colours with the same dashes, seven places apart,
+# differ much in brightness: of five dashes, blue and brown had the same ones, and were one line in grey.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (6, 1.6)),
+    (0, (3, 1.2, 1, 1.2)),
+    (0, (2, 1)),
+    (0, (8, 1.2, 1, 1.2, 1, 1.2)),
+    (0, (3, 2.8)),
+    (0, (5, 1.2, 2, 1.2)),
+)
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same letters
@@ -186,10 +202,10 @@ def panels(
     count: int, spec: Mapping[str, Any], height: float = 2.3, columns: int | None = None, **share: Any
 ) -> tuple[Figure, list[Axes]]:
     """Small multiples: `count` axes in a figure of the asked width. Side by side: `columns`; else in a column's width
-    one, in a page's two up to four panels and three of more.
+    one, two of more than two, in a page's two up to four panels and three of more.
     """
     width = inches(spec)
-    columns = columns or (1 if count == 1 or width < 5 else 2 if count in (2, 4) else 3)
+    columns = columns or ((1 if count <= 2 else 2) if width < 5 else 2 if count in (2, 4) else 3)
     columns = min(columns, count)
     rows = -(-count // columns)
     if columns == 1 and width > 5:
@@ -216,14 +232,14 @@ def legend_below(figure: Figure, axes: Sequence[Axes], columns: int | None = Non
     if not found:
         return
     width, height = figure.get_size_inches()
-    longest = max(map(len, found))
-    columns = columns or int(np.clip(width * 72 // (longest * 5.2 + 34), 1, min(len(found), 5)))
+    size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
+    entry = max(map(len, found)) * 0.6 * size + (handle_long + 0.8 + gap) * size
+    columns = columns or int(np.clip((width * 72 + gap * size) // entry, 1, min(len(found), 5)))
     rows = -(-len(found) // columns)
     columns = -(-len(found) // rows)  # as even as possible
-    figure.set_size_inches(width, height + 0.19 * rows + 0.1)
-    figure.legend(
-        found.values(), found.keys(), loc="outside lower center", ncols=columns, columnspacing=1.6, labelspacing=0.35
-    )
+    figure.set_size_inches(width, height + 0.024 * size * rows + 0.1)
+    look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": 0.35}
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, **look)
 
 
 def wrap(text: str, inches: float, size: float = SIZE) -> str:
@@ -232,9 +248,11 @@ def wrap(text: str, inches: float, size: float = SIZE) -> str:
     return filled(text, letters, break_long_words=False)
 
 
-def titles(axes: Sequence[Axes], heads: Sequence[str]) -> None:
-    """Panel titles in as many lines as the longest needs, broken at the dots between their parts first."""
-    inches = _room(axes[0])
+def titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:
+    """Panel titles in as many lines as the longest needs, broken at the dots between their parts first. `inches`: the
+    width that each has, if not the panel's share of the figure.
+    """
+    inches = inches or _room(axes[0])
     whole = all("\n" not in wrap(head, inches) for head in heads)
     texts = heads if whole else ["\n".join(wrap(part, inches) for part in head.split(" · ")) for head in heads]
     lines = max(text.count("\n") for text in texts)

@@ -39,15 +39,19 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     order = list(table.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
     k, names, labels = int(table["class"].max()) + 1, Names.of_runs(here), labels_of(runs)
     width = inches(spec)
-    columns = spec.get("columns") or (2 if width > 5 and len(shown) > 1 else 1)
-    words = [wrap(labels[method], 1.5) for method in order]
+    columns = spec.get("columns") or (2 if len(shown) > (1 if width > 5 else 2) else 1)  # so that a column holds it
+    beside = 1.5 if width > 5 or columns == 1 else 1.2  # inches: the methods' names
+    words = [wrap(labels[method], beside) for method in order]
     tall = 0.13 * sum(word.count("\n") + 1 for word in words) + 0.06 * len(order)
     rows = -(-len(shown) // columns)
-    figure = canvas(width, rows * (max(tall, 0.8) + 0.75))
+    share = (width - beside - 0.3) / columns
+    numbers = (width - 1.3) / columns * 72 / k >= CELL
+    heads = [names.title(setting) for setting in shown]
+    breaks = max(head.count(" · ") for head in heads) if share < 1.5 else 0
+    figure = canvas(width, rows * (max(tall, 0.8) + 0.75 + 0.26 * breaks) + (0.0 if numbers else 0.4))
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for spare in grid[len(shown) :]:
         spare.remove()
-    numbers = (width - 1.3) / columns * 72 / k >= CELL
     image, known = None, table["mean"].dropna()
     low = min(50.0, 10 * float(np.floor(known.min() / 10))) if len(known) else 0.0
     for axis, setting in zip(grid, shown, strict=False):
@@ -59,15 +63,16 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
         axis.tick_params(length=0)
         axis.set_yticks(range(len(order)), words)
         if k <= NAMED:
-            axis.set_xticks(range(0, k, 1 if numbers else -(-k // 10)))
+            axis.set_xticks(range(0, k, 1 if numbers else -(-k // (10 if share > 1.5 else 4))))
         for (i, j), value in np.ndenumerate(values):
             if numbers and np.isfinite(value):
                 ink = ink_on(image.cmap(image.norm(value)))
                 axis.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=7, color=ink)
-    titles(grid[: len(shown)], [names.title(setting) for setting in shown])
+    titles(grid[: len(shown)], heads, share if share < 1.5 else None)
     outer(grid[: len(shown)], "class", "")
     if image is not None and not numbers:
-        figure.colorbar(image, ax=grid[: len(shown)], shrink=0.8, label="test accuracy, %")
+        bar = figure.colorbar(image, ax=grid[: len(shown)], location="bottom", shrink=0.6, aspect=40)
+        bar.set_label("test accuracy, %")
     caption = (
         f"Test accuracy per class in %, mean of the last ten evaluations: {count_words(table['n'])}; darker is higher."
     )

@@ -30,8 +30,10 @@ __all__ = [
     "not_compared",
     "of_setting",
     "scores",
+    "smoothed",
     "split_clean",
     "stop_mark",
+    "time_of",
 ]
 
 METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
@@ -49,6 +51,19 @@ def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame
     return table.reset_index()
 
 
+def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+    """`frames.by_round`, and words for its trailing mean ("" if it is none): over `smooth` evaluations; over 1 where
+    the `metric` is that of the last round; else over ten, or a quarter of a run's if these are fewer.
+    """
+    window = spec.get("smooth") or (1 if spec.get("metric") == "last" else None)
+    frame = frames.by_round(runs, spec.get("view", "headline"), window)
+    least, most = int(frame["window"].min()), int(frame["window"].max())
+    if most == 1:
+        return frame, ""
+    number = f"{most} evaluations" if least == most else f"{least} to {most} evaluations, a quarter of a run's"
+    return frame, f"the mean of the last {number}"
+
+
 def metric_words(spec: Mapping[str, Any]) -> str:
     """Which accuracy is shown."""
     return METRIC_WORDS[spec.get("metric", METRIC)]
@@ -59,6 +74,14 @@ def n_words(table: pd.DataFrame) -> str:
     if table["n"].max() == 1:
         return "n = 1 seed."
     return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
+
+
+def time_of(runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """By which time runs are compared: CPU seconds where every run ran on a CPU and recorded them, since what else the
+    machine does lengthens the wall time; else that. Its key in cost.json, and words with the unit.
+    """
+    cpu = all(str(run.cost.get("device")).startswith("cpu") and run.cost.get("cpu_seconds") is not None for run in runs)
+    return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
 
 
 def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:

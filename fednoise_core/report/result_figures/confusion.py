@@ -45,7 +45,8 @@ def confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapp
         f"for each class (column), {count_words(table['n'])}, on {' · '.join(Names.of_runs(runs).of(setting))}. "
         f"The highest accuracy first; the colours have a square-root scale."
     )
-    caption += f" Numbers: {FROM:.0f} % or more of a row that is taken for another class." if grid.numbers else ""
+    if grid.numbers:
+        caption += f" Numbers: what is right (diagonal) or taken for another class, from {FROM:.0f} % of a row on."
     caption += f" Left out: {len(order) - len(shown)} of {len(order)} methods." if len(order) > len(shown) else ""
     frame = pd.concat([_long(table, method, matrix, names) for method, matrix in found.items()], ignore_index=True)
     shape, title = "heat maps, a panel a method, a row a class", "What is taken for what"
@@ -77,17 +78,21 @@ class _Grid:
         cut = [name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…" for name in names]
         cut = cut if len(set(cut)) == len(cut) else [str(c) for c in range(len(names))]
         longest = max(map(len, cut)) if self.named else 0
-        figure = canvas(self.width, rows * (self.high + 0.3) + 0.7 + (0.065 * longest if longest > 2 else 0))
-        axes = list(figure.subplots(rows, self.columns, squeeze=False, sharex=True, sharey=True).flat)
+        free = rows * self.columns - len(panels)  # places of the last row; two have room for the scale
+        under = 0.0 if free > 1 else 0.6
+        figure = canvas(self.width, rows * (self.high + 0.3) + 0.2 + under + (0.065 * longest if longest > 2 else 0))
+        grid = figure.add_gridspec(rows, self.columns)
+        axes = list(grid.subplots(squeeze=False, sharex=True, sharey=True).flat)
         for spare in axes[len(panels) :]:
             spare.remove()
         axes = axes[: len(panels)]
+        low = [place >= len(panels) - self.columns for place in range(len(panels))]  # the lowest of its column
         for place, (axis, (_, matrix)) in enumerate(zip(axes, panels, strict=True)):
             shape: Any = {"aspect": "auto" if self.named else "equal", "interpolation": "none"}
             axis.imshow(matrix, cmap=HEAT, norm=PowerNorm(0.5, 0, 100), **shape)
             axis.grid(False)
             axis.spines[:].set_visible(False)
-            axis.tick_params(length=0, labelbottom=place >= (rows - 1) * self.columns)
+            axis.tick_params(length=0, labelbottom=low[place])
             axis.tick_params(axis="x", labelrotation=90 if longest > 2 else 0)
             if self.numbers:
                 _numbers(axis, matrix)
@@ -97,19 +102,26 @@ class _Grid:
         titles(axes, [title for title, _ in panels])
         for axis in axes[:: self.columns]:
             axis.set_ylabel(word)
-        for axis in axes[(rows - 1) * self.columns :]:
+        for axis in [axis for axis, lowest in zip(axes, low, strict=True) if lowest]:
             axis.set_xlabel("taken for")
-        bar = figure.colorbar(axes[0].images[0], ax=axes, location="bottom", shrink=0.6, aspect=40, label="% of a row")
+        if free > 1:
+            spare = figure.add_subplot(grid[rows - 1, self.columns - free :])
+            spare.set_axis_off()
+            cax = spare.inset_axes((0.15, 0.3, 0.8, 0.1))
+            bar = figure.colorbar(axes[0].images[0], cax=cax, orientation="horizontal")
+        else:
+            bar = figure.colorbar(axes[0].images[0], ax=axes, location="bottom", shrink=0.6, aspect=40)
+        bar.set_label("% of a row")
         bar.set_ticks([0, 1, 5, 10, 25, 50, 100])
         bar.outline.set_visible(False)
         return figure
 
 
 def _numbers(axis: Axes, matrix: np.ndarray) -> None:
-    """What is mixed up often."""
+    """What is right, and what is mixed up often."""
     image = axis.images[0]
     for (i, j), value in np.ndenumerate(matrix):
-        if i != j and value >= FROM:
+        if value >= FROM:
             ink = ink_on(image.cmap(image.norm(value)))
             axis.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=NUMBER, color=ink)
 

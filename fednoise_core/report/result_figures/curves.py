@@ -1,9 +1,10 @@
-"""Test accuracy over work or rounds."""
+"""Test accuracy over rounds or work."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,68 +13,81 @@ from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
-from fednoise_core.report.ends import End, cut_words, focus, name_ends, room
+from fednoise_core.report.ends import End, beside, cut_words, focus, name_ends, room
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import (
     drawn,
     finish,
     labels_of,
+    metric_words,
     of_setting,
+    scores,
+    smoothed,
     split_clean,
     stop_mark,
 )
+from fednoise_core.report.result_figures.rows import baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import CEILING, Drawn, Look, inches, panels
+from fednoise_core.report.style import CEILING, Drawn, Look, panels
 
 __all__ = ["curves"]
 
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
+MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have: as many as there are colours
+PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
+Looks = Mapping[str, Mapping[str, Any]]
 
 
 def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Test accuracy over work, mean of the seeds, one panel a setting; name and value beside each line's end.
+    """Test accuracy over rounds or work, mean of the seeds, one panel a setting; name and value beside each line's end.
 
-    What is drawn is the mean of the last `smooth` evaluations, so that a line ends at the number of a table of
-    `last10_mean`. Up to FEW methods have a band (`band`: std | range | none). A line stops at a cross before the first
-    evaluation of which a seed has no finite number.
+    The value is the `metric` that the tables have. What is drawn is the mean of the last `smooth` evaluations, by
+    default as `smoothed` says. Up to FEW methods have a band (`band`: std | range | none). Of more than MANY methods
+    the BEST best are in colour, the others grey. A line stops at a cross before the first evaluation of which a seed
+    has no finite number.
     """
-    x, window = spec.get("x", "work"), int(spec.get("smooth") or frames.LAST)
-    table = _means(runs, spec, window)
+    x = spec.get("x", "round")
+    over = "rounds" if x == "round" else x
+    table, window = _means(runs, spec)
+    at_end = scores(runs, spec)
     shown, ceiling = split_clean(runs)
     few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
     band = "none" if table["n"].max() == 1 else spec.get("band") or ("std" if few else "none")
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
+    pale = _pale(at_end, shown, baseline_of(runs))
+    styles = {method: PALE if method in pale else {**one.line(), "marker": ""} for method, one in looks.items()}
     one = len({key[0] for key in shown}) == 1
-    columns, letters = spec.get("columns") or (2 if inches(spec) > 5 else 1), 24
-    height = room(_names(table, ceiling, shown, labels), letters)
+    above = {setting: _above(at_end, ceiling, setting) for setting in shown}
+    listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
+    columns, height = room(spec, listed)
     figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=one)
     ends = []
     for axis, setting in zip(axes, shown, strict=True):
-        found = _ceilings(axis, table, ceiling, setting)
-        ends.append([*_lines(axis, of_setting(table, setting), looks, labels, band), *found])
-        axis.xaxis.set_major_locator(MaxNLocator(5, integer=x == "round"))
+        values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
+        found = _ceilings(axis, table, at_end, above[setting], styles, spec)
+        ends.append([*_lines(axis, of_setting(table, setting), styles, labels, band, values, spec), *found])
+        axis.xaxis.set_major_locator(MaxNLocator(5 if beside(spec) else 3, integer=x == "round"))
         axis.set_xlim(0, 1.01 * max((end.x for each in ends for end in each if math.isfinite(end.x)), default=1.0) or 1)
     low = focus(axes, [key[0] for key in shown], ends, spec)
     words = "round" if x == "round" else "work (rounds of FedAvg)"
     finish(figure, axes, [names.title(setting) for setting in shown], words, spec, legend=False)
-    name_ends(figure, axes, ends, letters)
-    end = table.sort_values("round").groupby(frames.IDS, sort=False).tail(1)
+    name_ends(figure, axes, ends, spec)
     table = table.rename(columns={"x": x} if x != "round" else {})
-    caption = _caption(runs, table, window, band, low)
-    said: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {x}", "which": _last(window)}
-    end = end.assign(mean=end["drawn"])
-    return drawn(figure, table, spec, f"Accuracy over {x}", caption, end, runs, names, ceiling, **said)
+    caption = _caption(runs, table, spec, window, band, low)
+    if pale:
+        caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}."
+    said: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
+    return drawn(figure, table, spec, f"Accuracy over {over}", caption, at_end, runs, names, ceiling, **said)
 
 
-def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any], window: int) -> pd.DataFrame:
+def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
     """A row a method, setting and evaluated round: `x`, and over the `n` seeds, in %, mean and std of that evaluation;
-    mean (`drawn`), spread, low and high of the last `window` up to it.
+    mean (`drawn`), spread, low and high of the last so many up to it. Also returns how many these are, in words.
     """
-    grouped = frames.by_round(runs, spec.get("view", "headline"), window).groupby(
-        [*frames.IDS, "method_label", "round"], sort=False
-    )
+    each, window = smoothed(runs, spec)
+    grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
     table = grouped.agg(
-        x=(spec.get("x", "work") if spec.get("x") != "round" else "work", "mean"),
+        x=("work", "mean"),
         n=("value", "size"),
         mean=("value", "mean"),
         std=("value", "std"),
@@ -82,71 +96,108 @@ def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any], window: int) ->
         low=("trailing", "min"),
         high=("trailing", "max"),
     ).reset_index()
-    return table.assign(x=table["round"].astype(float)) if spec.get("x") == "round" else table
+    return table if spec.get("x") == "work" else table.assign(x=table["round"].astype(float)), window
 
 
-def _names(
-    table: pd.DataFrame, ceiling: Mapping[Setting, None], shown: Sequence[Setting], labels: Mapping[str, str]
-) -> list[list[str]]:
-    """The names beside each panel."""
-    clean = [f"{table['method_label'].iloc[0]}, no noise"] * len(ceiling)
-    return [[labels[m] for m in of_setting(table, key)["method"].unique()] + clean for key in shown]
+def _pale(at_end: pd.DataFrame, shown: Sequence[Setting], base: str | None) -> list[str]:
+    """The methods without a colour of their own, if there are many: not among the best in the mean over the settings,
+    and not the baseline.
+    """
+    here = at_end[[tuple(key) in shown for key in at_end[frames.IDS[:3]].to_numpy()]]
+    order = list(here.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
+    if len(order) <= MANY:
+        return []
+    kept = [base, *(method for method in order if method != base)] if base in order[BEST:] else order
+    return [method for method in order if method not in kept[:BEST]]
 
 
 def _lines(
-    axis: Axes, table: pd.DataFrame, looks: Mapping[str, Look], labels: Mapping[str, str], band: str
+    axis: Axes,
+    table: pd.DataFrame,
+    styles: Looks,
+    labels: Mapping[str, str],
+    band: str,
+    values: Mapping[str, float],
+    spec: Mapping[str, Any],
 ) -> list[End]:
     """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
     ends = []
     for method, found in table.groupby("method", sort=False):
-        style, line = looks[str(method)].line(), found.dropna(subset=["drawn"])
-        axis.plot(line["x"], line["drawn"], label=labels[str(method)], zorder=3, **{**style, "marker": ""})
-        whole = len(line) == len(found)
-        if not whole:
+        name, style, line = labels[str(method)], styles[str(method)], found.dropna(subset=["drawn"])
+        grey = style is PALE
+        label = "the others" if grey and not beside(spec) else name
+        axis.plot(line["x"], line["drawn"], label=label, zorder=2.2 if grey else 3, **style)
+        if len(line) < len(found):
             stop_mark(axis, line, "x", "drawn", style["color"])
-        if band != "none":
+        if band != "none" and not grey:
             wide = line["spread"].fillna(0)
             low, high = (line["drawn"] - wide, line["drawn"] + wide) if band == "std" else (line["low"], line["high"])
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-        look = {"color": style["color"], "linestyle": style["linestyle"]}
-        ends.append(_end(line, labels[str(method)], look, whole))
+        look = dict(style) if grey else {"color": style["color"], "linestyle": style["linestyle"]}
+        end = _end(line, name, look, values[str(method)])
+        ends.append(replace(end, ink="#6b6b6b") if grey else end)
     return ends
 
 
-def _end(line: pd.DataFrame, name: str, look: dict[str, Any], whole: bool = True) -> End:
+def _end(line: pd.DataFrame, name: str, look: dict[str, Any], value: float) -> End:
+    """The end of a line, at the value that the tables have; without one (it diverged), where the line stops."""
     if line.empty:
         return End(math.nan, math.nan, name, look)
-    y = float(line["drawn"].iloc[-1])
-    return End(float(line["x"].iloc[-1]), y, name, look, f"{y:.1f}" if whole else "")
+    known = math.isfinite(value)
+    y = value if known else float(line["drawn"].iloc[-1])
+    return End(float(line["x"].iloc[-1]), y, name, look, f"{value:.1f}" if known else "")
 
 
-def _ceilings(axis: Axes, table: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting) -> list[End]:
-    """Draw the runs on clean labels that belong into a setting's panel: same data set, same partition; their ends."""
-    ends = []
+def _above(at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting) -> dict[tuple[Setting, str], str]:
+    """The runs on clean labels that belong into a setting's panel, same data set and partition, with their names. Of
+    several, that they are without noise is said by their dots.
+    """
+    found = {}
     for clean in ceiling:
         if (clean.dataset, clean.partition) == (setting.dataset, setting.partition):
-            for _, line in of_setting(table, clean).groupby("method", sort=False):
-                label = f"{line['method_label'].iloc[0]}, no noise"
-                axis.plot(line["x"], line["drawn"], label=label, zorder=1.5, **CEILING)
-                look = {"color": CEILING["color"], "linestyle": CEILING["linestyle"]}
-                ends.append(_end(line.dropna(subset=["drawn"]), label, look))
+            for _, row in of_setting(at_end, clean).iterrows():
+                found[clean, str(row["method"])] = str(row["method_label"])
+    return found if len(found) > 1 else {key: f"{label}, no noise" for key, label in found.items()}
+
+
+def _ceilings(
+    axis: Axes,
+    table: pd.DataFrame,
+    at_end: pd.DataFrame,
+    above: Mapping[tuple[Setting, str], str],
+    styles: Looks,
+    spec: Mapping[str, Any],
+) -> list[End]:
+    """Draw the runs on clean labels, dotted, several in their methods' colours; their ends."""
+    ends, several = [], len(above) > 1
+    for (clean, method), name in above.items():
+        line = of_setting(table, clean)
+        line = line[line["method"] == method].dropna(subset=["drawn"])
+        found = of_setting(at_end, clean).set_index("method")["mean"]
+        look = {**CEILING, "color": styles[method]["color"]} if several else CEILING
+        label = f"{name}, no noise" if several else name
+        axis.plot(line["x"], line["drawn"], label=label if beside(spec) or not several else "_", zorder=1.5, **look)
+        ends.append(_end(line, name, look, float(found[method])))
+    if several and not beside(spec):
+        axis.plot([], [], label="dotted: no noise", **CEILING)
     return ends
 
 
-def _last(window: int) -> str:
-    return (
-        "accuracy of the last round"
-        if window == 1
-        else f"mean of the last {'ten' if window == 10 else window} evaluations"
-    )
-
-
-def _caption(runs: Sequence[RecordedRun], table: pd.DataFrame, window: int, band: str, low: Sequence[float]) -> str:
+def _caption(
+    runs: Sequence[RecordedRun],
+    table: pd.DataFrame,
+    spec: Mapping[str, Any],
+    window: str,
+    band: str,
+    low: Sequence[float],
+) -> str:
     text = f"Test accuracy {_when(runs)}"
-    text += f", at each the mean of the last {window} evaluations" if window > 1 else ""
+    text += f", at each {window}" if window else ""
     text += f", mean over seeds: {count_words(table['n'])}" if table["n"].max() > 1 else ": one seed"
     text += {"std": "; bands: one standard deviation.", "range": "; bands: range."}.get(band, ".")
-    return f"{text} Beside each line its last value; work counts passes over samples.{cut_words(low)}"
+    text += f" Beside each line the number of the tables: {metric_words(spec)}."
+    text += " Work counts passes over samples." if spec.get("x") == "work" else ""
+    return text + cut_words(low)
 
 
 def _when(runs: Sequence[RecordedRun]) -> str:

@@ -20,7 +20,7 @@ from fednoise_core.report.result_figures.common import (
     of_setting,
     split_clean,
 )
-from fednoise_core.report.result_figures.rows import BASELINE, Rows, baseline_of
+from fednoise_core.report.result_figures.rows import BASELINE, LEFT, Rows, baseline_of
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.statistics import LEAST, paired, spread
 from fednoise_core.report.style import FILL, WRONG, Drawn, Look
@@ -57,6 +57,7 @@ def differences(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Ma
             if np.isfinite(row["low"]):
                 axis.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
             values = each[(*setting, row["method"])]
+            rows.cut_seed(axis, row["method"], values, low, colour)
             if len(values) > 1:
                 axis.plot(values, [y] * len(values), "|", color=colour, markersize=7, markeredgewidth=1.1, zorder=2.5)
             inside = "white" if (setting, row["method"]) in hollow else colour
@@ -128,7 +129,7 @@ def _told(
         caption += f" No interval: it takes {LEAST} seeds."
     elif table["n"].min() < LEAST:
         caption += f" No interval where there are fewer than {LEAST} seeds."
-    caption += f" The axes start at {low:g}: what is lower stands there as a number (◂)." if low is not None else ""
+    caption += f" The axes start at {low:g}: {LEFT}".replace("-", "−") if low is not None else ""
     title, shape, which = f"Differences to {label}", "dots, a row a method", f"difference to {label}"
     return drawn(
         rows.figure, table, spec, title, caption, table, runs, rows.names, {}, shape=shape, which=which, unit="points"

@@ -19,7 +19,7 @@ from fednoise_core.report.result_figures.common import (
     scores,
     split_clean,
 )
-from fednoise_core.report.result_figures.rows import BASELINE, Rows, baseline_of, ceilings
+from fednoise_core.report.result_figures.rows import BASELINE, LEFT, Rows, baseline_of, ceilings
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.style import CEILING, FILL, WRONG, Drawn, Look
 
@@ -48,6 +48,7 @@ def dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
             y, colour = rows.place[row["method"]], WRONG if (setting, row["method"]) in hollow else FILL
             each = of_setting(seeds, setting)
             values = each[each["method"] == row["method"]][metric]
+            rows.cut_seed(axis, row["method"], values, low, colour)
             if len(values) > 1:
                 axis.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=1.0, zorder=2)
                 axis.plot(values, [y] * len(values), "|", color=colour, markersize=7, markeredgewidth=1.1, zorder=2.5)
@@ -58,7 +59,7 @@ def dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     rows.legend(_legend(table, base, dotted, why if hollow else "", runs), "test accuracy, %")
     caption = f"Test accuracy ({metric_words(spec)}), {count_words(here['n'])}. "
     caption += "Rows: the highest mean over the settings first." if len(shown) > 1 else "Rows: the highest mean first."
-    caption += f" The axes start at {low:g} %: what is lower stands there as a number (◂)." if low is not None else ""
+    caption += f" The axes start at {low:g} %: {LEFT}" if low is not None else ""
     caption += " No dot: no accuracy." if here["mean"].isna().any() else ""
     title, shape = "Accuracy of every method", "dots, a row a method"
     return drawn(rows.figure, here, spec, title, caption, here, runs, rows.names, clean, shape=shape)

@@ -16,7 +16,7 @@ from fednoise_core.report.ends import End, name_ends, room
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import labels_of, of_setting
 from fednoise_core.report.runs import RecordedRun
-from fednoise_core.report.style import Drawn, Look, inches, outer, panels, titles
+from fednoise_core.report.style import Drawn, Look, outer, panels, titles
 
 __all__ = ["metric"]
 
@@ -33,9 +33,8 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     table = means.reset_index().sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
     shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
     here = [run for run in runs if run.listed.setting in shown]
-    names, letters = Names.of_runs(here), 24
-    columns = spec.get("columns") or (2 if inches(spec) > 5 else 1)
-    height = room([[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown], letters)
+    names = Names.of_runs(here)
+    columns, height = room(spec, [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown])
     figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
     ends, turns = [], []
     for axis, setting in zip(axes, shown, strict=True):
@@ -55,7 +54,7 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     titles(axes, [names.title(setting) for setting in shown])
     words = name.replace("_", " ")
     outer(axes, "round", words)
-    name_ends(figure, axes, ends, letters)
+    name_ends(figure, axes, ends, spec)
     said = "; ".join(dict.fromkeys(turns))
     caption = (
         f"{words} by round, mean over seeds: {count_words(table['n'])}."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
@@ -23,76 +23,90 @@ from fednoise_core.report.result_figures.common import (
     of_setting,
     scores,
     split_clean,
+    time_of,
 )
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.statistics import non_dominated
-from fednoise_core.report.style import INK, SIZE, Drawn, Look, inches, legend_below, panels, titles, wrap
+from fednoise_core.report.style import INK, SIZE, Drawn, Look, inches, legend_below, outer, panels, titles, wrap
 
 __all__ = ["pareto"]
 
-COSTS = {"seconds": "seconds a run", "megabytes": "MB a run, both ways"}
+TRAFFIC = "megabytes"
+ALIKE = 1.1  # times the least traffic: up to it all send the same, and a panel of it would spread nothing over its axis
+TALL, HIGH, LEAST = 7.6, 2.3, 1.5  # inches: all rows at most, one of them, and what it has at least
 FRONT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "drawstyle": "steps-post", "zorder": 1.8}
 RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markerfacecolor": "none", "markeredgecolor": INK}
 WIDE = 12  # times the least cost: beyond, the axis is logarithmic
 
 
 def pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Two panels a setting: accuracy against seconds and against megabytes of all clients, a marker a method (mean of
-    its seeds). Ringed and joined: no other method is at least as accurate for at most as much. What no federation can
-    have (told the noise rate, trained in one place) is drawn, and is no member of the front.
+    """Two panels a setting: accuracy against time and against megabytes of all clients, a marker a method (mean of its
+    seeds). Ringed and joined: no other method is at least as accurate for at most as much. What no federation can have
+    (told the noise rate, trained in one place) is drawn, and is no member of the front; nor has one run's wall time a
+    front. Without the traffic where all methods send about the same.
     """
     shown, _ = split_clean(runs)
-    table = _table(runs, spec)
+    time, unit = time_of(runs)
+    table = _table(runs, spec, time)
     table = table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
     apart = {run.listed.method for run in runs if set(marks_of(run.summary)) & set(NO_MEMBERS)}
-    for cost in COSTS:
+    sent = table[TRAFFIC]
+    costs = {time: unit} | ({} if sent.max() <= ALIKE * sent.min() else {TRAFFIC: "MB a run, both ways"})
+    for cost in (time, TRAFFIC):
         table[f"front_{cost}"] = False
-    columns = 2
-    figure, axes = panels(len(shown) * len(COSTS), spec, columns=columns, sharex="col")
+    fair = {cost for cost in costs if cost != "seconds" or table["n"].max() > 1}
+    count, columns = len(shown) * len(costs), 2 if len(costs) == 2 else min(2, len(shown))
+    high = max(LEAST, min(HIGH, TALL / -(-count // columns)))
+    figure, axes = panels(count, spec, high, columns=columns, sharex="col" if len(costs) == 2 else True)
     for number, setting in enumerate(shown):
         here = of_setting(table, setting).dropna(subset=["mean"])
         members = here[~here["method"].isin(apart)]
-        for axis, cost in zip(axes[columns * number :], COSTS, strict=False):
-            flags = non_dominated(members[cost].tolist(), members["mean"].tolist())
-            front = members[np.array(flags, dtype=bool)]  # no members: an empty list would choose no columns
+        for axis, cost in zip(axes[len(costs) * number :], costs, strict=False):
+            flags = non_dominated(members[cost].tolist(), members["mean"].tolist()) if cost in fair else []
+            front = members[np.array(flags, dtype=bool)] if flags else members.iloc[:0]
             table.loc[front.index, f"front_{cost}"] = True
             _panel(axis, here, front, cost, looks, labels)
-    heads = [f"{word} · {names.title(setting)}" for setting in shown for word in ("time", "traffic")]
-    titles(axes, heads)
-    for place, (cost, words) in enumerate(COSTS.items()):
-        for axis in axes[place::columns]:
+    words = ("time", "traffic") if len(costs) == 2 else ("",)
+    titles(axes, [" · ".join(filter(None, (word, names.title(setting)))) for setting in shown for word in words])
+    for place, cost in enumerate(costs):
+        for axis in axes[place :: len(costs)]:
             _scale(axis, table[cost])
-        axes[place - columns].set_xlabel(wrap(words, inches(spec) / columns - 0.5))
-    for axis in axes[::columns]:
-        axis.set_ylabel("test accuracy, %")
-    starts = [_focus(axes[columns * number : columns * (number + 1)], of_setting(table, setting), looks, spec)
-              for number, setting in enumerate(shown)]  # fmt: skip
-    for left, right in zip(axes[::columns], axes[1::columns], strict=True):
-        right.sharey(left)
-    axes[0].plot([], [], markersize=9.5, label="not dominated", **RING)
+    outer(axes, unit, "test accuracy, %")
+    if len(costs) == 2:
+        axes[-1].set_xlabel(wrap(costs[TRAFFIC], inches(spec) / columns - 0.5))
+    each = [axes[place : place + len(costs)] for place in range(0, count, len(costs))]
+    starts = [_focus(two, of_setting(table, key), looks, spec, costs) for two, key in zip(each, shown, strict=True)]
+    if len(costs) == 2:
+        for left, right in zip(axes[::2], axes[1::2], strict=True):
+            right.sharey(left)
+    if fair:
+        axes[0].plot([], [], markersize=9.5, label="not dominated", **RING)
     legend_below(figure, axes)
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
-    caption = f"Test accuracy ({metric_words(spec)}) against time (device: {device}) and traffic; mean of "
-    caption += f"{count_words(table['n'])}."
+    against = f"{unit} (device: {device})" + (" and traffic" if len(costs) == 2 else "")
+    caption = f"Test accuracy ({metric_words(spec)}) against {against}; mean of {count_words(table['n'])}."
+    if len(costs) == 1:
+        caption += f" No traffic: all send about the same, {sent.min():.4g} to {sent.max():.4g} MB a run."
     caption += cut_words([start for start in starts if start is not None])
-    caption += " Ringed, and joined by a line: no other method is as accurate for as little."
-    if apart & {*table["method"]}:
+    caption += " Ringed, and joined by a line: no other method is as accurate for as little." if fair else ""
+    caption += "" if time in fair else " No front over time: the wall time of one run says too little."
+    if apart & {*table["method"]} and fair:
         caption += " Those that were told the noise rate or trained in one place are no part of it."
     return drawn(figure, table, spec, "Accuracy and cost", caption, table, runs, names, {}, shape="points over cost")
 
 
-def _table(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """A row a method and setting: accuracy (`scores`), mean `seconds` and `megabytes` of a run."""
+def _table(runs: Sequence[RecordedRun], spec: Mapping[str, Any], time: str) -> pd.DataFrame:
+    """A row a method and setting: accuracy (`scores`), mean `time` (its key) and `megabytes` of a run."""
     rows = [
         {
             **dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)),
-            "seconds": float(run.cost["seconds"]),
-            "megabytes": (run.summary.get("bytes_up", 0) + run.summary.get("bytes_down", 0)) / 1e6,
+            time: float(run.cost[time]),
+            TRAFFIC: (run.summary.get("bytes_up", 0) + run.summary.get("bytes_down", 0)) / 1e6,
         }
         for run in runs
     ]
-    cost = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[list(COSTS)].mean().reset_index()
+    cost = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[[time, TRAFFIC]].mean().reset_index()
     return scores(runs, spec).merge(cost, on=frames.IDS)
 
 
@@ -114,7 +128,7 @@ def _panel(
 
 
 def _focus(
-    axes: Sequence[Axes], here: pd.DataFrame, looks: Mapping[str, Look], spec: Mapping[str, Any]
+    axes: Sequence[Axes], here: pd.DataFrame, looks: Mapping[str, Look], spec: Mapping[str, Any], costs: Iterable[str]
 ) -> float | None:
     """The accuracies that a setting's panels show: as asked for, else from where most stand apart. Returns that, if it
     leaves something out, which stands at the bottom as a number.
@@ -127,22 +141,35 @@ def _focus(
     low = floor(known["mean"].tolist())
     if low is None or low <= known["mean"].min():
         return None
-    for axis, cost in zip(axes, COSTS, strict=True):
+    up = 2.0  # points
+    for axis, cost in zip(axes, costs, strict=True):
         axis.set_ylim(low, known["mean"].max() + 0.1 * (known["mean"].max() - low))
-        for _, row in known[known["mean"] < low].iterrows():
+        lower = known[known["mean"] < low].sort_values(cost, kind="stable")
+        share = 0.34 / (inches(spec) / 2 - 0.6)  # of the axis: so close, and numbers would stand over one another
+        near = share * (known[cost].max() - known[cost].min())
+        for (_, row), gap in zip(lower.iterrows(), lower[cost].diff().fillna(np.inf), strict=True):
+            up = up + SIZE + 1 if gap <= near else 2.0
             colour = looks[str(row["method"])].colour
             words = f"{BELOW}\u202f{row['mean']:.0f}"
-            axis.annotate(words, (row[cost], low), (0, 2), textcoords="offset points", ha="center", color=colour,
+            axis.annotate(words, (row[cost], low), (0, up), textcoords="offset points", ha="center", color=colour,
                           fontsize=SIZE - 0.5)  # fmt: skip
     return low
 
 
 def _scale(axis: Axes, values: pd.Series) -> None:
-    """A logarithmic axis where costs lie far apart; a method that sends nothing stands at its left on a linear one."""
-    if values.min() > 0 and values.max() > WIDE * values.min():
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.xaxis.set_minor_formatter(NullFormatter())
-    else:
+    """A logarithmic axis where costs lie far apart, with a place for those of nothing."""
+    some = values[values > 0]
+    if not len(some) or some.max() <= WIDE * some.min():
         axis.xaxis.set_major_locator(MaxNLocator(5))
+        return
+    none = bool((values == 0).any())
+    if none:
+        axis.set_xscale("symlog", linthresh=float(some.min()), linscale=0.4)
+    else:
+        axis.set_xscale("log")
+    powers = range(int(np.floor(np.log10(some.min()))), int(np.ceil(np.log10(some.max()))) + 1)
+    ticks = [lead * 10.0**power for power in powers for lead in (1, 3) if power < powers[-1] or lead == 1]
+    ticks = [0.0, *(tick for tick in ticks if tick >= some.min())] if none else ticks
+    axis.xaxis.set_major_locator(FixedLocator(ticks))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -18,9 +18,10 @@ from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import CEILING, QUIET, SIZE, inches, outer, panels, titles
 from fednoise_core.report.texts import filled
 
-__all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
+__all__ = ["BASELINE", "LEFT", "Rows", "baseline_of", "ceilings"]
 
 BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
+LEFT = "what is lower stands there as a number (◂): above a row its lowest seed, in a row without a dot the mean."
 LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
 
 
@@ -69,11 +70,20 @@ class Rows:
         return low if cut else None
 
     def beside(self, axis: Axes, method: str, value: float, low: float | None) -> bool:
-        """Whether a value is left of the axes; then it stands there as a number."""
+        """Put a method's mean at the axes' left as a number, if it is cut off; whether it is."""
         if low is None or value >= low:
             return False
-        axis.text(low, self.place[method], f" ◂ {value:.0f}".replace("-", "−"), va="center", fontsize=SIZE - 0.5)
+        self._cut(axis, method, value, low, va="center")
         return True
+
+    def cut_seed(self, axis: Axes, method: str, values: Sequence[float], low: float | None, colour: str) -> None:
+        """If the lowest seed of a method whose dot is drawn is cut off, put it above the row as a number."""
+        if low is not None and min(values) < low:
+            self._cut(axis, method, min(values), low, va="bottom", color=colour)
+
+    def _cut(self, axis: Axes, method: str, value: float, low: float, **look: Any) -> None:
+        words, aside = f"◂\u202f{value:.0f}".replace("-", "−"), (2, 1 if look["va"] == "bottom" else 0)
+        axis.annotate(words, (low, self.place[method]), aside, textcoords="offset points", fontsize=SIZE - 0.5, **look)
 
     def legend(self, handles: Sequence[Line2D], x: str) -> None:
         """What the signs mean, under the panels, and what x is."""

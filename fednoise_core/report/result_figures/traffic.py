@@ -6,74 +6,77 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.lines import Line2D
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import drawn, of_setting, split_clean
+from fednoise_core.report.result_figures.common import drawn, not_compared, of_setting, smoothed, split_clean
 from fednoise_core.report.result_figures.rows import Rows, baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import FAINT, FILL, Drawn, Look
+from fednoise_core.report.style import FILL, WRONG, Drawn, Look
 
 __all__ = ["traffic"]
 
-SHARES = {0.1: "a tenth", 1.0: "all"}  # of FedAvg's traffic: the budgets if none are asked for
+SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets if none are asked for
+SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 
 
 def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Accuracy within budgets of traffic (all clients, both ways): the mean of the last ten evaluations at the last one
-    before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands at its end.
+    """Accuracy within budgets of traffic (all clients, both ways): the trailing mean (`smoothed`) at the last
+    evaluation before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands
+    at its end.
     """
     shown, _ = split_clean(runs)
     here = [run for run in runs if run.listed.setting in shown]
-    sent, base = _sent(here, spec), baseline_of(here)
+    (sent, window), base = _sent(here, spec), baseline_of(here)
     words, budgets = _budgets(sent, shown, spec, base)
     table = pd.concat([_within(sent, budgets[words_of], words_of) for words_of in words], ignore_index=True)
     last = table[table["budget"] == words[-1]]
     order = list(last.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
     rows = Rows(here, shown, order, spec)
     rows.cut([], (table["mean"].min(), table["mean"].max()))
-    colours = [mpl.colormaps["Blues"](0.15 + 0.7 * place / max(len(words) - 1, 1)) for place in range(len(words))]
-    looks_of: list[dict[str, Any]] = [
-        {"marker": "o", "markersize": 4.8, "markerfacecolor": colour, "color": FILL, "markeredgewidth": 0.9}
-        for colour in (["white", *colours[1:-1], FILL] if len(words) > 1 else [FILL])
-    ]
+    told, why = not_compared(here)
+    # Earlier budgets are ticks, the greater the higher: a hollow dot is what no federation can have, in every figure.
+    ticks = [{"marker": "|", "markersize": 6.0 + 2 * place, "markeredgewidth": 1.2} for place in range(len(words) - 1)]
+    signs: list[dict[str, Any]] = [*ticks, {"marker": "o", "markersize": 4.8}]
     for axis, setting in zip(rows.axes, shown, strict=True):
         for method, found in of_setting(table, setting).dropna(subset=["mean"]).groupby("method", sort=False):
-            y = rows.place[str(method)]
-            axis.plot(found["mean"], [y] * len(found), color=FAINT, linewidth=1.0, zorder=2)
-            for name, style in zip(words, looks_of, strict=True):
-                at = found[found["budget"] == name]["mean"]
-                axis.plot(at, [y] * len(at), linestyle="none", zorder=3, **style)
+            apart = (setting, method) in told
+            y, colour = rows.place[str(method)], WRONG if apart else FILL
+            axis.plot(found["mean"], [y] * len(found), color=colour, linewidth=0.8, zorder=2)
+            for name, sign in zip(words, signs, strict=True):
+                at, inside = found[found["budget"] == name]["mean"], "white" if apart else colour
+                axis.plot(at, [y] * len(at), linestyle="none", zorder=3, color=colour, markerfacecolor=inside, **sign)
     handles = [
-        Line2D([], [], linestyle="none", label=word, **style) for word, style in zip(words, looks_of, strict=True)
+        Line2D([], [], linestyle="none", label=word, color=FILL, **sign)
+        for word, sign in zip(words, signs, strict=True)
     ]
+    if told:
+        look: dict[str, Any] = {**signs[-1], "linestyle": "none", "color": WRONG, "markerfacecolor": "white"}
+        handles.append(Line2D([], [], label=why, **look))
     rows.legend(handles, "test accuracy, %")
-    caption = (
-        f"Test accuracy by the time a budget of traffic (all clients, both ways) is used up: {_said(table, words)}; "
-    )
-    caption += (
-        f"mean of {count_words(table['n'])}. A method that sends less stands at its end; one that sends more before its"
-    )
-    caption += " first evaluation has no dot."
+    caption = "Test accuracy by the time a budget of traffic (all clients, both ways) is used up: "
+    caption += f"{_said(table, words)}; {', '.join(filter(None, (window, count_words(table['n']))))}. A method that "
+    caption += "sends less stands at its end; one that sends more before its first evaluation has no dot."
     names = Names.of_runs(here)
     which = f"accuracy with {words[-1]}"
     title, shape = "Accuracy within a budget of traffic", "dots, a row a method"
     return drawn(rows.figure, table, spec, title, caption, last, here, names, {}, shape=shape, which=which)
 
 
-def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far."""
+def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+    """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far; and over
+    how many evaluations the mean is, in words. Models that were not trained yet are no result: they are left out.
+    """
     step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
-    found = frames.by_round(runs, spec.get("view", "headline")).merge(
-        total, on=[*frames.IDS, "seed", "round"], how="left"
-    )
+    each, window = smoothed(runs, spec)
+    found = each.merge(total, on=[*frames.IDS, "seed", "round"], how="left")
     filled = found.groupby([*frames.IDS, "seed"], sort=False)["megabytes"].transform(lambda column: column.ffill())
-    return found.assign(megabytes=filled.fillna(0.0))
+    found = found.assign(megabytes=filled.fillna(0.0))
+    return found[found["round"] > 0], window
 
 
 def _budgets(
@@ -94,7 +97,7 @@ def _budgets(
 
 def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> pd.DataFrame:
     """A row a method and setting: `mean`, `low`, `high` over `n` seeds at the last evaluation within the budget."""
-    limit = [budget[Setting(*ids)] * (1 + 1e-9) for ids in sent[frames.IDS[:3]].itertuples(index=False, name=None)]
+    limit = [budget[Setting(*ids)] * SLACK for ids in sent[frames.IDS[:3]].itertuples(index=False, name=None)]
     rows = []
     for ids, run in sent.assign(limit=limit).groupby([*frames.IDS, "method_label", "seed"], sort=False):
         inside = run[run["megabytes"] <= run["limit"]]

@@ -10,10 +10,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from fednoise_core.report.artifacts import SettingArtifacts
-from fednoise_core.report.setting_figures.common import NUMBERS, class_axis, drawn, varying, whose
-from fednoise_core.report.style import HEAT, Drawn, canvas, inches, ink_on, wrap
+from fednoise_core.report.setting_figures.common import NUMBERS, class_axis, drawn, short, varying, whose
+from fednoise_core.report.style import HEAT, SIZE, Drawn, canvas, inches, ink_on, wrap
 
 __all__ = ["transition"]
 
@@ -22,6 +23,7 @@ SCALE = "probability (square-root scale)"
 DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
 CELL = 18  # points: the width of a cell with a number
 FEW = 2  # noises that have room for numbers; more stand as small pairs
+HEADS = {"nominal": "asked for", MINUS: "drawn − asked", "realised": "drawn", "": ""}  # above small panels
 Panel = tuple[SettingArtifacts, str, np.ndarray | None]
 
 
@@ -85,37 +87,49 @@ def _most(rows: Sequence[Sequence[Panel]]) -> float:
 
 
 def _many(rows: Sequence[Sequence[Panel]], found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
-    """Small pairs without numbers or ticks, the patterns to be compared: three pairs across a page, two in a column."""
+    """Small pairs without numbers, the patterns to be compared: three pairs across a page, two in a column."""
     width, most = inches(spec), _most(rows)
     pairs = 3 if width > 5 else 2
     lines = -(-len(rows) // pairs)
-    side = (width - 0.3) / (2 * pairs)
-    heads = [wrap(", ".join(varying(found, row[0][0], ("dataset", "noise"))), 2 * side) for row in rows]
-    tall = 0.14 * (1 + max(map(_breaks, heads)))
-    figure = canvas(width, lines * (side + tall + 0.15) + 1.3)
-    grid = figure.subplots(lines, 2 * pairs, squeeze=False)
-    frames, images = [], {}
+    side = (width - 0.8) / (2 * pairs)
+    heads = [wrap(", ".join(varying(found, row[0][0], ("dataset", "noise"))), side) for row in rows]
+    tall = side + 0.14 * (2 + max(map(_breaks, heads))) + 0.25
+    figure = canvas(width, lines * tall + 0.75)
+    grid = figure.add_gridspec(lines + 1, 2 * pairs, height_ratios=[tall] * lines + [0.5])
+    frames, images, small = [], {}, SIZE - 1
     for place, row in enumerate(rows):
         for beside in range(2):
-            axis = grid[place // pairs, 2 * (place % pairs) + beside]
-            axis.set_axis_off()
+            axis = figure.add_subplot(grid[place // pairs, 2 * (place % pairs) + beside])
             one, kind, matrix = row[beside] if beside < len(row) else (row[0][0], "", None)
+            words = "difference" if kind == MINUS and width < 5 else HEADS[kind.split(",")[0]]
+            size = small if beside or width < 5 else SIZE
+            axis.set_title(words if beside else f"{heads[place]}\n{words}", fontsize=size)
             if matrix is None:
+                axis.set_axis_off()
                 axis.text(0.5, 0.5, "" if beside else "unknown", ha="center", va="center", transform=axis.transAxes)
                 continue
             norm = Normalize(-most, most) if kind == MINUS else PowerNorm(0.5, 0, 1)
-            images[kind == MINUS] = axis.imshow(
-                matrix, cmap=DIFFERENCE if kind == MINUS else HEAT, norm=norm, interpolation="none"
-            )
-            if not beside:
-                axis.set_title(heads[place] + "\n" * (max(map(_breaks, heads)) - _breaks(heads[place])))
+            colours = DIFFERENCE if kind == MINUS else HEAT
+            images[kind == MINUS] = axis.imshow(matrix, cmap=colours, norm=norm, interpolation="none")
+            ends = [0, one.classes - 1]  # which way it goes, and how many classes there are
+            axis.set_xticks(ends, [short(one.names[end], 6) for end in ends])
+            axis.set_yticks(ends, ["" if beside else short(one.names[end], 6) for end in ends])
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
+            axis.grid(False)
+            if place + pairs >= len(rows):
+                axis.set_xlabel("given", labelpad=0)
+            if not beside and place % pairs == 0:
+                axis.set_ylabel("clean", labelpad=0)
             frames.append(_long(one, kind, matrix))
-    axes = list(grid.flat)
-    for spare in axes[2 * len(rows) :]:
-        spare.remove()
     for minus, image in images.items():
-        bar = figure.colorbar(image, ax=axes[: 2 * len(rows)], location="bottom", shrink=0.5, aspect=40)
-        bar.set_label(MINUS if minus else SCALE)
+        under = figure.add_subplot(grid[lines, pairs:] if minus else grid[lines, :pairs])
+        under.set_axis_off()
+        bar = figure.colorbar(image, cax=under.inset_axes((0.12, 0.75, 0.76, 0.25)), orientation="horizontal")
+        bar.set_label(HEADS[MINUS] if minus else SCALE if width > 5 else SCALE.split(" (")[0])
+        steps = [0, 0.1, 0.4, 1] if width > 5 else [0, 0.2, 1]
+        bar.locator = MaxNLocator(5 if width > 5 else 2) if minus else FixedLocator(steps)
+        bar.update_ticks()
     return _finished(figure, found, frames, spec, most if True in images else None, False)
 
 
@@ -134,7 +148,8 @@ def _finished(
     """The words; `most`: the greatest difference, None if none is shown."""
     caption = "Probability of the given label (column) for each clean class (row)"
     caption += ", and how far the labels drawn are off it." if most is not None else "."
-    caption += " Left of each pair the nominal, right the difference." if most is not None and not numbers else ""
+    if most is not None and not numbers:
+        caption += " Left of each pair what was asked for, right the difference."
     caption += " Empty cells are 0; a class without samples has an empty row." if numbers else ""
     if any(one.labels.T_nominal is None for one in found):
         caption += " Labels given by people have no nominal matrix."
