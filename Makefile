@@ -19,11 +19,11 @@ $(STAMP): requirements.lock pyproject.toml
 	@rm -rf $(VENV)
 	@if command -v uv > /dev/null; then \
 		uv venv --quiet --python $(PYTHON) $(VENV) \
-		&& uv pip install --quiet --compile-bytecode --python $(VENV)/bin/python --require-hashes -r requirements.lock \
+		&& uv pip install --quiet --python $(VENV)/bin/python --require-hashes -r requirements.lock \
 		&& uv pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation -e .; \
 	else \
 		$(PYTHON) -m venv $(VENV) \
-		&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock \
+		&& $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements.lock \
 		&& $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $(STAMP)

@@ -1,4 +1,6 @@
-"""Every method on every executor: equal results, resume, errors, several runs on shared lanes."""
+"""A method of every kind on every executor: equal results, resume, errors, several runs on shared lanes. The contract
+suite holds every method against two executors.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,10 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.loop import Saving, Stopped
-from fednoise_core.methods import METHODS
 from fednoise_core.simulate import FinishedRun, run
 
 pytestmark = pytest.mark.usefixtures("taped")
-every_method = pytest.mark.parametrize("name", METHODS)
+every_kind = pytest.mark.parametrize("name", toy.KINDS)
 
 
 @functools.cache
@@ -30,7 +31,7 @@ def played(name: str, executor: str) -> FinishedRun:
 # equal results
 
 
-@every_method
+@every_kind
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_workers_are_sequential_bit_for_bit(name, count):
     whole, found = played(name, "sequential"), played(name, f"workers:{count}")
@@ -39,14 +40,14 @@ def test_workers_are_sequential_bit_for_bit(name, count):
     assert found.summary == whole.summary
 
 
-@every_method
+@every_kind
 def test_lanes_agree_bit_for_bit_however_many(name):
     one, three = played(name, "lanes:1"), played(name, "lanes:3")
     assert toy.same(one.outcome.state, three.outcome.state)
     assert toy.same(one.outcome.record, three.outcome.record)
 
 
-@every_method
+@every_kind
 def test_lanes_stay_within_a_ten_thousandth_of_sequential_in_a_round(name):
     rounds = {"rounds": 1, "lr": 0.05}
     method = {"iterations": 1, "tune_rounds": 1, "full_rounds": 1} if name == "fedcorr" else {}
@@ -62,7 +63,7 @@ def test_lanes_stay_within_a_ten_thousandth_of_sequential_in_a_round(name):
     assert a.summary["bytes_down"] == b.summary["bytes_down"]
 
 
-@every_method
+@every_kind
 @pytest.mark.parametrize("executor", ["workers:2", "lanes:2"])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(name, executor, tmp_path):
     with pytest.raises(Stopped):

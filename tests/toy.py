@@ -10,6 +10,10 @@ from fednoise_core.testing.subject import Subject
 from fednoise_core.testing.world import *  # noqa: F403
 from fednoise_core.testing.world import PAIR, TRAIN
 
+# one method of each kind: plain, variates of client and server, two nets, another loss, phases and relabelling,
+# released labels and a prior, logits of public images and nets of several kinds, no server
+KINDS = ("fedavg", "scaffold", "coteaching", "sce", "fedcorr", "feddpcont", "fedmd", "local")
+
 
 def subject(name: str) -> Subject:
     """A method with settings under which three rounds on the small world do all that it can do."""

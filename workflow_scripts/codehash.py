@@ -28,6 +28,7 @@ MODULE_REGISTRIES = ("READERS",)  # names of dicts whose lines are "name": "modu
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment")  # say nothing, or are not filled in by every version of Python
 UNCOUNTED_NAMES = ("__all__", "__version__")  # assigned in a module: nothing here imports by `*`
 UNCOUNTED_KEYWORDS = ("help", "description")  # plain texts that a command line shows
+WHOLE = ("Name", "Constant", "Attribute", "arg", "Tuple", "keyword", "BinOp", "Compare")  # of which all fields count
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -95,7 +96,7 @@ def _parsed(root: Path, name: str, content: bytes) -> tuple[str, tuple[str, ...]
     own = name.split("/")[0] not in PACKAGES  # the user's: what it imports of the project counts, wherever it lies
     imported = {dotted for dotted in _imports(tree, package) if own or dotted.split(".")[0] in PACKAGES}
     files |= {module_file(root, dotted) for dotted in imported if dotted}
-    value = hashlib.sha256("\n".join(_words(tree)).encode()).hexdigest()
+    value = hashlib.sha256("\n".join(_words(tree, [])).encode()).hexdigest()
     return value, tuple(sorted(file for file in files if file is not None and file not in BOOKKEEPING))
 
 
@@ -123,25 +124,33 @@ def _lines(node: ast.Dict) -> Iterator[bool]:
         yield isinstance(text, str) and ":" in text and text.startswith(tuple(f"{package}." for package in PACKAGES))
 
 
-def _words(value: object) -> Iterator[str]:
-    """The syntax tree as a sequence of words, equal for every version of Python that can parse the file."""
+def _words(value: object, found: list[str]) -> list[str]:
+    """Add the syntax tree to `found` as words, equal for every version of Python that can parse the file.
+
+    Snakemake waits for this at every start, and every job: a generator took three times as long.
+    """
     if isinstance(value, ast.AST):
-        yield f"({type(value).__name__}"
-        for field, content in ast.iter_fields(value):
-            content = _counted(value, field, content)
-            empty = content in (None, []) and not isinstance(value, ast.Constant)  # None is a constant, too
-            if empty or field in SKIPPED_FIELDS:
+        name = type(value).__name__
+        found.append(f"({name}")
+        for field in value._fields:
+            if field in SKIPPED_FIELDS:
                 continue
-            yield field
-            yield from _words(content)
-        yield ")"
+            content = getattr(value, field, None)
+            if name not in WHOLE:
+                content = _counted(value, field, content)
+            if (content is None or content == []) and name != "Constant":  # None is a constant, too
+                continue
+            found.append(field)
+            _words(content, found)
+        found.append(")")
     elif isinstance(value, list):
-        yield "["
+        found.append("[")
         for item in value:
-            yield from _words(item)
-        yield "]"
+            _words(item, found)
+        found.append("]")
     else:
-        yield f"{type(value).__name__}:{value!r}"
+        found.append(f"{type(value).__name__}:{value!r}")
+    return found
 
 
 def _counted(node: ast.AST, field: str, content: Any) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:  # Snakemake imports this at every start
+    import pandas as pd
 
 __all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL", "marked", "marks_of", "notes", "together"]
 
