@@ -79,7 +79,7 @@ class Chart {
     this.width = this.host.clientWidth;
     const named = this.model.lines.filter((line) => line.end), beside = this.width >= 640 && named.length > 1 && named.length <= 40;
     this.height = Math.max(this.width < 520 ? 280 : 380, beside ? named.length * Chart.NAME + Chart.TOP + Chart.BOTTOM : 0);
-    this.right = beside ? 42 + this.longest(named.map((line) => `▾ 88.8 ${Chart.short(line.name)}`)) : 14;
+    this.right = beside ? 46 + this.longest(named.map((line) => `▾ 88.8 ${Chart.short(line.name)}`)) : 14;
     this.wide = this.width - Chart.LEFT - this.right;
     this.tall = this.height - Chart.TOP - Chart.BOTTOM;
     this.box = this.limits();

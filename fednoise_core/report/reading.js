@@ -38,7 +38,7 @@ Object.assign(Chart.prototype, {
   list(head, rows, near) {
     const row = ({ line, y, i, till }) => {
       const seeds = line === near ? Chart.seeds(line, i) : "", more = [till === null ? "" : `till round ${till}`, seeds].filter(Boolean).join(" · ");
-      return make("div", { class: line === near ? "row near" : "row" }, sample(line, 16), make("b", {}, percent(y)), make("span", {}, Chart.named(line)), ...(more ? [make("small", {}, more)] : []));
+      return make("div", { class: line === near ? "row near" : "row" }, sample(line, 22), make("b", {}, percent(y)), make("span", {}, Chart.named(line)), ...(more ? [make("small", {}, more)] : []));
     };
     this.tip.replaceChildren(make("strong", {}, head), ...rows.map(row));
   },
