@@ -13,6 +13,7 @@ from report.fake_runs import write_run
 
 from fednoise_core.io import ArtifactError, digest
 from fednoise_core.report.csv_files import read_csv, read_texts
+from fednoise_core.report.marks import MARKS, together
 from fednoise_core.report.scorecard import score
 from workflow_scripts import readme_papers, readme_table
 from workflow_scripts.config_file import read_yaml
@@ -167,6 +168,13 @@ def test_the_readme_counts_other_scales_apart_and_a_cell_once(folder: Path) -> N
 def test_the_readme_is_as_docs_results_has_it() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme_table.filled(text, ROOT) == text
+    block = readme_table.BLOCK.search(text)
+    assert block is not None
+    marks = together([line for line in block[0].splitlines() if line.startswith("| ")])
+    assert marks
+    explained = [line for line in block[0].splitlines() if line[:1] in MARKS]
+    assert together([line[0] for line in explained]) == marks  # each mark is said below the table
+    assert "(ε = " in "".join(explained)
     assert all(f"| `{paper}`" in text for paper in ("feddpcont", "fedefc", "fedhnl", "fedmixcon"))
 
 

@@ -16,6 +16,8 @@ from report.layout_check import problems
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.report import figures, style, tables
 from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.best import best_methods
+from fednoise_core.report.cells import method_words
 from fednoise_core.report.floor import floor
 from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.setting_figures import SETTING_FIGURES
@@ -203,6 +205,37 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
     assert [line.get_xdata()[0] for line in hollow] == [pytest.approx(means["coteaching-oracle"])]
     assert "not compared: Co-teaching †" in made.alt
+
+
+def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
+    select = {"noises": ["sym40"], "partitions": ["iid"], "metric": "last"}
+    frame = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", **select})
+    best = [
+        f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
+        for method, mean in frame.sort_values("last_mean", ascending=False)[["method", "last_mean"]].to_numpy()
+        if method in best_methods(frame, "last", 1)
+    ]
+    assert len(best) > 1
+    assert f": {' = '.join(best)} (tie)" in drawn(root, kind="dots", **select).alt
+    differences = drawn(root, kind="differences", **select)
+    said = differences.alt.split("Highest difference to FedAvg: ")[1]
+    assert "%" not in said
+    lowest = differences.frame["mean"].min()
+    assert said.endswith(f", lowest Local only § −{-lowest:.1f} points.")
+    assert "-" not in "".join(text.get_text() for text in differences.figure.axes[0].texts)
+
+
+def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "guess", {"name": "coteaching", "label": "Guess", "forget_rate": 0.4})
+    grid = [{"noises": ["sym40", "random20"], "partitions": ["iid"], "methods": ["guess", "fedavg"]}]
+    write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
+    made = drawn(tmp_path, kind="dots", metric="last")
+    hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
+    assert hollow == [1, 0]
+    assert "goes by is the nominal one in symmetric 0.4: there it is as if told (†)" in made.caption
+    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not compared: †"
 
 
 def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:

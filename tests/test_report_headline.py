@@ -11,13 +11,16 @@ from fednoise_core.report.headline import Headline, headline
 
 
 def said(
-    means: dict[str, dict[str, float]], datasets: dict[str, str] | None = None, given: tuple[str, ...] = ()
+    means: dict[str, dict[str, float]],
+    datasets: dict[str, str] | None = None,
+    given: tuple[str, ...] = (),
+    seeds: int = 3,
 ) -> Headline:
     """Of {noise: {method: mean}}, each with a standard deviation of 0.1; datasets: of a noise, else "d"."""
     rows = [
         {
             **{"dataset": (datasets or {}).get(noise, "d"), "noise": noise, "partition": "iid"},
-            **{"method": method.lower(), "method_label": method, "marks": "", "ceiling": 0, "seeds": 3},
+            **{"method": method.lower(), "method_label": method, "marks": "", "ceiling": 0, "seeds": seeds},
             **{"last_mean": mean, "last_std": 0.1},
         }
         for noise, methods in means.items()
@@ -32,14 +35,40 @@ def said(
     ("ties", "words"),
     [
         (("AB", "AB"), "In every setting A and B tie"),
-        (("AB", "AC"), "In every setting A and others tie"),  # no tie of B and C anywhere
+        (("AB", "AC"), "several methods tie; A is among them every time."),  # B and C tie nowhere
         (("AB", "CE"), "In every setting several methods tie"),
-        (("ABCE", "ABCE"), "In every setting A and others tie"),  # more than a sentence names
+        (("ABCE", "ABCE"), "In every setting A, B and 2 more tie"),  # more than a sentence names
+        (("ABC", "ABC", "AB"), "several methods tie; A and B are among them every time, C 2 times."),
     ],
 )
 def test_methods_are_said_to_tie_only_where_they_do(ties: tuple[str, str], words: str) -> None:
     means = {f"n{at}": {name: 90.0 if name in tie else 70.0 for name in "ABCE"} for at, tie in enumerate(ties)}
     assert words in said(means).sentence
+
+
+@pytest.mark.parametrize(("seeds", "verb"), [(1, "leads"), (2, "leads in the mean"), (3, "wins")])
+def test_few_seeds_make_no_winner(seeds: int, verb: str) -> None:
+    one = {"FedAvg": 80.0, "A": 85.0}
+    assert f"A {verb} with 85.0 ± 0.1\xa0%, 5.0 points above FedAvg." in said({"n1": one}, seeds=seeds).sentence
+    several = said({"n1": one, "n2": {**one, "A": 83.0}}, seeds=seeds).sentence
+    where = f"{'' if seeds > 2 else 'in '}2 of 2 settings"
+    assert several.startswith(f"A {verb} {where}, by 3.0 to 5.0 points over the next.")
+
+
+def test_a_lead_is_over_the_next_that_does_not_tie() -> None:
+    """C's seeds lie so far apart that it ties although B, which does not, has a higher mean."""
+    rows = [
+        {
+            **{"dataset": "d", "noise": "n", "partition": "iid", "method": name, "method_label": name, "marks": ""},
+            **{"ceiling": 0, "seeds": 2, "last_mean": mean, "last_std": std},
+        }
+        for name, mean, std in (("A", 90.0, 0.5), ("B", 85.0, 0.5), ("C", 60.0, 36.0))
+    ]
+    found = headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "B")
+    assert found is not None
+    (won,) = found.rows
+    assert (won.methods, won.next, won.lead, won.over) == (["A", "C"], "B", 5.0, 5.0)
+    assert found.sentence.startswith("A and C tie at 60.0 to 90.0\xa0%; the highest mean is 5.0 points above B.")
 
 
 def test_the_gain_over_plain_averaging_says_where_it_holds() -> None:

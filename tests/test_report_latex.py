@@ -7,10 +7,17 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import yaml
 
-from fednoise_core.report.cells import Cell, Grid, GridRow
+from fednoise_core.report.best import TIE
+from fednoise_core.report.cells import MISSING, Cell, Grid, GridRow
 from fednoise_core.report.latex import latex
+from fednoise_core.report.marks import MARKS, notes
+from fednoise_core.report.names import describe
+
+ROOT = Path(__file__).parents[1]
 
 PAPER = r"""\documentclass[10pt,twocolumn]{article}
 \usepackage[textwidth=7in,textheight=9in,columnsep=0.2in]{geometry}\usepackage{booktabs}
@@ -40,7 +47,7 @@ def test_means_and_spreads_stand_below_each_other() -> None:
     assert r"\best{82.12} & \,$\pm$\,\best{8.34}" in text
     assert r"\multicolumn{2}{c}{diverged (1 of 2)}" in text
     assert r" & 91.00 & & " in text
-    assert r"\multicolumn{2}{c}{\shortstack{symmetric, no \\ self-flips 0.0}}" in text  # as wide as its cells
+    assert r"\multicolumn{2}{c}{\shortstack{symmetric, no \\ self-flips~0.0}}" in text  # as wide as its cells
     wide = latex(table(4), "main")
     assert r"\,$\pm$\,\phantom{0}0.10" in wide  # below 10.34 and 11.34
     assert "resizebox" not in wide
@@ -53,6 +60,27 @@ def test_a_table_takes_the_room_it_needs(settings: int, environment: str, parts:
     assert text.count(r"\begin{tabular}") == parts
     assert text.count("FedAvg, no noise") == parts
     assert len(re.findall("self-flips", text)) == settings
+
+
+ACCENTS = "äöüßéèêëàâáãåæçíîïñóôòõøœúùûšžłÄÖÜÉÈÅÆÇØŠŽ"  # inputenc knows these
+KNOWN = {*map(chr, range(32, 127)), "\n", *ACCENTS}
+
+
+def test_no_letter_is_left_that_latex_does_not_know() -> None:
+    """Where no LaTeX is there to ask: every mark, sign and name of the project's own words, in all places."""
+    frame = pd.DataFrame({"marks": ["".join(MARKS)], "epsilon": [0.811]})
+    catalogue = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text(encoding="utf-8"))
+    noises = yaml.safe_load((ROOT / "config/studies/gallery.yaml").read_text(encoding="utf-8"))
+    specs = [spec for file in (catalogue, noises) for key in ("noises", "partitions") for spec in file[key].values()]
+    texts = [*notes(frame), TIE, *(describe(spec, "") for spec in specs)]
+    texts += [f"{MISSING} 10\u202f000 −1", "β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
+    texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "fednoise_core/report").glob("layout*.py"))]
+    every = " ".join(texts)
+    assert {"ε", "ρ", "α", "²", "₁", "†"} <= set(every)
+    row = GridRow(every, [Cell(every, True), Cell(f"1.0 ± 0.1 {every}")])
+    levels = [[(every, 2)], [(every, 1), (every, 1)]]
+    shown = Grid(every, every, every, levels, [row, GridRow(every, [], "group")], [every])
+    assert sorted(set(latex(shown, "main")) - KNOWN) == []
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")

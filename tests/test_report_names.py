@@ -29,10 +29,23 @@ ROOT = Path(__file__).parents[1]
         ({"kind": "asymmetric", "rate": 0.2, "sparsity": 0.8, "noise_seed": 42}, "asymmetric 0.2, sparsity 0.8"),
         ({"kind": "human", "labels": "worst"}, "human worst"),
         ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.5, "labels": "noisy"}, "openset uniform"),
-        ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3}, "openset uniform, q 0.3"),
-        ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "dirichlet, alpha 0.1"),
-        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "random 0.4 printed"),
-        ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "random draws, size 99, no overlap"),
+        ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3}, "openset uniform, q = 0.3"),
+        ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "Dirichlet, α = 0.1"),
+        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "random 0.4, printed diagonal"),
+        ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "99 images a client, no overlap"),
+        ({"kind": "random_draws", "clients": 4, "size": 10000}, "10,000 images a client"),
+        ({"kind": "classes_per_client", "clients": 4, "n": 3, "mode": "fedlsr"}, "3 classes a client"),
+        ({"kind": "classes_per_client", "n": 3, "mode": "shards"}, "3 shards a client"),
+        ({"kind": "classes_per_client", "n": 3, "mode": "disjoint_classes"}, "3 classes a client, dealt evenly"),
+        ({"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 1.0}, "Bernoulli–Dirichlet, p = 0.5, α = 1"),
+        ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "openset non-uniform"),
+        ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, ρ = 0.6, τ = 0.5"),
+        ({"kind": "localized", "low": 0.2, "high": 0.6, "flip": "pair"}, "localised pair, 0.2 to 0.6"),
+        ({"kind": "fednoro", "rho": 0.6, "lower": 0.3, "upper": 0.7}, "FedNoRo noise, ρ = 0.6, 0.3 to 0.7"),
+        ({"kind": "pair", "rate": 0.3, "offset": -1}, "pair 0.3, to the class before"),
+        ({"source": "cifar10", "subset": {"train": 6000, "test": 1000}, "mean": [0.5]}, "CIFAR-10, 6,000 images"),
+        ({"source": "cifar100", "human": True, "labels": "coarse"}, "CIFAR-100N coarse"),
+        ({"source": "npz", "path": "mine.npz"}, "its-id"),
         ({"kind": "iid", "label": "all alike"}, "all alike"),
         ({}, "its-id"),
     ],
@@ -52,7 +65,7 @@ def test_equal_words_are_told_apart_by_the_settings_that_differ(
     made = names.Names.of_runs(runs)
     titles = {made.title(run.listed.setting) for run in runs}
     assert titles == {
-        f"{noise} · iid, clients {clients}"
+        f"{noise} · iid, {clients} clients"
         for noise in ("symmetric 0.4", "symmetric 0.4, noise seed 42")
         for clients in (10, 20)
     }
@@ -119,7 +132,7 @@ def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
         "d": {"kind": "fedcorr", "rho": 0.2, "tau": 0.5},
         "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
     }
-    words = {"a": "random", "b": "random", "c": "random printed", "d": "fedcorr", "e": "fedcorr"}
+    words = {"a": "random", "b": "random", "c": "random, printed diagonal", "d": "FedCorr noise", "e": "FedCorr noise"}
     assert names.apart_from_rate(specs) == words
 
 

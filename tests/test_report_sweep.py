@@ -144,6 +144,18 @@ def test_a_diverged_variant_is_a_gap_that_the_caption_names(root: Path) -> None:
     assert problems(drawn(root, {"noises": ["random40"]}).figure) == []
 
 
+def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
+    for noise in VALID:
+        for mu, seeds in VALID[noise].items():
+            for seed in range(len(seeds)):
+                told(root, noise, mu, seed, oracle_rate=True)
+    with style.styled():
+        made = figures.draw(listed_runs(root), {"kind": "sweep"})
+    labels = [line.get_label() for line in made.figure.axes[0].get_lines()]
+    assert "FedProx †" in labels
+    assert "FedProx" not in labels
+
+
 def test_a_figure_without_variants_is_refused(root: Path) -> None:
     with pytest.raises(SpecError, match="none of its methods has a `sweep`"):
         drawn(root, {"methods": ["fedavg"]})

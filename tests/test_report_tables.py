@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from report.fake_runs import METHODS, write_study
+import yaml
+from report.fake_runs import METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report import latex, layout, render, tables
+from fednoise_core.report import latex, layout, rates, render, tables
 from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.csv_files import read_csv, write_csv
+from fednoise_core.report.headline import headline
 from fednoise_core.report.runs import listed_runs
 from workflow_scripts import make_table
 
+ROOT = Path(__file__).parents[1]
 GRID = [
     {
         "noises": ["sym40"],
@@ -87,13 +90,70 @@ def test_equal_numbers_are_all_bold(root: Path) -> None:
     assert [row.cells[0].bold for row in made.rows] == [True, True]
 
 
-@pytest.mark.parametrize(("second", "bold"), [(79.1, [True, True]), (78.9, [True, False])])
-def test_within_one_standard_deviation_is_a_tie(root: Path, second: float, bold: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("second", "spread", "bold"),
+    [
+        (79.1, 0.0, [True, True]),
+        (78.9, 0.0, [True, False]),
+        (78.7, 0.9, [True, True]),  # 1.3 apart: more than the best one's deviation, but not than √(1² + 0.9²) = 1.35
+        (78.7, 0.8, [True, False]),
+    ],
+)
+def test_means_tie_within_the_deviation_of_their_difference(
+    root: Path, second: float, spread: float, bold: list[bool]
+) -> None:
     frame = frame_of(root, noises=["random40"])
-    frame["best_mean"], frame["best_std"] = [80.0, second], [1.0, 9.0]  # the best one's counts, not the other's
+    frame["best_mean"], frame["best_std"] = [80.0, second], [1.0, spread]
     made = layout.grid(frame, {"kind": "accuracy"})
     assert [row.cells[0].bold for row in made.rows] == bold
-    assert "a tie" in made.notes[0]
+    assert "ties with it" in made.notes[0]
+
+
+def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "guess", {"name": "coteaching", "label": "Guess", "forget_rate": 0.4})
+    monkeypatch.setitem(NOISES, "sym20", {"kind": "symmetric", "rate": 0.2})
+    grid = [{"noises": ["sym40", "sym20"], "partitions": ["iid"], "methods": ["guess", "fedavg", "local"]}]
+    write_study(tmp_path, grid=grid, rounds=3, seeds=(0, 1))
+    frame = frame_of(tmp_path)
+    assert list(frame[frame["as_told"] > 0]["noise"]) == ["sym40"]
+    frame.loc[frame["method"] == "guess", "best_mean"] = 99.0
+    made = layout.grid(frame, {"kind": "accuracy"})
+    told, free = next(row for row in made.rows if row.stub == "Guess").cells[:2]
+    assert (told.bold, free.bold) == (False, True)
+    assert told.text.endswith(" †")
+    assert "†" not in free.text
+    words = "The noise rate that Guess goes by is the nominal one in symmetric 0.4: there it is as if told (†)"
+    assert f"{words}, and not compared." in made.notes
+    first = headline([({"kind": "accuracy"}, frame)], "fedavg")
+    assert first is not None
+    assert [won.methods for won in first.rows if won.setting.noise == "sym40"] == [["FedAvg"]]
+
+
+def test_the_settings_that_are_a_noise_rate_are_those_that_an_oracle_fills() -> None:
+    """`rates.RATES` repeats what the methods declare."""
+    schema = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
+    found = {
+        method: (key, value.get("default"))
+        for method, kind in schema.items()
+        for key, value in kind["properties"].items()
+        if {"const": "oracle_nominal"} in value.get("anyOf", [])
+    }
+    assert found == rates.RATES
+    assert rates.as_told({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
+    inclusive = {"kind": "symmetric", "rate": 0.4, "inclusive": True}
+    assert not rates.as_told({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
+
+
+def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
+    frame = frame_of(root, kind="diagnostics", noises=["sym40"])
+    whole = layout.grid(frame, {"kind": "diagnostics"})
+    assert not any("(n = " in cell.text for row in whole.rows for cell in row.cells)
+    frame.loc[frame["method"] == "coteaching-oracle", "suspects_precision_n"] = 1
+    made = layout.grid(frame, {"kind": "diagnostics"})
+    assert any("(n = 1)" in cell.text for row in made.rows for cell in row.cells)
+    assert any(note.startswith("(n = k): only k of the seeds") for note in made.notes)
 
 
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
@@ -152,7 +212,7 @@ def test_per_client_has_rows_for_methods_with_own_models(root: Path) -> None:
 def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
     made = layout.grid(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
     assert {row.stub for row in made.rows if row.style == ""} == {"Co-teaching †"}
-    assert made.rows[0].stub == "digits · symmetric 0.4 · openset uniform: noise rate 0.404"
+    assert made.rows[0].stub == "digits · symmetric 0.4 · openset uniform: realised noise rate 0.404"
     assert "Without any such estimate: FedAvg, Local only." in made.notes
 
 

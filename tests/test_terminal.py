@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fednoise_core.report.best import TIE
 from workflow_scripts import terminal, why, winners
 from workflow_scripts.runs import PlannedRun
 
@@ -109,7 +110,7 @@ def test_another_handler_is_left_alone() -> None:
 def planned(tmp_path: Path, method: str, seed: int = 0, **more: Any) -> PlannedRun:
     named = {"dataset": "digits", "noise": "sym40", "partition": "iid", "method": method, "seed": seed}
     files = {"arrays": "a.npz", "labels": "l.npz", "partition_file": "p.npz"}
-    return PlannedRun("results/quick", **named, **files, **more)
+    return PlannedRun("results/quick", **{**named, **files, **more})
 
 
 def made(run: PlannedRun, **files: Any) -> None:
@@ -137,36 +138,63 @@ def test_changed_keys_with_old_and_new_value(tmp_path: Path, monkeypatch: pytest
     assert why.changes(runs[:1], lambda run: "abc") == []
 
 
+def run_of(
+    tmp_path: Path, method: str, seed: int, value: float | None, view: str = "global", **more: Any
+) -> PlannedRun:
+    run = planned(tmp_path, method, seed, **more)
+    told = {"diverged": value is None, "headline_view": view, "classes": 10}
+    made(run, summary={"accuracy": {"last10_mean": value}, **told})
+    return run
+
+
 def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """60 ± 14.1 and 55 lie within one deviation of each other; 40 does not. Who was told the rate does not count."""
+    """60 ± 14.1 and 55 tie; 40 does not. Who was told the rate does not count."""
     monkeypatch.chdir(tmp_path)
     found = {"fedavg": (0.4, 0.4), "sce": (0.7, 0.5), "gce": (0.55, 0.55), "oracle": (0.9, 0.9), "pooled": (0.95, 0.95)}
     runs = []
     for method, values in found.items():
-        for seed, value in enumerate(values):
-            marks = {"oracle_rate": method == "oracle", "pooled": method == "pooled", "label": method.upper()}
-            runs.append(planned(tmp_path, method, seed, **marks))
-            view = "personal" if method == "gce" else "global"
-            made(runs[-1], summary={"accuracy": {"last10_mean": value}, "headline_view": view})
-    tie = "SCE 60.0 ± 14.1 % = GCE § 55.0 ± 0.0 % (within one standard deviation)"
+        marks = {"oracle_rate": method == "oracle", "pooled": method == "pooled", "label": method.upper()}
+        view = "personal" if method == "gce" else "global"
+        runs += [run_of(tmp_path, method, seed, value, view, **marks) for seed, value in enumerate(values)]
+    tie = "SCE 60.0 ± 14.1 % = GCE § 55.0 ± 0.0 % (tie)"
     assert winners.closing("results/quick-smoke", runs) == [
         "quick-smoke: accuracy, mean of the last ten evaluations",
-        f"  digits, sym40, iid: {tie}; next FEDAVG 40.0 ± 0.0 %; n = 2",
+        f"  digits · sym40 · iid: {tie}; next FEDAVG 40.0 ± 0.0 %; n = 2",
+        f"  (tie) {TIE}",
         "  § the mean over personal models, not one global model",
         "  page: results/quick-smoke/report.html",
     ]
     pages = [f"build/labels/{k}.html" for k in range(14)]
-    assert winners.closing("results/quick", runs, pages)[3:] == [
+    assert winners.closing("results/quick", runs, pages)[4:] == [
         "  page: results/quick/report.html",
         *(f"  suspect labels: {page}" for page in pages[:12]),
         "  and 2 more pages of suspects",
     ]
+    assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 % leads; next B 49.9 %; n = 1"
+    assert winners.winner([("A", [50.0, 50.0]), ("B", [9.0, 9.0])]).startswith(
+        "A 50.0 ± 0.0 % leads in the mean; next B"
+    )
+    assert winners.winner([("A", [50.0] * 3), ("B", [9.0] * 3)]).startswith("A 50.0 ± 0.0 % wins; next B")
+
+
+def test_nobody_wins_without_a_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diverged seed leaves no mean; one method alone, clean labels, and a rate that happens to be right are said."""
+    monkeypatch.chdir(tmp_path)
     failed = {"once": (0.9, None), "never": (0.5, 0.5), "always": (None, None)}
-    runs = [planned(tmp_path, method, seed) for method in failed for seed in (0, 1)]
-    for run, value in zip(runs, (value for values in failed.values() for value in values), strict=True):
-        made(run, summary={"accuracy": {"last10_mean": value}, "diverged": value is None, "headline_view": "global"})
-    won = "  digits, sym40, iid: never 50.0 ± 0.0 %; n = 2; diverged in a seed: always, once"
-    assert winners.closing("results/quick", runs)[1] == won
-    assert winners.closing("results/quick", runs[4:])[1] == "  digits, sym40, iid: diverged in a seed: always"
-    assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 %; next B 49.9 %; n = 1"
-    assert winners.winner([("A", [50.0])]) == "A 50.0 %; n = 1"
+    runs = [run_of(tmp_path, name, seed, value) for name, values in failed.items() for seed, value in enumerate(values)]
+    alone = "  digits · sym40 · iid: never 50.0 ± 0.0 %: nothing to compare; n = 2; diverged in a seed: always, once"
+    assert winners.closing("results/quick", runs)[1] == alone
+    assert winners.closing("results/quick", runs[4:])[1] == "  digits · sym40 · iid: diverged in a seed: always"
+    noises = {"sym40": {"kind": "symmetric", "rate": 0.4}, "clean": {"kind": "none"}}
+    runs = []
+    for noise, spec in noises.items():
+        for value, method in enumerate(("fedavg", "sce", "guess")):
+            whole = {"noise": spec, "method": {"name": "coteaching", "forget_rate": 0.4} if method == "guess" else {}}
+            runs.append(run_of(tmp_path, method, 0, 0.5 + value / 10, noise=noise, spec=whole))
+    lines = winners.closing("results/quick", runs)
+    assert lines[:3] == [
+        "quick: accuracy, mean of the last ten evaluations, all on digits · iid",
+        "  symmetric 0.4: sce 60.0 % leads; next fedavg 50.0 %; n = 1; "
+        "not compared, as its own rate is the setting's: guess",
+        "  no noise: fedavg 50.0 %, sce 60.0 %, guess 70.0 %: the ceiling; n = 1",
+    ]

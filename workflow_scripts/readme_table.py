@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, SpecError, atomic
-from fednoise_core.report.marks import marked
+from fednoise_core.report.marks import as_told_notes, marked, notes
 from workflow_scripts import readme_papers
 
 __all__ = ["fill", "filled", "table"]
@@ -27,7 +27,7 @@ HEAD = "| method | last ten, % | best, % | CPU s | MB sent | memory, MB | lines 
 
 
 def table(study: Path) -> str:
-    """The table in Markdown, a row for each of the study's methods in its order.
+    """The table in Markdown, a row for each of the study's methods in its order; below it what the marks mean.
 
     Raises ArtifactError if the study was not published, or has several settings.
     """
@@ -41,7 +41,8 @@ def table(study: Path) -> str:
     rows = accuracy.merge(cost, on="method", suffixes=("", "_cost"))
     if len(rows) != len(accuracy):
         raise ArtifactError(f"{study}: accuracy.csv and cost.csv are of different methods")
-    return HEAD + "".join(_row(row) for _, row in rows.iterrows())
+    said = [*notes(accuracy.fillna({"marks": ""})), *as_told_notes(accuracy)]
+    return HEAD + "".join(_row(row) for _, row in rows.iterrows()) + "".join(f"\n{note}  " for note in said) + "\n"
 
 
 def _row(row: pd.Series) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, read_npz
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.names import Names
@@ -145,13 +147,24 @@ class SettingArtifacts:
         return [*rows, ("seed", str(self.seed))]
 
     def _specs(self) -> dict[str, Any]:
-        return {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
+        found = {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}
+        return found | ({"dataset": _dataset_of(self.arrays_file)} if self.arrays_file else {})
 
     def _file(self, kind: str) -> Path:
         path = {"labels": self.labels_file, "partition": self.partition_file, "arrays": self.arrays_file}[kind]
         if path is None:
             raise ArtifactError(f"{self.dataset}/{self.noise}/{self.partition}: the runs list names no {kind} file")
         return path
+
+
+def _dataset_of(path: Path) -> Any:
+    """The settings of the data set in an arrays artifact, without reading its images; None where they cannot be read:
+    who needs the images says what is wrong with them.
+    """
+    try:
+        return json.loads(str(read_npz(path, lambda name: name == "spec")["spec"])).get("dataset")
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
 
 
 def artifacts_of(found: Sequence[ListedRun]) -> list[SettingArtifacts]:

@@ -1,15 +1,19 @@
-"""Which methods are the best of a setting: what tables set in bold, and what a page says first."""
+"""Which methods are the best of a setting: what tables set in bold, and what a page and the terminal say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from fednoise_core.report.marks import NO_MEMBERS, together
 
-__all__ = ["best_methods", "compared", "is_compared"]
+__all__ = ["TIE", "best_methods", "compared", "is_compared", "leads", "level"]
+
+TIE = "their means differ by no more than the standard deviation of that difference over seeds, √(s₁² + s₂²)"
+FEW = 3  # seeds below which a deviation is too rough to speak of a winner
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
@@ -18,17 +22,41 @@ def is_compared(marks: Iterable[Any]) -> bool:
 
 
 def compared(block: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows of a setting (of an accuracy table's frame) that are compared: they have a mean, too."""
-    return block[block["marks"].map(lambda marks: is_compared([marks])) & block[f"{metric}_mean"].notna()]
+    """The rows of a setting (of an accuracy table's frame) that are compared: they have a mean, too, and no rate of
+    their own that happens to be the setting's (`as_told`).
+    """
+    told = block["as_told"] > 0 if "as_told" in block else False
+    return block[block["marks"].map(lambda marks: is_compared([marks])) & ~told & block[f"{metric}_mean"].notna()]
 
 
 def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
-    """Ids: the highest mean of a setting, and those within one standard deviation of it (over its seeds), as shown with
-    `digits` decimals. None where there is nothing to compare.
-    """
+    """Ids of the best of a setting, by `level`. None where there is nothing to compare."""
     found = compared(block, metric)
-    if len(found) < 2:
-        return set()
-    means, spreads = found[f"{metric}_mean"], found[f"{metric}_std"].fillna(0)
-    least = round(float(means.max() - spreads[means == means.max()].iloc[0]), digits)
-    return set(found["method"][means.round(digits) >= least])
+    columns = (found["method"], found[f"{metric}_mean"], found[f"{metric}_std"])
+    scores = {str(method): (float(mean), float(std)) for method, mean, std in zip(*columns, strict=True)}
+    return set(level(scores, digits))
+
+
+def level(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
+    """The best of {method: (mean, sample standard deviation over seeds)}, the highest mean first: that one, and all
+    that tie with it. Empty for fewer than two methods: one alone is no best.
+
+    A tie is a difference of no more than √(s₁² + s₂²), the deviation of the difference itself, or none at all with
+    `digits` decimals; an unknown deviation (NaN, one seed) counts as 0. So a method whose seeds lie far apart ties
+    early: that it is worse is not shown.
+    """
+    if len(scores) < 2:
+        return []
+    ranked = sorted(scores, key=lambda method: -scores[method][0])
+    top, spread = scores[ranked[0]]
+
+    def ties(mean: float, std: float) -> bool:
+        wide = math.hypot(*(0 if math.isnan(value) else value for value in (spread, std)))
+        return top - mean <= wide + 1e-9 or round(top, digits) == round(mean, digits)
+
+    return [method for method in ranked if ties(*scores[method])]
+
+
+def leads(seeds: int) -> str:
+    """What a method alone at the top does: it wins where there are seeds enough to say so."""
+    return "wins" if seeds >= FEW else "leads in the mean" if seeds > 1 else "leads"

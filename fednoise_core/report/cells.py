@@ -14,6 +14,7 @@ import pandas as pd
 from fednoise_core.report.marks import marked, together
 
 __all__ = [
+    "ACCURACY_DIGITS",
     "METRIC_WORDS",
     "MISSING",
     "PARTS",
@@ -37,6 +38,7 @@ __all__ = [
 
 METRIC_WORDS = {"best": "best round", "last": "last round", "last10_mean": "mean of the last ten evaluations"}
 MISSING = "–"
+ACCURACY_DIGITS = 1  # of %, if none are asked for: a test set of 360 images steps by 0.28
 PARTS = ("dataset", "noise", "partition")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.report.marks import marks_of
+from fednoise_core.report.rates import as_told
 from fednoise_core.report.runs import COLUMNS, METRICS, ListedRun, RecordedRun
 
 __all__ = [
@@ -35,6 +36,7 @@ LAST = 10  # evaluations in `last10_mean`
 
 def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
     """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
+    `as_told`: the method's own rate is the setting's, by chance (`rates.as_told`); an oracle has its mark instead.
 
     A run that diverged has NaN for every accuracy, also for those from before, and `diverged` True: a mean that took
     them in would be one of a model that nobody has. NaN without `diverged`: the run does not have the view.
@@ -50,6 +52,7 @@ def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame
                 "method_label": run.label,
                 "marks": marks_of(summary, name),
                 "view": name,
+                "as_told": not summary.get("oracle_rate") and as_told(run.spec, int(summary["classes"])),
                 "clean_known": bool(summary.get("clean_known", True)),
                 "diverged": lost,
                 "dropped_updates": int(summary.get("dropped_updates") or 0),

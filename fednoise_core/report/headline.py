@@ -15,8 +15,9 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.report import agreement
-from fednoise_core.report.best import best_methods, compared
+from fednoise_core.report.best import best_methods, compared, leads
 from fednoise_core.report.cells import (
+    ACCURACY_DIGITS,
     METRIC_WORDS,
     MISSING,
     PARTS,
@@ -43,11 +44,12 @@ class Won:
     methods: list[str]
     accuracy: str
     lead: float
-    """Points between the lowest of the best and the next method; NaN where all tie or there is no other."""
+    """Points between the highest mean and the next that does not tie with it; NaN where all tie or nothing is left."""
     next: str
     over: float
     """Points between the highest mean and the baseline's; NaN where the baseline is not in the setting."""
     seeds: int
+    """The fewest that any of the compared methods has."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def headline(
         for key in settings_of(main):
             block = main[in_setting(main, key)]
             if Setting(*key[:3]) not in rows:
-                rows[Setting(*key[:3])] = _won(block, metric, int(spec.get("digits", 2)), baseline)
+                rows[Setting(*key[:3])] = _won(block, metric, int(spec.get("digits", ACCURACY_DIGITS)), baseline)
                 means += [float(value) for value in compared(block, metric)[f"{metric}_mean"]]
         same = main[main["method"] == baseline]
         label = label or (method_words(same) if len(same) else "")
@@ -109,8 +111,8 @@ def headline(
 
 def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) -> Won:
     setting = Setting(*(str(block[part].iloc[0]) for part in PARTS))
-    seeds = int(block["seeds"].max())
     best = best_methods(block, metric, digits)
+    seeds = int((compared(block, metric) if best else block)["seeds"].min())
     ranked = compared(block, metric).sort_values(f"{metric}_mean", ascending=False, kind="stable")
     if not best:
         return Won(setting, [], MISSING, math.nan, "", math.nan, seeds)
@@ -125,7 +127,7 @@ def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) ->
         setting,
         [method_words(top[top["method"] == method]) for method in top["method"]],
         accuracy,
-        values[-1] - float(rest[f"{metric}_mean"].iloc[0]) if len(rest) else math.nan,
+        values[0] - float(rest[f"{metric}_mean"].iloc[0]) if len(rest) else math.nan,
         method_words(rest.iloc[:1]) if len(rest) else "",
         values[0] - float(base.iloc[0]) if len(base) else math.nan,
         seeds,
@@ -134,40 +136,57 @@ def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) ->
 
 def _one(won: Won, label: str) -> str:
     """One setting."""
-    after = f", {number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
+    after = f"{number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
     if label and label != won.next and not math.isnan(won.over):
-        after += f" and {number(won.over, DIGITS)} above {label}"
+        after += f"{' and ' if after else ''}{number(won.over, DIGITS)} {'' if after else 'points '}above {label}"
     if len(won.methods) == 1:
-        return f"{won.methods[0]} wins with {won.accuracy}\xa0%{after}."
-    return f"{_names(won.methods)} tie at {won.accuracy}\xa0%, within one standard deviation{after}."
+        return f"{won.methods[0]} {leads(won.seeds)} with {won.accuracy}\xa0%{', ' if after else ''}{after}."
+    return f"{_names(won.methods)} tie at {won.accuracy}\xa0%{'; the highest mean is ' if after else ''}{after}."
 
 
 def _many(found: Sequence[Won], label: str) -> str:
-    """Several settings: who wins alone, how often and by how much; ties; what the best gain over the baseline."""
+    """Several settings: who is alone at the top, how often and by how much; who ties; what the best gain over the
+    baseline.
+    """
     alone = [won for won in found if len(won.methods) == 1]
+    verb = leads(min(won.seeds for won in found))
     parts: list[str] = []
     for name, count in Counter(won.methods[0] for won in alone).most_common():
-        leads = [won.lead for won in alone if won.methods[0] == name and not math.isnan(won.lead)]
+        points_of = [won.lead for won in alone if won.methods[0] == name and not math.isnan(won.lead)]
         of, after = (f" of {len(found)} settings", " points over the next") if not parts else ("", "")
-        parts.append(f"{name} wins {count}{of}" + (f", by {_range(leads)}{after}" if leads else ""))
+        where = f"{count}{of}" if verb == "wins" else f"in {count}{of}"
+        parts.append(f"{name} {verb} {where}" + (f", by {_range(points_of)}{after}" if points_of else ""))
     shown, more = parts[:NAMED], len(parts) - NAMED
     said = "; ".join([*shown, *([f"{more} other methods the rest"] if more > 0 else [])])
     said += ". " if said else ""
-    tied = [won for won in found if len(won.methods) > 1]
-    if tied:
-        often = [name for name, _ in Counter(name for won in tied for name in won.methods).most_common()]
-        where = f"In {len(tied)} of {len(found)} settings" if len(tied) < len(found) else "In every setting"
-        few = [name for name in often if all(name in won.methods for won in tied)]
-        # All names only where the same methods tie everywhere: A = B here and A = C there is no tie of all three.
-        same = len(few) == len(often) <= NAMED
-        who = _names(often) if same else f"{few[0]} and others" if few else "several methods"
-        said += f"{where} {who} tie, within one standard deviation of the best. "
+    said += _ties(found)
     over = [won.over for won in found if not math.isnan(won.over)]
     if label and over:
         best = [label in won.methods for won in found if math.isnan(won.over)]
         where = f"Where {label} {'is' if all(best) else 'has a mean and is'} not among the best, the" if best else "The"
         said += f"{where} best is {_range(over)} points above {label}. "
     return said.rstrip()
+
+
+def _ties(found: Sequence[Won]) -> str:
+    """Who stands at the top together: by name where they are always the same, else how often each is among them."""
+    tied = [won for won in found if len(won.methods) > 1]
+    if not tied:
+        return ""
+    where = f"In {len(tied)} of {len(found)} settings" if len(tied) < len(found) else "In every setting"
+    if len({frozenset(won.methods) for won in tied}) == 1:
+        return f"{where} {_names(tied[0].methods)} tie. "
+    counts = Counter(name for won in tied for name in won.methods)
+    most, *fewer = sorted(set(counts.values()) - {1}, reverse=True) or [0]
+    said, named = "", 0
+    for count in [most, *fewer[:1]] if most else []:
+        names = [name for name in counts if counts[name] == count]
+        named += len(names)
+        if said and named > NAMED:
+            break
+        times = "every time" if count == len(tied) else f"{count} times"
+        said += f", {_names(names)} {times}" if said else f"; {_names(names)} {_be(names)} among them {times}"
+    return f"{where} several methods tie{said}. "
 
 
 def _alone(names: Sequence[str], means: Sequence[float], settings: int) -> str:
@@ -195,6 +214,10 @@ def _names(names: Sequence[str]) -> str:
     if len(names) > NAMED:
         names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _be(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
 
 
 def points(value: float) -> str:

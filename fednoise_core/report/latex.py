@@ -8,6 +8,7 @@ from itertools import groupby
 
 from fednoise_core.report.cells import Cell, Grid, GridRow
 from fednoise_core.report.texts import latex_text as tex
+from fednoise_core.report.texts import unbroken
 
 __all__ = ["latex"]
 
@@ -68,7 +69,7 @@ def _heads(table: Grid) -> list[str]:
 
 
 def _broken(text: str, cell: int) -> str:
-    return textwrap.fill(text.replace("\xa0", " "), max(cell, HEAD), break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(unbroken(text), max(cell, HEAD), break_long_words=False, break_on_hyphens=False)
 
 
 def _tabular(table: Grid, part: range) -> list[str]:
@@ -105,7 +106,7 @@ def _header(table: Grid, part: range, double: dict[int, bool]) -> list[str]:
     for place, level in enumerate(table.levels):
         last = place == len(table.levels) - 1
         owner = [(number, text) for number, (text, span) in enumerate(level) for _ in range(span)]
-        cells, rules, start = [table.stub if last else ""], [], 2
+        cells, rules, start = [tex(table.stub) if last else ""], [], 2
         for (_, text), group in groupby(part, key=owner.__getitem__):
             inside = list(group)
             span = sum(2 if double[c] else 1 for c in inside)

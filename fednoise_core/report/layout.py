@@ -11,8 +11,9 @@ import pandas as pd
 
 from fednoise_core.io import SpecError
 from fednoise_core.report import agreement, layout_papers, tuned
-from fednoise_core.report.best import best_methods, is_compared
+from fednoise_core.report.best import TIE, best_methods, is_compared
 from fednoise_core.report.cells import (
+    ACCURACY_DIGITS,
     METRIC_WORDS,
     MISSING,
     PARTS,
@@ -32,7 +33,7 @@ from fednoise_core.report.cells import (
     settings_of,
     title_of,
 )
-from fednoise_core.report.marks import NO_MEMBERS, notes, together
+from fednoise_core.report.marks import NO_MEMBERS, ORACLE, as_told_notes, notes, together
 
 __all__ = ["grid"]
 
@@ -61,7 +62,7 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
 
 
 def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    metric, digits = spec.get("metric", "best"), int(spec.get("digits", 2))
+    metric, digits = spec.get("metric", "best"), int(spec.get("digits", ACCURACY_DIGITS))
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
     levels, common = levels_of(main, settings)
@@ -74,7 +75,7 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         line = []
         for key in settings:
             row = cells.get((str(method), key))
-            line.append(Cell(_pm(row, metric, digits), method in best[key]))
+            line.append(Cell(_pm(row, metric, digits) + _told(row), method in best[key]))
         line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
         rows.append(GridRow(method_words(group), line))
     for _, group in ceiling.groupby("method", sort=False):
@@ -91,6 +92,7 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     if common:
         caption += f" All on {common}."
     notes = [_bold_means(main, len(ceiling) > 0)] if any(best.values()) else []
+    notes += as_told_notes(main)
     if "variant" in frame:
         notes.append(tuned.note(frame))
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
@@ -186,7 +188,7 @@ DIAGNOSIS = {
 
 
 def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """A block a setting, headed by its noise rate; methods and columns without any estimate are left out."""
+    """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
     digits, frame = int(spec.get("digits", 3)), frame.copy()
     same = (
         frame["target_noise_rate_mean"] - frame["noise_rate_mean"]
@@ -207,12 +209,13 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
             continue
         rows.append(
             GridRow(
-                f"{title_of(block)}: noise rate {'unknown' if math.isnan(rate) else number(rate, digits)}", [], "group"
+                f"{title_of(block)}: realised noise rate {'unknown' if math.isnan(rate) else number(rate, digits)}",
+                [],
+                "group",
             )
         )
         for _, row in block[says[block.index]].iterrows():
-            values = [(row[f"{name}_mean"], row[f"{name}_std"]) for name in shown]
-            cells = [Cell(mean_std(*value, digits, True) if row["clean_known"] == 1 else "unknown") for value in values]
+            cells = [Cell(_estimate(row, name, digits) if row["clean_known"] == 1 else "unknown") for name in shown]
             rows.append(GridRow(marked_method(row.to_frame().T), cells))
     silent = sorted(set(frame.loc[~says, "method_label"]) - set(frame.loc[says, "method_label"]))
     caption = (
@@ -220,10 +223,13 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     )
     notes = [
         f"{MISSING} the method makes no such estimate. Suspects are samples held for mislabelled; AUROC is of the "
-        "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows."
+        "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows. The realised "
+        "noise rate is the share of wrong labels that was drawn, mean of the seeds."
     ]
     if left_out:
         notes.append("Settings without wrong labels are left out.")
+    if any("(n = " in cell.text for row in rows for cell in row.cells):
+        notes.append("(n = k): only k of the seeds have the number; in the others there is nothing to be told apart.")
     if silent:
         notes.append(f"Without any such estimate: {', '.join(silent)}.")
     if not known.any():
@@ -248,13 +254,26 @@ def _unknown_once(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _estimate(row: pd.Series, name: str, digits: int) -> str:
+    """A number of the diagnostics, and of how many seeds it is if not of all: some have none, such as the ranking of
+    noisy clients where every client is noisy, or none is.
+    """
+    text, n = mean_std(row[f"{name}_mean"], row[f"{name}_std"], digits, True), row.get(f"{name}_n", row["seeds"])
+    return f"{text} (n = {n:.0f})" if 0 < n < row["seeds"] else text
+
+
 def _bold_means(frame: pd.DataFrame, ceiling: bool) -> str:
     """What bold says, and who takes no part."""
-    tie = "" if (frame["seeds"] < 2).all() else ", and each within one standard deviation of it: a tie"
+    tie = "" if (frame["seeds"] < 2).all() else f", and what ties with it: {TIE}"
     apart = [mark for mark in together(frame["marks"]) if mark in NO_MEMBERS]
     left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
     rest = f" Without a part in it: {', '.join(left_out)}." if left_out else ""
     return f"Bold: the highest mean of a column{tie}.{rest}"
+
+
+def _told(row: pd.Series | None) -> str:
+    """The mark behind the number of a method whose own rate is that of the setting."""
+    return f" {ORACLE}" if row is not None and row.get("as_told", 0) else ""
 
 
 LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # Snakemake imports this at every start
     import pandas as pd
 
-__all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL", "marked", "marks_of", "notes", "together"]
+__all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL", "as_told_notes", "marked", "marks_of", "notes", "together"]
 
 ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
 MARKS = {
@@ -50,4 +50,23 @@ def notes(frame: pd.DataFrame) -> list[str]:
         if mark == PRIVATE and "epsilon" in frame and frame["epsilon"].notna().any():
             words += f" (ε = {', '.join(f'{value:.3g}' for value in sorted(set(frame['epsilon'].dropna())))})"
         said.append(f"{mark} {words}.")
+    return said
+
+
+def as_told_notes(frame: pd.DataFrame) -> list[str]:
+    """A sentence for each method of a frame whose own rate is, where the column `as_told` says so, that of the setting:
+    there it stands beside an oracle. The setting's words are in the column `setting`, else the noise's are taken.
+    """
+    if "as_told" not in frame or not frame["as_told"].any():
+        return []
+    said = []
+    for label, group in frame[frame["as_told"] > 0].groupby("method_label", sort=False):
+        everywhere = len(group) == int((frame["method_label"] == label).sum())
+        words = list(dict.fromkeys(group["setting"] if "setting" in group else group["noise_label"]))
+        where = "" if everywhere else f" in {'; '.join(words)}"
+        there = "it" if everywhere else "there it"
+        said.append(
+            f"The noise rate that {label} goes by is the nominal one{where}: {there} is as if told ({ORACLE}), and not "
+            "compared."
+        )
     return said

@@ -9,7 +9,58 @@ from fednoise_core.io import canonical
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.texts import one_line
 
-__all__ = ["Names", "apart", "apart_from_rate", "describe"]
+__all__ = ["Names", "apart", "apart_from_rate", "describe", "field_words"]
+
+SOURCES = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "svhn": "SVHN",
+    "clothing1m": "Clothing1M",
+}
+KINDS = {  # as papers write them, where the id is not it
+    "dirichlet": "Dirichlet",
+    "bernoulli_dirichlet": "Bernoulli–Dirichlet",
+    "quantity": "quantity skew",
+    "fedcorr": "FedCorr noise",
+    "fednoro": "FedNoRo noise",
+    "instance": "instance-dependent",
+    "openset_images": "open-set images",
+    "globalized": "globalised",
+    "localized": "localised",
+}
+COUNTS = {  # kinds that are told by a number, and the setting that it is
+    "classes_per_client": ("n", "classes a client"),
+    "random_draws": ("size", "images a client"),
+}
+FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
+SPANS = (("low", "high"), ("lower", "upper"))
+SAID = {  # settings in words; "{}" is the value
+    "alpha": "α = {}",
+    "p": "p = {}",
+    "q": "q = {}",
+    "rho": "ρ = {}",
+    "tau": "τ = {}",
+    "clients": "{} clients",
+    "donor": "from {}",
+    "diag": "{} diagonal",
+    "within_superclass": "within {} superclasses",
+    "scale": "pixels {}",
+}
+VALUES = {  # values in words; "" where the kind's own name says it
+    ("mode", "nonuniform"): "non-uniform",
+    ("mode", "fedlsr"): "",
+    ("mode", "shards"): "",
+    ("mode", "disjoint_classes"): ", dealt evenly",  # with a comma: not one word with the kind
+    ("flip", "symmetric"): "",
+    ("offset", 1): "",
+    ("offset", -1): "to the class before",
+    ("donor", "public"): "",
+    ("scale", "raw"): "",
+    ("scale", "unit"): "pixels from 0 to 1",
+    ("within_superclass", "consecutive5"): "within blocks of five classes",
+}
 
 # How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
 # where nothing else tells two settings apart (`apart`).
@@ -37,38 +88,59 @@ PARTS = ("dataset", "noise", "partition")
 
 
 def describe(spec: Mapping[str, Any], fallback: str) -> str:
-    """`{"kind": "symmetric", "rate": 0.4}` -> "symmetric 0.4"; a `label` wins; without a kind the fallback."""
+    """`{"kind": "symmetric", "rate": 0.4}` -> "symmetric 0.4"; a `label` wins; of a data set `_dataset`, else the
+    fallback.
+    """
     if spec.get("label"):
         return one_line(str(spec["label"]))
-    kind = spec.get("kind")
+    kind = str(spec.get("kind") or "")
     if not kind:
-        return fallback
+        return _dataset(spec) or fallback
     if kind in ("none", "clean"):
         return "no noise"
-    words = [str(kind).replace("_", " ")]
+    count, of = COUNTS.get(kind, ("", ""))
+    words = [KINDS.get(kind, kind.replace("_", " "))]
+    if count in spec:
+        words = [f"{_number(spec[count])} {'shards a client' if spec.get('mode') == 'shards' else of}"]
     if spec.get("rate") is not None:
         words[0] += f" {_number(spec['rate'])}"
+    ends = {low: high for low, high in SPANS if spec.get(low) is not None and spec.get(high) is not None}
     for key, value in spec.items():
         if (
             key in TECHNICAL
+            or key == count
+            or key in ends.values()
             or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
             or not _plain(value)
             or USUAL.get(key) == value
         ):
             continue
-        if isinstance(value, str):
-            words[0] += f" {value}"
-        else:
-            words.append(_said(key, value))
+        if key in ends:
+            words.append(f"{_number(value)} to {_number(spec[ends[key]])}")
+        elif isinstance(value, str) and key not in SAID:
+            words[0] += f" {VALUES.get((key, value), value)}".replace(" ,", ",").rstrip()
+        elif text := _said(key, value):
+            words.append(text)
     return ", ".join(words)
 
 
+def _dataset(spec: Mapping[str, Any]) -> str:
+    """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
+    part of it.
+    """
+    name, part = SOURCES.get(str(spec.get("source")), ""), spec.get("subset")
+    name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
+    size = part.get("train") if isinstance(part, Mapping) else None
+    return f"{name}, {size:,} images" if name and size else name
+
+
 def _said(key: str, value: Any) -> str:
-    """A setting in words: "overlap", "no overlap", "alpha 0.1"."""
-    name = key.replace("_", " ")
+    """A setting in words: "overlap", "no overlap", "α = 0.1"."""
     if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return f"{name} {_number(value)}"
+        return key.replace("_", " ") if value else f"no {key.replace('_', ' ')}"
+    if (key, value) in VALUES:
+        return VALUES[key, value]
+    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_number(value))
 
 
 def _plain(value: Any) -> bool:
@@ -83,7 +155,8 @@ def apart(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         values = {key: {canonical(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
             told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
-            words[name] = ", ".join([words[name], *(_said(key, value) for key, value in told.items() if _plain(value))])
+            said = [_said(key, value) for key, value in told.items() if _plain(value)]
+            words[name] = ", ".join(filter(None, [words[name], *said]))
     for name in [name for same in _equal(words) for name in same]:
         words[name] += f" ({name})"
     return words if not _equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
@@ -146,4 +219,12 @@ class Names:
 
 
 def _number(value: float) -> str:
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("-", "−")
+
+
+def field_words(field: str) -> str:
+    """A swept setting in words: "train.batch" -> "batch size"."""
+    key = field.split(".")[-1]
+    return FIELDS.get(key, SAID.get(key, key.replace("_", " ")).removesuffix(" = {}"))

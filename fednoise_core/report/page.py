@@ -17,6 +17,7 @@ import pandas as pd
 from fednoise_core.io import ArtifactError
 from fednoise_core.report import agreement
 from fednoise_core.report.artifacts import SettingArtifacts, artifacts_of
+from fednoise_core.report.best import TIE
 from fednoise_core.report.cells import METRIC_WORDS
 from fednoise_core.report.csv_files import read_csv
 from fednoise_core.report.headline import Headline, headline, points
@@ -144,6 +145,7 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
         "metric": METRIC_WORDS[first.metric],
         "score": first.word,
         "note": first.note,
+        "tie": TIE,
         "baseline": first.baseline,
         "rows": [
             {

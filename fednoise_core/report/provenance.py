@@ -8,7 +8,9 @@ from typing import Any
 
 from fednoise_core.report import agreement, frames
 from fednoise_core.report.csv_files import csv_text
-from fednoise_core.report.marks import ORACLE, together
+from fednoise_core.report.marks import ORACLE, as_told_notes, together
+from fednoise_core.report.names import Names
+from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun
 
 __all__ = ["file_uri", "limits", "mixed_versions", "provenance", "tiles"]
@@ -29,11 +31,18 @@ def tiles(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
     return [
         ("runs", f"{len(runs):,}"),
         ("methods", str(len({run.listed.method for run in runs}))),
-        ("settings", str(len({run.listed.setting for run in runs}))),
+        ("settings", settings_words(runs)),
         ("seeds", str(seeds)),
         ("rounds", str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}–{rounds[-1]}"),
         ("data sets", str(len({run.listed.dataset for run in runs}))),
     ]
+
+
+def settings_words(runs: Sequence[RecordedRun]) -> str:
+    """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
+    noisy = {run.listed.setting for run in runs if not noiseless(run.spec.get("noise", {}))}
+    clean = {run.listed.setting for run in runs} - noisy
+    return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))
 
 
 def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
@@ -52,13 +61,17 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
         said.append(
             "One seed: no spread is known."
             if seeds == 1
-            else f"{seeds} seeds: a standard deviation of so few values is itself rough."
+            else f"{seeds} seeds: a standard deviation of so few values is itself rough. A method alone at the top "
+            "leads in the mean; that it is better is not shown."
         )
     if ORACLE in together(frame["marks"]):
         said.append(
             f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
             "federation can have."
         )
+    words = Names.of_runs(runs)
+    frame["setting"] = [words.title(run.listed.setting) for run in runs]
+    said += as_told_notes(frame)
     personal = frame[~frame["view"].isin(["global"])].groupby("view", sort=False)["method_label"].unique()
     for view, labels in personal.items():
         said.append(

@@ -8,7 +8,16 @@ from typing import Any
 from fednoise_core.noise.nominal import nominal_rate
 from fednoise_core.report.runs import RecordedRun
 
-__all__ = ["noise_rate", "noiseless", "stated_rate"]
+__all__ = ["RATES", "as_told", "noise_rate", "noiseless", "stated_rate"]
+
+RATES: dict[str, tuple[str, float | None]] = {
+    "coteaching": ("forget_rate", None),
+    "rofl": ("forget_rate", None),
+    "fedmixcon": ("noise_rate", 0.4),
+}
+"""Methods that go by a noise rate: the setting that says it, and its default. They are repeated here, or every table
+would be made again when a method's code changes.
+"""
 
 
 def noiseless(spec: Mapping[str, Any]) -> bool:
@@ -36,6 +45,18 @@ def noise_rate(run: RecordedRun) -> float | None:
         return stated
     value = run.summary.get("diagnostics", {}).get("noise_rate")
     return None if value is None else float(value)
+
+
+def as_told(spec: Mapping[str, Any], classes: int) -> bool:
+    """Whether the rate that a run's method (`spec` has "method" and "noise") goes by is the one that its noise stands
+    for: then it knows in that setting what an oracle is told, however it came by it. A matrix file is not opened.
+    """
+    key, default = RATES.get(str(spec.get("method", {}).get("name")), ("", None))
+    rate, noise = spec.get("method", {}).get(key, default), spec.get("noise", {})
+    if not isinstance(rate, int | float) or noise.get("file"):
+        return False
+    nominal = _nominal(noise, classes)
+    return nominal is not None and nominal > 0 and abs(rate - nominal) < 1e-9
 
 
 def _nominal(spec: Mapping[str, Any], classes: int) -> float | None:

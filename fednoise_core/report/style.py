@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from fednoise_core.io import ArtifactError, atomic
-from fednoise_core.report.texts import one_line
+from fednoise_core.report.texts import filled, one_line
 
 __all__ = [
     "CEILING",
@@ -229,9 +228,8 @@ def legend_below(figure: Figure, axes: Sequence[Axes], columns: int | None = Non
 
 def wrap(text: str, inches: float, size: float = SIZE) -> str:
     """Break a text so that it fits a width."""
-    return textwrap.fill(
-        text, max(12, int(inches * 72 / (size * 0.56))), break_long_words=False, break_on_hyphens=False
-    )
+    letters = max(12, int(inches * 72 / (size * 0.56)))
+    return filled(text, letters, break_long_words=False)
 
 
 def titles(axes: Sequence[Axes], heads: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     table = TABLES[kind](runs, spec)
     if unknown := agreement.datasets(runs):
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
-    nothing = [name for name in ("diverged", "dropped_updates") if name in table and not table[name].any()]
+    nothing = [name for name in ("as_told", "diverged", "dropped_updates") if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 
 
@@ -61,6 +61,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     `gain_*` is the headline metric less round 0; `beats_round0` counts the seeds above their own round 0.
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
+    `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
     With `tuned` a method's variants are one row, and `variant` says which it shows.
     """
     frame = frames.results(runs, spec.get("view", "headline"))
@@ -76,6 +77,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
                 **_head(ids, group, names),
                 "marks": together(group["marks"]),
                 "ceiling": int(ids[1] in clean),
+                "as_told": int(group["as_told"].any()),
                 "view": group["view"].iloc[0],
                 **(tuned.words(group) if spec.get("tuned") else {}),
                 "metric": metric,
@@ -124,7 +126,7 @@ def _parts(
         frame = rows(run).sort_values("round", kind="stable")
         groups = frame[frame["round"] > 0].groupby("part")["value"]
         values = groups.last() if metric == "last" else groups.apply(lambda column: column.iloc[-10:].mean())
-        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged}
+        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged, "epsilon": _epsilon(run)}
         values = values * math.nan if run.diverged else values  # `last` would be the last one that was finite
         found += [{**told, name: part, "accuracy": value} for part, value in values.items()]
     if not found:
@@ -139,6 +141,7 @@ def _parts(
                 name: ids[4],
                 "seeds": len(group),
                 **_finite_spread(group, ("accuracy",)),
+                "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
         )
@@ -166,6 +169,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "cpu_seconds": run.cost.get("cpu_seconds"),
                 "seconds_per_round": run.cost.get("seconds_per_round"),
                 "peak_memory_mb": run.cost.get("peak_memory_mb"),
+                "epsilon": _epsilon(run),
                 "diverged": run.diverged,
             }
         )
@@ -185,6 +189,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "parameters": _sizes(group["parameters"]),
                 "lines": group["lines"].iloc[0],
                 **_spread(group, numbers),
+                "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
         )
@@ -201,6 +206,7 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
                 **_key(run),
                 "marks": marks_of(run.summary),
                 "clean_known": run.summary.get("clean_known", True),
+                "epsilon": _epsilon(run),
                 "diverged": run.diverged,
                 **{key: math.nan if values.get(key) is None else float(values[key]) for key in DIAGNOSTICS},
             }
@@ -215,6 +221,8 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
                 "seeds": len(group),
                 **_spread(group, DIAGNOSTICS[:1]),  # of the given labels: training has no part in it
                 **_finite_spread(group, DIAGNOSTICS[1:]),
+                **{f"{key}_n": int(group[key].notna().sum()) for key in DIAGNOSTICS[1:]},
+                "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
         )
@@ -270,6 +278,11 @@ def _finite_spread(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]
     """The same, but NaN for everything where a run of the group diverged."""
     cells = _spread(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells
+
+
+def _epsilon(run: RecordedRun) -> float:
+    value = run.summary.get("epsilon")
+    return math.nan if value is None else float(value)
 
 
 def _sizes(values: pd.Series) -> str:

@@ -3,8 +3,44 @@
 from __future__ import annotations
 
 import re
+import textwrap
+import unicodedata
 
-__all__ = ["latex_text", "markdown_text", "one_line"]
+__all__ = ["filled", "latex_text", "markdown_text", "one_line", "unbroken"]
+
+# LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
+VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
+GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"
+MATHS = {
+    "±": r"\pm",
+    "−": "-",
+    "×": r"\times",
+    "√": r"\surd",
+    "≤": r"\le",
+    "≥": r"\ge",
+    "≈": r"\approx",
+    "≠": r"\ne",
+    "∞": r"\infty",
+    "∈": r"\in",
+    "→": r"\to",
+    "←": r"\gets",
+    "↔": r"\leftrightarrow",
+    "⌊": r"\lfloor",
+    "⌋": r"\rfloor",
+    "∆": r"\Delta",
+    "µ": r"\mu",
+    "ℓ": r"\ell",
+    "½": r"\frac12",
+    "ϵ": r"\epsilon",
+    "◂": r"\triangleleft",
+}
+
+
+def _greek(letter: str) -> str:
+    """ "ρ" -> "rho", "Γ" -> "Gamma"."""
+    *_, size, _, name = unicodedata.name(letter).split()
+    return name.capitalize() if size == "CAPITAL" else VARIANTS.get(name, name.lower())
+
 
 TEX = {
     "\\": r"\textbackslash{}",
@@ -20,19 +56,27 @@ TEX = {
     "<": r"\textless{}",  # in TeX's own encoding of fonts these three are other characters
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "±": r"$\pm$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
     "§": r"$^\S$",
     "¶": r"$^\P$",
     "–": "--",
-    "−": "$-$",
+    "—": "---",
     "·": r"$\cdot$",
-    "×": r"$\times$",
+    "…": r"\ldots{}",
     "\u202f": r"\,",
+    "\u2009": r"\,",
     "\xa0": "~",
     "“": "``",
     "”": "''",
+    "‘": "`",
+    "’": "'",
+    "°": r"$^\circ$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    **{sign: rf"${words}$" for sign, words in MATHS.items()},
+    **{letter: rf"$\{_greek(letter)}$" for letter in GREEK},
+    **{sign: f"$_{digit}$" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }
 
 
@@ -41,6 +85,17 @@ def one_line(text: str) -> str:
     LaTeX argument may hold an empty line, and XML holds no control characters. Other spaces stay as they are.
     """
     return re.sub(r"[ \x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text).strip(" ")
+
+
+def unbroken(text: str) -> str:
+    """A text that is not broken before a number, nor around a sign between two: "α = 0.3" stays on a line."""
+    return re.sub(r" (?=[−-]?\d|[=±] )|(?<=[=±]) ", "\xa0", text)
+
+
+def filled(text: str, letters: int, break_long_words: bool = True) -> str:
+    """The text in lines of so many letters, broken as `unbroken` says, with plain spaces."""
+    broken = textwrap.fill(unbroken(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
+    return broken.replace("\xa0", " ")
 
 
 def markdown_text(text: str) -> str:

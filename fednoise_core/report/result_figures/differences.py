@@ -12,8 +12,14 @@ from matplotlib.lines import Line2D
 from fednoise_core.io import SpecError
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
-from fednoise_core.report.marks import NO_MEMBERS, marks_of
-from fednoise_core.report.result_figures.common import METRIC, drawn, metric_words, of_setting, split_clean
+from fednoise_core.report.result_figures.common import (
+    METRIC,
+    drawn,
+    metric_words,
+    not_compared,
+    of_setting,
+    split_clean,
+)
 from fednoise_core.report.result_figures.rows import BASELINE, Rows, baseline_of
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.statistics import LEAST, paired, spread
@@ -41,21 +47,24 @@ def differences(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Ma
     rows = Rows(runs, shown, order, spec)
     means = [[0.0, *of_setting(table, one)["mean"].dropna()] for one in shown]
     low = rows.cut(means, _span(table, each), negative=True)
-    hollow = {run.listed.method for run in runs if set(marks_of(run.summary)) & set(NO_MEMBERS)}
+    hollow, why = not_compared(runs)
     for axis, setting in zip(rows.axes, shown, strict=True):
         axis.axvline(0, **BASELINE)
         for _, row in of_setting(table, setting).dropna(subset=["mean"]).iterrows():
             if rows.beside(axis, row["method"], row["mean"], low):
                 continue
-            y, colour = rows.place[row["method"]], WRONG if row["method"] in hollow else FILL
+            y, colour = rows.place[row["method"]], WRONG if (setting, row["method"]) in hollow else FILL
             if np.isfinite(row["low"]):
                 axis.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
             values = each[(*setting, row["method"])]
             if len(values) > 1:
                 axis.plot(values, [y] * len(values), "|", color=colour, markersize=7, markeredgewidth=1.1, zorder=2.5)
-            inside = "white" if row["method"] in hollow else colour
+            inside = "white" if (setting, row["method"]) in hollow else colour
             axis.plot([row["mean"]], [y], "o", color=colour, markerfacecolor=inside, markersize=4.5, zorder=3)
-    rows.legend(_legend(table, label, hollow, runs), f"test accuracy less that of {label}, points")
+    rows.legend(
+        _legend(table, label, why if {method for _, method in hollow} & {*table["method"]} else ""),
+        f"test accuracy less that of {label}, points",
+    )
     return _told(rows, table, runs, spec, label, low)
 
 
@@ -90,7 +99,7 @@ def _span(table: pd.DataFrame, each: Mapping[tuple[str, ...], list[float]]) -> t
     return min(known), max(known)
 
 
-def _legend(table: pd.DataFrame, label: str, hollow: set[str], runs: Sequence[RecordedRun]) -> list[Line2D]:
+def _legend(table: pd.DataFrame, label: str, hollow: str) -> list[Line2D]:
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
     several = table["n"].max() > 1
     found = [Line2D([], [], color=FILL, label="mean" if several else "one seed", **dot)]
@@ -99,10 +108,8 @@ def _legend(table: pd.DataFrame, label: str, hollow: set[str], runs: Sequence[Re
         found.append(Line2D([], [], color=FILL, label="a seed", **tick))
     if table["low"].notna().any():
         found.append(Line2D([], [], color=FILL, linewidth=2.2, alpha=0.45, label="95 % interval of the mean"))
-    if hollow & {*table["method"]}:
-        marks = "".join(m for m in NO_MEMBERS if any(m in marks_of(run.summary) for run in runs))
-        words = f"not compared: {' '.join(marks)}"
-        found.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=words, **dot))
+    if hollow:
+        found.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=hollow, **dot))
     found.append(Line2D([], [], label=label, **{k: v for k, v in BASELINE.items() if k != "zorder"}))
     return found
 
@@ -123,4 +130,6 @@ def _told(
         caption += f" No interval where there are fewer than {LEAST} seeds."
     caption += f" The axes start at {low:g}: what is lower stands there as a number (◂)." if low is not None else ""
     title, shape, which = f"Differences to {label}", "dots, a row a method", f"difference to {label}"
-    return drawn(rows.figure, table, spec, title, caption, table, runs, rows.names, {}, shape=shape, which=which)
+    return drawn(
+        rows.figure, table, spec, title, caption, table, runs, rows.names, {}, shape=shape, which=which, unit="points"
+    )

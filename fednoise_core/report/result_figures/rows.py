@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import labels_of, of_setting
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.style import CEILING, QUIET, SIZE, inches, outer, panels, titles
+from fednoise_core.report.texts import filled
 
 __all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
 
@@ -32,7 +32,7 @@ class Rows:
     ) -> None:
         width = inches(spec)
         self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
-        words = [textwrap.fill(labels[m], 26 if width > 5 else 17, break_on_hyphens=False) for m in order]
+        words = [filled(labels[m], 26 if width > 5 else 17) for m in order]
         lines = np.array([word.count("\n") + 1 for word in words])
         sizes = 0.05 + lines * SIZE * 1.3 / 72  # inches
         columns = spec.get("columns") or (min(4, len(shown)) if width > 5 else min(2, len(shown)))
@@ -72,7 +72,7 @@ class Rows:
         """Whether a value is left of the axes; then it stands there as a number."""
         if low is None or value >= low:
             return False
-        axis.text(low, self.place[method], f" ◂ {value:.0f}", va="center", fontsize=SIZE - 0.5)
+        axis.text(low, self.place[method], f" ◂ {value:.0f}".replace("-", "−"), va="center", fontsize=SIZE - 0.5)
         return True
 
     def legend(self, handles: Sequence[Line2D], x: str) -> None:

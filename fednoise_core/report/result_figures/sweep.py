@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fednoise_core.report.names import Names
+from fednoise_core.report.marks import marked, marks_of
+from fednoise_core.report.names import Names, field_words
 from fednoise_core.report.result_figures.common import (
     bars,
     drawn,
@@ -34,7 +35,7 @@ def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
     each. Methods without the field are dashed lines from side to side.
     """
     field = swept_field([run.listed.method for run in runs], spec.get("field"))
-    table, names, labels = _lines(scores(runs, spec), field), Names.of_runs(runs), labels_of(runs)
+    table, names, labels = _lines(scores(runs, spec), field, runs), Names.of_runs(runs), labels_of(runs)
     order = [text for text in dict.fromkeys(table["value"]) if text]
     numbers = _numbers(order)
     table["x"] = table["value"].map(numbers or {text: float(place) for place, text in enumerate(order)})
@@ -58,20 +59,27 @@ def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
             colour = looks[row["line"]].colour
             axis.axhline(row["mean"], color=colour, linestyle="--", linewidth=1.1, label=labels[row["method"]])
     _scale(axes, order, numbers)
-    finish(figure, axes, [names.title(setting) for setting in shown], field.replace("_", " "), spec)
-    caption = f"Test accuracy ({metric_words(spec)}) against {field.replace('_', ' ')}; {n_words(table)}"
+    finish(figure, axes, [names.title(setting) for setting in shown], field_words(field), spec)
+    caption = f"Test accuracy ({metric_words(spec)}) against {field_words(field)}; {n_words(table)}"
     caption += " Dashed: a method without this setting." if (table["value"] == "").any() else ""
-    title, shape = f"Accuracy against {field.replace('_', ' ')}", f"lines over {field.replace('_', ' ')}"
+    title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
     return drawn(figure, table, spec, title, caption, table, runs, names, {}, shape=shape)
 
 
-def _lines(table: pd.DataFrame, field: str) -> pd.DataFrame:
+def _lines(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.DataFrame:
     """The scores with the `value` of the field as a text ("": the method does not have it) and the `line` it is on."""
-    found = []
+    found, marks = [], {run.listed.method: marks_of(run.summary) for run in runs}
     for method, label in zip(table["method"], table["method_label"], strict=True):
         rest = dict(settings(method))
         value = rest.pop(field, "")
-        found.append((value, ", ".join(filter(None, [without(label, method), told(rest)])), family(method)))
+        name = marked(without(label, method), marks[method])
+        found.append(
+            (
+                value,
+                ", ".join(filter(None, [name, told(rest)])),
+                family(method),
+            )
+        )
     values, lines, families = zip(*found, strict=True)
     table = table.assign(field=field, value=values, line=lines)
     twice = table.assign(family=families).groupby("line")["family"].transform("nunique") > 1
