@@ -187,6 +187,19 @@ def test_unknown_clean_labels_are_said_on_the_page(tmp_path: Path) -> None:
     assert "One seed: no spread is known." in page.text
 
 
+def test_a_page_of_given_labels_alone_never_says_accuracy(tmp_path: Path) -> None:
+    """But in the sentence that says what stands in its place."""
+    grid = [{"noises": ["as-given"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr", "local"]}]
+    root = make_study(tmp_path, grid=grid, clean_known=False, test_known=False)
+    page = Page((root / "report.html").read_text(encoding="utf-8"))
+    said = page.text.replace("There are no trusted test labels of digits: accuracy there is agreement", "")
+    said = re.sub(r"accuracy\.(csv|md|tex)", "", said)  # names of files
+    assert re.findall(r"[^.\n]*accuracy[^.\n]*", said, re.IGNORECASE) == []
+    assert "The best round is chosen by agreement with given labels" in said
+    assert "share of wrong labels" not in said
+    assert "How many of the labels are wrong, nobody knows." in said
+
+
 def test_a_table_of_several_versions_of_torch_says_so(tmp_path: Path) -> None:
     """On the page and in what is published: which versions, under the tables that mix them, and under no other."""
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]

@@ -216,11 +216,22 @@ def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
     assert "Without any such estimate: FedAvg, Local only." in made.notes
 
 
+def test_diagnostics_leave_out_settings_without_wrong_labels(root: Path) -> None:
+    frame = frame_of(root, kind="diagnostics").assign(suspects_precision_mean=0.0)  # all methods name suspects
+    frame.loc[frame["noise"] == "clean", "noise_rate_mean"] = 0.0
+    made = layout.grid(frame, {"kind": "diagnostics"})
+    assert not [row.stub for row in made.rows if "no noise" in row.stub]
+    assert "Settings without wrong labels are left out." in made.notes
+    alone = layout.grid(frame[frame["noise"] == "clean"], {"kind": "diagnostics"})
+    assert [row.stub for row in alone.rows if row.style == ""]
+
+
 def test_unknown_clean_labels_read_unknown(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     write_study(tmp_path, grid=grid, rounds=12, clean_known=False)
     made = layout.grid(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
     assert {cell.text for row in made.rows for cell in row.cells} == {"unknown"}
+    assert [row.stub for row in made.rows if row.style == ""] == ["every method"]
     assert made.rows[0].stub.endswith("noise rate unknown")
     assert any("nobody knows" in note for note in made.notes)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # tables draw nothing
 
     from fednoise_core.report.style import Drawn
 
-__all__ = ["WORDS", "datasets", "in_figure", "in_grid", "note", "word"]
+__all__ = ["WORDS", "datasets", "in_figure", "in_grid", "note", "renamed", "word"]
 
 WORDS = "agreement with given labels"
 
@@ -44,6 +44,7 @@ def in_grid(grid: Grid, names: Iterable[str], every: bool) -> Grid:
     """The table with the note; `every`: all of its numbers are such, so that title and caption are renamed, too."""
     if every:
         grid.title, grid.caption = renamed(grid.title), renamed(grid.caption)
+        grid.notes[:] = map(renamed, grid.notes)
     grid.notes.append(note(names))
     return grid
 

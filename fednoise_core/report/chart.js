@@ -1,5 +1,7 @@
 "use strict";
-// A chart of accuracy over rounds or work, as SVG: hover and arrow keys read values, dragging zooms, colours follow the theme.
+// A chart of accuracy over rounds or work, as SVG: mouse, finger and arrow keys read values, dragging with the mouse zooms,
+// colours follow the theme. What is read stands in the place of the names beside the lines' ends, or, where there is no room
+// for names, in a list below.
 // A line: {name, seed, colour, dash, faint, wide, end, x: [], round: [], y: [] (%, null: none), seeds: [{seed, y: []}]}.
 const make = (tag, attributes = {}, ...children) => {
   const made = tag.startsWith("svg:") ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4)) : document.createElement(tag);
@@ -7,6 +9,8 @@ const make = (tag, attributes = {}, ...children) => {
   made.append(...children);
   return made;
 };
+const sample = (line, length = 24) => // a short piece of a line
+  make("svg:svg", { width: length + 2, height: 10, "aria-hidden": "true" }, make("svg:path", { class: `line wide ${line.ceiling ? "ceiling" : `series-${line.colour}`}`, d: `M1 5h${length}`, "stroke-dasharray": line.dash || null }));
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 
 class Chart {
@@ -25,12 +29,12 @@ class Chart {
     this.svg = make("svg:svg", { role: "img" });
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: "" });
     host.append(this.svg, this.tip);
-    host.addEventListener("pointerdown", (event) => this.press(event));
-    host.addEventListener("pointermove", (event) => this.move(event));
-    host.addEventListener("pointerup", (event) => this.release(event));
-    host.addEventListener("pointercancel", () => this.cancel());
-    host.addEventListener("pointerleave", () => this.leave());
-    host.addEventListener("dblclick", () => this.reset());
+    this.svg.addEventListener("pointerdown", (event) => this.press(event));
+    this.svg.addEventListener("pointermove", (event) => this.move(event));
+    this.svg.addEventListener("pointerup", (event) => this.release(event));
+    this.svg.addEventListener("pointercancel", () => this.cancel());
+    this.svg.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.leave()); // what a finger reads stays
+    this.svg.addEventListener("dblclick", () => this.reset());
     host.addEventListener("keydown", (event) => this.key(event));
     host.addEventListener("blur", () => this.leave());
     new ResizeObserver(() => host.clientWidth && host.clientWidth !== this.width && this.draw()).observe(host);
@@ -41,7 +45,6 @@ class Chart {
     this.model = model;
     if (!keep) this.zoom = null;
     this.at = null;
-    this.tip.hidden = true;
     this.draw();
   }
 
@@ -76,7 +79,7 @@ class Chart {
     this.width = this.host.clientWidth;
     const named = this.model.lines.filter((line) => line.end), beside = this.width >= 640 && named.length > 1 && named.length <= 40;
     this.height = Math.max(this.width < 520 ? 280 : 380, beside ? named.length * Chart.NAME + Chart.TOP + Chart.BOTTOM : 0);
-    this.right = beside ? Math.min(230, 52 + 6.6 * Math.max(...named.map((line) => Math.min(28, line.name.length)))) : 14;
+    this.right = beside ? 46 + this.longest(named.map((line) => `▾ 88.8 ${Chart.short(line.name)}`)) : 14;
     this.wide = this.width - Chart.LEFT - this.right;
     this.tall = this.height - Chart.TOP - Chart.BOTTOM;
     this.box = this.limits();
@@ -93,7 +96,17 @@ class Chart {
     this.brush = make("svg:rect", { class: "brush", hidden: "" });
     svg.append(inside, this.brush, this.cursor);
     if (beside) this.names(named);
-    if (this.at) this.read(this.at.x, this.at.line, false);
+    this.tip.className = beside ? "tip beside" : "tip below";
+    this.tip.style.left = beside ? `${Chart.LEFT + this.wide + 14}px` : "";
+    this.at ? this.read(this.at.x, this.at.line, false) : this.rest();
+  }
+
+  static short(name) { return name.length > 28 ? `${name.slice(0, 27)}…` : name; }
+
+  longest(texts) { // in pixels, as names are set where they stand out
+    const pen = (Chart.pen = Chart.pen || document.createElement("canvas").getContext("2d"));
+    pen.font = `700 12px ${getComputedStyle(this.host).fontFamily}`;
+    return Math.ceil(Math.max(...texts.map((text) => pen.measureText(text).width)));
   }
 
   axes() {
@@ -109,7 +122,9 @@ class Chart {
     }
     this.svg.append(make("svg:line", { class: "axis", x1: Chart.LEFT, x2: Chart.LEFT + this.wide, y1: foot, y2: foot }));
     this.svg.append(text(Chart.LEFT + this.wide, foot + 35, this.model.label, "end", "label"));
-    this.svg.append(text(0, 12, `${this.model.score.toLowerCase()}, %`, "start", "label"));
+    const cut = this.model.lines.some((line) => line.y.some((y) => y !== null && y < y0));
+    if (cut && !this.zoom) this.svg.append(make("svg:path", { class: "axis cut", d: `M${Chart.LEFT - 5} ${foot - 4}l10 -5m-10 -1l10 -5` }));
+    this.svg.append(text(0, 12, `${this.model.score.toLowerCase()}, %${cut ? `, from ${+y0.toFixed(1)}` : ""}`, "start", "label"));
   }
 
   path(line) {
@@ -137,14 +152,14 @@ class Chart {
     for (const end of ends) end.place = place = Math.max(end.wanted, place + Chart.NAME);
     place = foot + Chart.NAME;
     for (const end of ends.reverse()) end.place = place = Math.min(end.place, place - Chart.NAME);
-    const right = Chart.LEFT + this.wide;
+    const right = Chart.LEFT + this.wide, group = make("svg:g", { class: "names" });
+    this.svg.append(group);
     for (const { line, y, wanted, place, x } of ends) {
       const dim = this.only !== null && this.only !== line.name ? " dim" : "";
-      const short = line.name.length > 28 ? `${line.name.slice(0, 27)}…` : line.name;
-      this.svg.append(
+      group.append(
         make("svg:path", { class: `leader${dim}`, d: `M${Math.min(x, right)} ${wanted}L${right + 12} ${place}` }),
         make("svg:path", { class: `line ${line.ceiling ? "ceiling" : `series-${line.colour}`}${dim}`, "stroke-dasharray": line.dash || null, d: `M${right + 14} ${place}h16` }),
-        make("svg:text", { class: `name${dim}`, x: right + 35, y: place + 4 }, `${y !== null && this.py(y) > foot + 1 ? "▾ " : ""}${percent(y)} ${short}`),
+        make("svg:text", { class: `name${dim}`, x: right + 35, y: place + 4 }, `${y !== null && this.py(y) > foot + 1 ? "▾ " : ""}${percent(y)} ${Chart.short(line.name)}`),
       );
     }
   }
@@ -155,81 +170,18 @@ class Chart {
     return `${this.model.words} over ${this.model.label}. At the end: ${ends.join(", ") || "no method is shown"}.`;
   }
 
-  // ---- reading values
-
-  near(px, py) {
-    let best = null, least = Infinity;
-    for (const line of this.model.lines) {
-      const i = Chart.index(line, this.dx(px));
-      if (i < 0) continue;
-      const away = Math.abs(this.py(line.y[i]) - py) + Math.abs(this.px(line.x[i]) - px) / 4 + (line.faint ? 2 : 0);
-      if (away < least) [least, best] = [away, line];
-    }
-    return best;
-  }
-
-  static index(line, x) { // of the evaluation nearest to x that has a value
-    let best = -1, least = Infinity;
-    line.x.forEach((value, i) => {
-      if (line.y[i] !== null && Math.abs(value - x) < least) [least, best] = [Math.abs(value - x), i];
-    });
-    return best;
-  }
-
-  read(x, line, aloud) {
-    const i = Chart.index(line, x);
-    if (i < 0) return;
-    this.at = { x, line };
-    const cx = this.px(line.x[i]);
-    this.cursor.replaceChildren(make("svg:line", { class: "reading", x1: cx, x2: cx, y1: Chart.TOP, y2: Chart.TOP + this.tall }));
-    const rows = [];
-    for (const other of this.model.lines) {
-      const j = Chart.index(other, line.x[i]);
-      if (j < 0 || Math.abs(other.x[j] - line.x[i]) > 0.02 * (this.box.x1 - this.box.x0) + 1) continue;
-      const y = this.py(other.y[j]);
-      if (other === line || !other.faint) {
-        rows.push([other, other.y[j], j]);
-        if (y <= Chart.TOP + this.tall + 1 && y >= Chart.TOP - 1) this.cursor.append(make("svg:circle", { class: other.ceiling ? "ceiling" : `dot-${other.colour}`, cx: this.px(other.x[j]), cy: y, r: other === line ? 5 : 3 }));
-      }
-    }
-    rows.sort((a, b) => b[1] - a[1]);
-    const seeds = (other, j) => (other.seeds || []).map((one) => `seed ${one.seed}: ${percent(one.y[j])}`).join(" · ");
-    const name = (other) => other.name + (other.seed === undefined ? "" : `, seed ${other.seed}`);
-    const shown = rows.length > 12 ? rows.filter((row, place) => place < 8 || row[0] === line) : rows;
-    const where = `Round ${line.round[i]}${Math.abs(line.x[i] - line.round[i]) > 0.05 ? `, work ${line.x[i].toFixed(1)}` : ""}`;
-    this.tip.replaceChildren(
-      make("strong", {}, where),
-      ...shown.map(([other, y, j]) =>
-        make("div", { class: other === line ? "row near" : "row" }, make("i", { class: other.ceiling ? "ceiling" : `dot-${other.colour}` }), make("span", {}, name(other)), make("b", {}, percent(y)), ...(other === line && seeds(other, j) ? [make("small", {}, seeds(other, j))] : [])),
-      ),
-    );
-    if (shown.length < rows.length) this.tip.append(make("small", {}, `and ${rows.length - shown.length} more`));
-    this.tip.hidden = false;
-    const left = cx > this.width / 2 ? cx - this.tip.offsetWidth - 14 : cx + 14;
-    this.tip.style.left = `${Math.max(0, Math.min(left, this.width - this.tip.offsetWidth))}px`;
-    this.tip.style.top = `${Chart.TOP}px`;
-    const more = seeds(line, i);
-    if (aloud && this.said) this.said.textContent = `${where}: ${name(line)} ${percent(line.y[i])} %${more ? ` (${more})` : ""}`;
-  }
-
-  leave() {
-    if (this.from) return;
-    this.at = null;
-    this.tip.hidden = true;
-    this.cursor && this.cursor.replaceChildren();
-  }
-
   // ---- mouse, touch, keys
 
   place(event) {
-    const box = this.host.getBoundingClientRect();
+    const box = this.svg.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   }
 
   press(event) {
     if (event.button) return;
+    if (event.pointerType !== "mouse") return this.move(event); // a finger reads, and slides along; it does not zoom
     this.from = this.place(event);
-    this.host.setPointerCapture(event.pointerId);
+    this.svg.setPointerCapture(event.pointerId);
   }
 
   move(event) {

@@ -56,9 +56,8 @@ const curves = (data) => {
     return { lines: found, score, label: by.value === "work" ? "work (rounds of FedAvg)" : "round", start: data.settings[place].start, words: `${data.settings[place].whole}: ${what}` };
   }
 
-  function button(key, name, kind, dash) {
-    const sample = make("svg:svg", { width: 26, height: 10, "aria-hidden": "true" }, make("svg:path", { class: `line wide ${kind}`, d: "M1 5h24", "stroke-dasharray": dash || null }));
-    const made = make("button", { type: "button", class: "key", "aria-pressed": String(!off.has(key)) }, sample, name);
+  function button(key, name, line) { // line: {colour, dash, ceiling}
+    const made = make("button", { type: "button", class: "key", "aria-pressed": String(!off.has(key)) }, sample(line), name);
     made.addEventListener("click", () => {
       off.has(key) ? off.delete(key) : off.add(key);
       made.setAttribute("aria-pressed", String(!off.has(key)));
@@ -80,9 +79,9 @@ const curves = (data) => {
   function keys(focus) { // focus: the place among "all" and "none" of the one to focus when they are made anew
     const place = +setting.value, row = at("plot-keys");
     const methods = [...grouped(place).keys()];
-    row.replaceChildren(...methods.map((m) => button(m, data.methods[m].name, `series-${data.methods[m].colour}`, data.methods[m].dash)));
+    row.replaceChildren(...methods.map((m) => button(m, data.methods[m].name, data.methods[m])));
     for (const other of data.settings[place].ceiling)
-      for (const m of grouped(other).keys()) row.append(button(`ceiling ${m}`, `${data.methods[m].name}, no noise`, "ceiling", "2 4"));
+      for (const m of grouped(other).keys()) row.append(button(`ceiling ${m}`, `${data.methods[m].name}, no noise`, { ceiling: true, dash: "2 4" }));
     const all = make("button", { type: "button", class: "link" }, "all"), none = make("button", { type: "button", class: "link" }, "none");
     all.addEventListener("click", () => (off.clear(), keys(0), draw(true)));
     none.addEventListener("click", () => (methods.forEach((m) => off.add(m)), keys(1), draw(true)));

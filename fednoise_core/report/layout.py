@@ -141,7 +141,6 @@ COST = {
     "down_mb": ("MB down", 2),
     "seconds": ("seconds", 1),
     "cpu_seconds": ("CPU seconds", 1),
-    "seconds_per_round": ("s per round", 2),
     "peak_memory_mb": ("peak memory, MB", 0),
 }
 
@@ -195,6 +194,9 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         frame["target_noise_rate_mean"] - frame["noise_rate_mean"]
     ).abs() < 1e-6  # targets never changed: no estimate
     frame.loc[same, ["target_noise_rate_mean", "target_noise_rate_std"]] = math.nan
+    clean = frame["noise_rate_mean"] == 0  # nothing to find: a precision there says nothing
+    left_out = clean.any() and not clean.all()
+    frame = _unknown_once(frame[~clean] if left_out else frame)
     known = frame["clean_known"] == 1
     shown = [key for key in DIAGNOSIS if frame[f"{key}_mean"].notna().any()] if known.all() else list(DIAGNOSIS)
     shown = shown or list(DIAGNOSIS)
@@ -224,10 +226,14 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows. The realised "
         "noise rate is the share of wrong labels that was drawn, mean of the seeds."
     ]
+    if left_out:
+        notes.append("Settings without wrong labels are left out.")
     if any("(n = " in cell.text for row in rows for cell in row.cells):
         notes.append("(n = k): only k of the seeds have the number; in the others there is nothing to be told apart.")
     if silent:
         notes.append(f"Without any such estimate: {', '.join(silent)}.")
+    if not known.any():
+        caption = "Clean labels would say how good the methods’ verdicts are; of this data nobody knows them."
     if not known.all():
         notes.append("unknown: nobody knows the clean labels of this data.")
     return Grid(
@@ -237,6 +243,14 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         [[(DIAGNOSIS[key], 1) for key in shown]],
         rows,
         notes,
+    )
+
+
+def _unknown_once(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row for all methods of a setting whose clean labels nobody knows: nothing in it would differ."""
+    unknown = frame["clean_known"] == 0
+    return frame[~unknown | ~frame.duplicated(list(PARTS))].assign(
+        method_label=frame["method_label"].where(~unknown, "every method"), marks=frame["marks"].where(~unknown, "")
     )
 
 

@@ -37,7 +37,7 @@ from fednoise_core.report.tables import runs_of
 
 __all__ = ["setting_page", "study_page"]
 
-STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "curves.js", "runs.js", "study.js")
+STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "reading.js", "curves.js", "runs.js", "study.js")
 HEAVY = 120_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
 DPI = 144  # of a setting's pictures
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
         }
         for run, line in zip(runs, series, strict=True)
     ]
-    noise = _details(runs, made, shared)
+    noise, starts = _details(runs, made, shared), _starts(runs, clean)
     return {
         "metric": metric,
         "last": frames.LAST,
@@ -93,7 +93,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
                     and setting.noise not in clean
                     and (other.dataset, other.partition) == (setting.dataset, setting.partition)
                 ],
-                "start": _start(runs, setting),
+                "start": starts[setting.dataset],
             }
             for setting in settings
         ],
@@ -151,14 +151,23 @@ def _hundredths(column: pd.Series) -> list[int | None]:
     return [None if math.isnan(value) else round(100 * float(value)) for value in column]
 
 
-def _start(runs: Sequence[RecordedRun], setting: Setting) -> float:
-    """Where the axis of a setting starts, in %, so that most lines' ends are told apart."""
-    ends: dict[str, list[float]] = {}
+def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
+    """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
+    as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
+    """
+    ends: dict[Setting, dict[str, list[float]]] = {}
     for run in runs:
         value = run.summary["accuracy"]["last10_mean"]
-        if run.listed.setting == setting and value is not None and not run.diverged:
-            ends.setdefault(run.listed.method, []).append(100 * value)
-    return floor([sum(values) / len(values) for values in ends.values()]) or 0.0
+        if value is not None and not run.diverged:
+            ends.setdefault(run.listed.setting, {}).setdefault(run.listed.method, []).append(100 * value)
+    means = {setting: [sum(y) / len(y) for y in found.values()] for setting, found in ends.items()}
+    noisy = [setting for setting in means if setting.noise not in clean] or list(means)
+    starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
+    for setting in noisy:
+        dotted = [other for other in means if other.noise in clean and other != setting]
+        same = [other for other in dotted if (other.dataset, other.partition) == (setting.dataset, setting.partition)]
+        starts[setting.dataset].append(floor([y for one in (setting, *same) for y in means[one]]) or 0.0)
+    return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 
 def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared) -> dict[str, list[float | None]]:

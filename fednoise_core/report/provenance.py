@@ -94,8 +94,7 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
             f"Diverged: {'; '.join(lost)}. Their outputs stopped being finite numbers, so they have no accuracy, and "
             "where one of several runs diverged there is no mean."
         )
-    if held := agreement.datasets(runs):
-        said.append(agreement.note(held))
+    held = agreement.datasets(runs)
     for label, group in frame[frame["dropped_updates"] > 0].groupby("method_label", sort=False):
         said.append(
             f"{label}: {group['dropped_updates'].sum():,} updates of clients were not finite numbers and were left "
@@ -107,6 +106,9 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
             f"{label} does not beat its own accuracy before training in {len(group)} of "
             f"{int((frame['method_label'] == label).sum())} runs."
         )
+    if set(held) == {run.listed.dataset for run in runs}:
+        said = [agreement.renamed(sentence) for sentence in said]
+    said += [agreement.note(held)] if held else []
     said.append("Seconds and memory depend on the machine; every other number follows from the settings and the code.")
     return said
 

@@ -91,7 +91,7 @@ const runView = (data) => {
     const chart = new Chart(host, said);
     chart.show(model);
     const more = others.length ? `, and the method’s other seeds (pale)` : "";
-    return section("Curve", host, said, make("p", { class: "caption" }, `The mean of the last ${data.last} evaluations, each evaluation by itself (dotted)${more}. Drag to zoom, double-click to go back.`));
+    return section("Curve", host, said, make("p", { class: "caption" }, `The mean of the last ${data.last} evaluations, each evaluation by itself (dotted)${more}.`, make("span", { class: "for-mouse" }, " Drag to zoom, double-click to go back.")));
   }
 
   function confusion(run) {
@@ -105,7 +105,7 @@ const runView = (data) => {
       })),
     ));
     const head = make("thead", {}, make("tr", {}, make("th", { scope: "col" }, known ? "true" : "given"), ...names.map((name) => make("th", { scope: "col" }, name))));
-    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, make("table", { class: "matrix" }, head, body));
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Confusion matrix" }, make("table", { class: "matrix" }, head, body));
     return make("div", {}, scroll, make("p", { class: "caption" }, `${known ? "Test images of each true class" : "Held-out images of each given label"} (rows) by the class that they are taken for (columns)${run.personal ? ", summed over the personal models, each of which predicts all of them" : ""}.`));
   }
 
@@ -130,10 +130,10 @@ const runView = (data) => {
     }
     svg.setAttribute("aria-label", "Clients: the share of labels that the method holds for wrong, with its 90 % interval, over the share that is wrong. The table has the numbers.");
     const rows = run.clients.map(([client, samples, share, low, high, named]) =>
-      make("tr", {}, make("th", { scope: "row" }, String(client)), ...[samples, show(truth[client]), show(share), `${show(low)} to ${show(high)}`, named].map((text) => make("td", {}, String(text)))));
-    const heads = ["client", "labels", "wrong", "held for wrong", "90 % interval", "named"];
+      make("tr", {}, make("th", { scope: "row" }, String(client)), ...[samples, ...(known ? [show(truth[client])] : []), show(share), `${show(low)} to ${show(high)}`, named].map((text) => make("td", {}, String(text)))));
+    const heads = ["client", "labels", ...(known ? ["wrong"] : []), "held for wrong", "90 % interval", "named"];
     const table = make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, ...rows));
-    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Clients" }, table);
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Clients" }, table);
     if (!known) return [make("p", { class: "caption" }, "Nobody knows which labels are wrong; this is what the method estimates."), scroll];
     return [svg, make("p", { class: "caption" }, "A client each: the estimated share of wrong labels with its 90 % interval, over the true share. On the dashed line the estimate is right."), make("details", {}, make("summary", {}, "The same as a table"), scroll)];
   }
@@ -154,7 +154,7 @@ const runView = (data) => {
         make("dl", { class: "tiles" }, ...run.scores.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
         facts(run.facts, "facts two"),
         curve(run),
-        make("div", { class: "pair" }, section("Confusion matrix, last round", confusion(run)), section("Clients: noise against suspects", ...clients(run))),
+        make("div", { class: "pair" }, section("Confusion matrix, last round", confusion(run)), section(run.clients && !data.noise[`${run.s}/${run.seed}`].length ? "Clients: suspects" : "Clients: noise against suspects", ...clients(run))),
         section("Settings", ...run.parts.map(([title, part]) => make("details", title === "Method" ? { open: "" } : {}, make("summary", {}, title), facts(data.parts[part])))),
         section("Files", make("p", {}, make("code", {}, run.folder)), files),
         command(run),

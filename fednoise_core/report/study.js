@@ -37,9 +37,9 @@ const copy = async (text, element, said) => {
     remember(next);
   });
 
-  // ---- contents: open beside the page, closed on a phone
+  // ---- contents: open beside the page, closed where there is no room beside
 
-  const contents = at("contents"), narrow = matchMedia("(max-width: 62rem)");
+  const contents = at("contents"), narrow = matchMedia("(max-width: 75rem)");
   const fold = () => (contents.open = !narrow.matches);
   narrow.addEventListener("change", fold);
   fold();
@@ -130,9 +130,11 @@ const copy = async (text, element, said) => {
     button.addEventListener("click", () => {
       picture.src = image.src;
       picture.alt = image.alt;
-      picture.width = Math.max(image.width, Math.min(2 * image.getAttribute("width"), innerWidth - 48));
+      const own = +image.getAttribute("width"), room = innerWidth - 48, least = 1.3 * image.width;
+      picture.width = room < least ? Math.max(own, 2 * image.width) : Math.max(least, Math.min(2 * own, room)); // on a phone it scrolls
       at("large-title").textContent = image.dataset.title;
       large.showModal();
+      picture.parentElement.scrollTo(0, 0);
     });
   }
   at("large-close").addEventListener("click", () => large.close());

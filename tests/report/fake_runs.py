@@ -34,6 +34,7 @@ NOISES: dict[str, dict[str, Any]] = {
     "sym40": {"kind": "symmetric", "rate": 0.4},
     "random20": {"kind": "random", "rate": 0.2},
     "random40": {"kind": "random", "rate": 0.4},
+    "as-given": {"kind": "given"},
 }
 PARTITIONS: dict[str, dict[str, Any]] = {
     "openset-uniform": {"kind": "openset", "mode": "uniform", "q": 0.5, "clients": 20},
@@ -166,7 +167,14 @@ def confusion(accuracy: float, classes: int, rng: np.random.Generator, images: i
 
 
 def write_run(
-    folder: Path, run: dict[str, Any], spec: dict[str, Any], *, rounds: int, classes: int = 10, clean_known: bool = True
+    folder: Path,
+    run: dict[str, Any],
+    spec: dict[str, Any],
+    *,
+    rounds: int,
+    classes: int = 10,
+    clean_known: bool = True,
+    test_known: bool = True,
 ) -> None:
     """One run folder with all its files but the model."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,6 +229,7 @@ def write_run(
             "work": float(work[-1]),
             "headline_view": view,
             "clean_known": clean_known,
+            "test_known": test_known,
             "views": {view: {**scores, "best_round": int(values[1:].argmax()) + 1}},
             "accuracy": scores,
             "bytes_up": traffic * rounds,
@@ -295,6 +304,7 @@ def write_study(
     seeds: Sequence[int] = (0, 1),
     rounds: int = 40,
     clean_known: bool = True,
+    test_known: bool = True,
     eval_every: int = 1,
 ) -> dict[str, Any]:
     """All run folders and artifacts of a study under `root`; writes runs.json there and returns the study as data."""
@@ -332,7 +342,7 @@ def write_study(
                                 "seed": seed,
                             }
                             folder = root / "runs" / place / method / f"seed{seed}"
-                            write_run(folder, run, spec, rounds=rounds, clean_known=clean_known)
+                            write_run(folder, run, spec, rounds=rounds, clean_known=clean_known, test_known=test_known)
                             listed.append(
                                 {
                                     **{k: v for k, v in run.items() if k != "study"},
@@ -361,14 +371,14 @@ def write_study(
             "accuracy": {"kind": "accuracy", "metric": "best", "title": "Accuracy"},
             "diagnostics": {"kind": "diagnostics"},
             "cost": {"kind": "cost"},
-            "classes": {"kind": "per_class", "noises": ["sym40"], "partitions": ["iid"]},
+            "classes": {"kind": "per_class", "noises": blocks[0]["noises"][:1], "partitions": ["iid"]},
         },
         "figures": {
             "curves": {"kind": "curves"},
             "bytes": {"kind": "bytes"},
             "seconds": {"kind": "seconds"},
             "rate": {"kind": "rate"},
-            "histogram": {"kind": "histogram", "noises": ["sym40"]},
+            "histogram": {"kind": "histogram", "noises": blocks[0]["noises"][:1]},
             "transition": {"kind": "transition", "noises": ["sym40", "random20"]},
         },
     }

@@ -25,7 +25,9 @@ def clients(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn
     multiples whose axes are the same; sizes that several noises share are drawn once.
     """
     sized = list({one.partition_file: one for one in reversed(found)}.values())[::-1]
-    panels = [(one, kind) for one in found for kind in ("samples", "noise rate") if kind != "samples" or one in sized]
+    known = [one for one in found if one.client_rate is not None]  # of the others there is nothing to draw
+    kinds = {"samples": sized, "noise rate": known}
+    panels = [(one, kind) for one in found for kind, shown in kinds.items() if one in shown]
     width, small = inches(spec), len(found) > 2
     columns = (3 if len(panels) > 12 else 2) if small and width > 5 else 1
     if small:  # sizes and rates of a setting stay together, one above the other
@@ -58,14 +60,17 @@ def clients(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn
             axis.tick_params(labelbottom=False)
         elif (place + 1) % rows == 0 or place + 1 == len(axes):
             axis.set_xlabel("client, sorted by samples" if len(one.split.sizes) > CLIENTS else "client")
-    known = any(one.client_rate is not None for one in found)
-    dotted = (
-        "; dotted: over all clients; grey: where 95 % of equally noisy clients of that size would lie" if known else ""
+    wrong = (
+        " and share of wrong labels of every client; dotted: over all clients; grey: where 95 % of equally noisy "
+        "clients of that size would lie."
+        if known
+        else " of every client. How many of the labels are wrong, nobody knows."
     )
+    wrong += " Where no share stands, nobody knows it." if known and len(known) < len(found) else ""
     total = " or ".join(str(n) for n in sorted({int(one.split.sizes.sum()) for one in found}))
-    caption = f"Samples (n = {total}) and share of wrong labels of every client{dotted}. {whose(found)}"
+    caption = f"Samples (n = {total}){wrong} {whose(found)}"
     alt = " ".join(_said(one, " · ".join(varying(found, one))) for one in found)
-    return drawn(figure, frames, spec, "How much and how noisy", caption, alt)
+    return drawn(figure, frames, spec, "How much and how noisy" if known else "How much", caption, alt)
 
 
 def _frame(one: SettingArtifacts) -> pd.DataFrame:
@@ -91,10 +96,7 @@ def _samples(axis: Axes, one: SettingArtifacts) -> None:
 def _rates(axis: Axes, one: SettingArtifacts) -> None:
     """The rates, their mean, and where equal clients' rates would lie by chance."""
     sizes, rate = one.split.sizes[_order(one)], one.client_rate
-    if rate is None:
-        axis.text(0.5, 0.5, "unknown: no clean labels", ha="center", va="center", transform=axis.transAxes)
-        axis.set_yticks([])
-        return
+    assert rate is not None  # else it has no panel
     x, mean = np.arange(len(sizes)), one.labels.rate
     axis.axhline(mean, color=FAINT, linewidth=1.0, linestyle=(0, (1.2, 1.6)), zorder=1)
     spread = 1.96 * np.sqrt(mean * (1 - mean) / np.maximum(sizes, 1))
