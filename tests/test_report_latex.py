@@ -73,7 +73,7 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     noises = yaml.safe_load((ROOT / "config/studies/gallery.yaml").read_text(encoding="utf-8"))
     specs = [spec for file in (catalogue, noises) for key in ("noises", "partitions") for spec in file[key].values()]
     texts = [*notes(frame), TIE, *(describe(spec, "") for spec in specs)]
-    texts += [f"{MISSING} 10\u202f000 −1", "β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
+    texts += [f"{MISSING} 10\u202f000 −1", "s₁ σ² β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
     texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "fednoise_core/report").glob("layout*.py"))]
     every = " ".join(texts)
     assert {"ε", "ρ", "α", "²", "₁", "†"} <= set(every)

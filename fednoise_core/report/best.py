@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,10 @@ from fednoise_core.report.marks import NO_MEMBERS, together
 
 __all__ = ["TIE", "best_methods", "compared", "is_compared", "leads", "level"]
 
-TIE = "their means differ by no more than the standard deviation of that difference over seeds, √(s₁² + s₂²)"
+TIE = (
+    "its mean is lower by no more than the best one's standard deviation over seeds, "
+    "or √2 times the median deviation of the methods compared there"
+)
 FEW = 3  # seeds below which a deviation is too rough to speak of a winner
 
 
@@ -41,20 +45,23 @@ def level(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
     """The best of {method: (mean, sample standard deviation over seeds)}, the highest mean first: that one, and all
     that tie with it. Empty for fewer than two methods: one alone is no best.
 
-    A tie is a difference of no more than √(s₁² + s₂²), the deviation of the difference itself, or none at all with
-    `digits` decimals; an unknown deviation (NaN, one seed) counts as 0. So a method whose seeds lie far apart ties
-    early: that it is worse is not shown.
+    A tie is a difference of no more than the best one's own deviation, or √2 times the median deviation of all: that
+    of a difference between two usual methods, so that two seeds which happen to agree make no winner, and two which
+    lie far apart lift no poor method. Means that are equal with `digits` decimals tie, too. An unknown deviation (NaN,
+    one seed) counts as 0.
     """
     if len(scores) < 2:
         return []
     ranked = sorted(scores, key=lambda method: -scores[method][0])
     top, spread = scores[ranked[0]]
 
-    def ties(mean: float, std: float) -> bool:
-        wide = math.hypot(*(0 if math.isnan(value) else value for value in (spread, std)))
-        return top - mean <= wide + 1e-9 or round(top, digits) == round(mean, digits)
+    known = [0 if math.isnan(std) else std for _, std in scores.values()]
+    wide = max(0 if math.isnan(spread) else spread, math.sqrt(2) * statistics.median(known)) + 1e-9
 
-    return [method for method in ranked if ties(*scores[method])]
+    def ties(mean: float) -> bool:
+        return top - mean <= wide or round(top, digits) == round(mean, digits)
+
+    return [method for method in ranked if ties(scores[method][0])]
 
 
 def leads(seeds: int) -> str:
