@@ -134,17 +134,19 @@ def _lines(
             low, high = (line["drawn"] - wide, line["drawn"] + wide) if band == "std" else (line["low"], line["high"])
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
         look = dict(style) if grey else {"color": style["color"], "linestyle": style["linestyle"]}
-        end = _end(line, name, look, values[str(method)])
+        end = _end(line, name, look, values[str(method)], spec)
         ends.append(replace(end, ink="#6b6b6b") if grey else end)
     return ends
 
 
-def _end(line: pd.DataFrame, name: str, look: dict[str, Any], value: float) -> End:
-    """The end of a line, at the value that the tables have; without one (it diverged), where the line stops."""
+def _end(line: pd.DataFrame, name: str, look: dict[str, Any], value: float, spec: Mapping[str, Any]) -> End:
+    """The end of a line, at the value that the tables have; without one (it diverged) where the line stops, and there,
+    too, if that value is its best, which may lie rounds before.
+    """
     if line.empty:
         return End(math.nan, math.nan, name, look)
     known = math.isfinite(value)
-    y = value if known else float(line["drawn"].iloc[-1])
+    y = value if known and spec.get("metric") != "best" else float(line["drawn"].iloc[-1])
     return End(float(line["x"].iloc[-1]), y, name, look, f"{value:.1f}" if known else "")
 
 
@@ -177,7 +179,7 @@ def _ceilings(
         look = {**CEILING, "color": styles[method]["color"]} if several else CEILING
         label = f"{name}, no noise" if several else name
         axis.plot(line["x"], line["drawn"], label=label if beside(spec) or not several else "_", zorder=1.5, **look)
-        ends.append(_end(line, name, look, float(found[method])))
+        ends.append(_end(line, name, look, float(found[method]), spec))
     if several and not beside(spec):
         axis.plot([], [], label="dotted: no noise", **CEILING)
     return ends
