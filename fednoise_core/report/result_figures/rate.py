@@ -69,7 +69,8 @@ def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use or not any(varies)))
         first, last = axis.dataLim.intervalx
-        axis.set_xlim(first - 0.06 * (last - first or 1), last + 0.02 * (last - first or 1))
+        if np.isfinite(first):  # else every run diverged, and nothing is drawn
+            axis.set_xlim(first - 0.06 * (last - first or 1), last + 0.02 * (last - first or 1))
     low = focus(axes, [group[0] for group in groups], ends, spec)
     cut = [_cut(axis, bars_of) for axis, bars_of in zip(axes, spreads, strict=True)]
     finish(figure, axes, heads, "nominal noise rate", spec, legend=False)
