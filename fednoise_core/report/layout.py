@@ -223,9 +223,10 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     )
     notes = [
         f"{MISSING} the method makes no such estimate. Suspects are samples held for mislabelled; AUROC is of the "
-        "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows. The realised "
-        "noise rate is the share of wrong labels that was drawn, mean of the seeds."
+        "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows."
     ]
+    if (frame["clean_known"] == 1).any():
+        notes.append("The realised noise rate is the share of wrong labels that was drawn, mean of the seeds.")
     if left_out:
         notes.append("Settings without wrong labels are left out.")
     if any("(n = " in cell.text for row in rows for cell in row.cells):

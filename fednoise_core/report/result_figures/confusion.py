@@ -79,8 +79,8 @@ class _Grid:
         cut = cut if len(set(cut)) == len(cut) else [str(c) for c in range(len(names))]
         longest = max(map(len, cut)) if self.named else 0
         free = rows * self.columns - len(panels)  # places of the last row; two have room for the scale
-        under = 0.0 if free > 1 else 0.6
-        figure = canvas(self.width, rows * (self.high + 0.3) + 0.2 + under + (0.065 * longest if longest > 2 else 0))
+        under = (0.0 if free > 1 else 0.6) + (0.2 if self.named else 0.4)  # square panels leave titles less room
+        figure = canvas(self.width, rows * (self.high + 0.3) + under + (0.065 * longest if longest > 2 else 0))
         grid = figure.add_gridspec(rows, self.columns)
         axes = list(grid.subplots(squeeze=False, sharex=True, sharey=True).flat)
         for spare in axes[len(panels) :]:
