@@ -127,7 +127,7 @@ def _lines(node: ast.Dict) -> Iterator[bool]:
 def _words(value: object, found: list[str]) -> list[str]:
     """Add the syntax tree to `found` as words, equal for every version of Python that can parse the file.
 
-    Snakemake waits for this at every start, and every job: a generator took two to three times as long.
+    Snakemake and every job wait for this at their start: a generator took two to three times as long.
     """
     if isinstance(value, ast.AST):
         name = type(value).__name__
