@@ -154,6 +154,7 @@ def test_a_broken_run_is_named_and_does_not_stop_the_others(together, change, in
     files = specs(tmp_path, inputs, scaffold=change)
     assert call(files, f"--together={together}") == 2
     error = capsys.readouterr().err
+    print(error)  # for a failure's report
     assert "no.npz" in error or "no: unknown key" in error
     assert str(tmp_path / "scaffold" / "out") in error
     good = ("fedavg", "feddpcont")

@@ -11,8 +11,14 @@ Only the standard library is needed, and the value does not depend on the Python
 from __future__ import annotations
 
 import ast
+import atexit
+import contextlib
 import functools
 import hashlib
+import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,14 +96,65 @@ def _read(root: Path, name: str) -> tuple[str, tuple[str, ...]]:
 
 @functools.cache
 def _parsed(root: Path, name: str, content: bytes) -> tuple[str, tuple[str, ...]]:
+    value, names = _kept(root).look_up(name, content)
+    files = {module_file(root, dotted) for dotted in names}
+    return value, tuple(sorted(file for file in files if file is not None and file not in BOOKKEEPING))
+
+
+def _analysed(name: str, content: bytes) -> tuple[str, list[str]]:
+    """The same as it follows from the file alone: dotted names instead of files."""
     tree = ast.parse(content, filename=name)
     package = name.removesuffix(".py").split("/")[:-1]
-    files = {module_file(root, ".".join(package[:depth])) for depth in range(1, len(package) + 1)}
+    names = {".".join(package[:depth]) for depth in range(1, len(package) + 1)}
     own = name.split("/")[0] not in PACKAGES  # the user's: what it imports of the project counts, wherever it lies
-    imported = {dotted for dotted in _imports(tree, package) if own or dotted.split(".")[0] in PACKAGES}
-    files |= {module_file(root, dotted) for dotted in imported if dotted}
-    value = hashlib.sha256("\n".join(_words(tree, [])).encode()).hexdigest()
-    return value, tuple(sorted(file for file in files if file is not None and file not in BOOKKEEPING))
+    names |= {dotted for dotted in _imports(tree, package) if dotted and (own or dotted.split(".")[0] in PACKAGES)}
+    return hashlib.sha256("\n".join(_words(tree, [])).encode()).hexdigest(), sorted(names)
+
+
+class _Kept:
+    """What earlier processes found out about files of the same name and content, beside Python's own compiled files and
+    as easily lost: every job waits for this at its start, a parse of all files takes a second.
+    """
+
+    MOST = 2000  # entries: the project has a tenth of that
+
+    def __init__(self, folder: Path) -> None:
+        this = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]  # another way to hash is another file
+        self.path = folder / f"codehash.{sys.implementation.cache_tag}.{this}.json"
+        self.new: dict[str, tuple[str, list[str]]] = {}
+        try:
+            self.old = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self.old = {}
+        if not isinstance(self.old, dict):
+            self.old = {}
+
+    def look_up(self, name: str, content: bytes) -> tuple[str, list[str]]:
+        """Hash and dotted names of one file."""
+        key = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()
+        if key not in self.old and key not in self.new:
+            if not self.new:
+                atexit.register(self.write)
+            self.new[key] = _analysed(name, content)
+        value, names = self.new[key] if key in self.new else self.old[key]
+        return value, names
+
+    def write(self) -> None:
+        """Add what is new, whole or not at all. Without a folder for compiled files, or room, it stays unsaved."""
+        if sys.dont_write_bytecode:
+            return
+        old = self.old if len(self.old) + len(self.new) <= self.MOST else {}
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".codehash.", suffix=".tmp")
+            with open(handle, "w", encoding="utf-8") as file:
+                json.dump({**old, **self.new}, file)
+            os.replace(name, self.path)
+
+
+@functools.cache
+def _kept(root: Path) -> _Kept:
+    return _Kept(root / "workflow_scripts" / "__pycache__")
 
 
 def _imports(node: ast.AST, package: list[str]) -> Iterator[str]:

@@ -4,13 +4,55 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from toy_workflow import Workflow, lay_out
+from toy_workflow import ENV, Workflow, lay_out
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[dict[str, str]]:
+    """The environment in which `python -m …` and `snakemake` are forked by a server that has the packages loaded."""
+    with tempfile.TemporaryDirectory(prefix="preloaded") as folder:  # short: a socket's path has 108 bytes at most
+        client = HERE / "preloaded_client.py"
+        for name in ("python", "snakemake"):
+            command = Path(folder) / name
+            command.write_text(f"#!{sys.executable} -IS\n{client.read_text(encoding='utf-8')}", encoding="utf-8")
+            command.chmod(0o755)
+        address = str(Path(folder) / "socket")
+        server = subprocess.Popen(
+            [sys.executable, HERE / "preloaded.py", address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        path = f"{folder}{os.pathsep}{ENV['PATH']}"
+        yield {"PATH": path, "PRELOADED_SOCKET": address, "PRELOADED_PYTHON": sys.executable}
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Commands are started by the preloaded server, except where a module says REAL_PROCESSES = True."""
+    if getattr(request.module, "REAL_PROCESSES", False):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in request.getfixturevalue("preloaded").items():
+            patch.setitem(ENV, name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

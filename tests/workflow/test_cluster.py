@@ -13,6 +13,7 @@ import yaml
 from toy_workflow import ENV, ROOT, RUN, Workflow
 
 pytestmark = pytest.mark.workflow
+REAL_PROCESSES = True  # another PATH, and the environment that a job of a cluster gets
 
 TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
 CATALOGUE = "config/catalogue.yaml"

@@ -21,6 +21,7 @@ from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study
 
 pytestmark = pytest.mark.workflow
+REAL_PROCESSES = True  # kills, and imports of a step by itself
 
 # The command line around training.py: it reads words, claims a GPU and passes on what a spec says.
 AROUND_TRAINING = {f"workflow_scripts/{name}.py" for name in ("train", "training_jobs", "device", "runs", "paths")}

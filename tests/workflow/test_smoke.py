@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ pytestmark = pytest.mark.workflow
 
 SMALL = ("--config", "scale=smoke", "device=cpu")
 RUNS = 40  # at most
-CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes: wall time would say what else the machine does
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +39,6 @@ def planned(folder: Path, names: list[str] | None = None) -> dict[str, Study]:
     return {name: Study(project, name) for name in names or project.papers}
 
 
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -56,9 +49,7 @@ def tables(smoke: Workflow) -> Iterator[Path]:
 
 
 def test_papers_go_through_end_to_end(smoke: Workflow, studies: dict[str, Study]) -> None:
-    before = cpu_seconds()
     said = smoke("snakemake", "--cores", "2", "papers", *SMALL)
-    assert cpu_seconds() - before < CPU_SECONDS
     runs = {run.folder for study in studies.values() for run in study.runs}
     assert FINISHED.findall(said).count("train") == len(runs) <= RUNS
     assert said.count("not here: clothing1m-public") == 1
