@@ -1,12 +1,16 @@
 # Thin: every command here can be typed by hand inside .venv. Only Python >= 3.11, git and make are needed.
 PYTHON ?= python3
 CORES ?= all
-WORKERS ?= 2
+# of the tests: one more than cores, since some wait for processes that they started
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 VENV := .venv
 STAMP := $(VENV)/installed
 CLUSTER := $(VENV)/cluster
 DOCS := .venv-docs
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# compiled files are written when a package is imported first; where that is switched off, each process would compile
+# torch and the rest anew, which doubles its start
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup setup-cluster reproduce smoke cell test test-slurm lint audit prune export bench docs
 
@@ -54,7 +58,7 @@ cell: setup
 	@python -m workflow_scripts.cell --paper "$(PAPER)" $(foreach key,TABLE FIGURE DATASET NOISE PARTITION METHOD SEED SCALE,$(if $($(key)),--$(shell echo $(key) | tr A-Z a-z) "$($(key))")) $(if $(SHOW),--show)
 
 test: setup lint
-	python -m pytest -n $(WORKERS) --dist loadfile
+	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # on a Slurm of one node, which it installs (Debian, as root) and ends; not part of `make test`
 test-slurm: setup-cluster

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fednoise_core.report.best import TIE
+from fednoise_core.report.marks import MARKS
 from workflow_scripts import terminal, why, winners
 from workflow_scripts.runs import PlannedRun
 
@@ -170,6 +171,11 @@ def test_the_winner_of_each_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         *(f"  suspect labels: {page}" for page in pages[:12]),
         "  and 2 more pages of suspects",
     ]
+    private = run_of(tmp_path, "private", 0, 0.99)
+    summary = json.loads(Path(private.folder, "summary.json").read_text())
+    Path(private.folder, "summary.json").write_text(json.dumps({**summary, "epsilon": 0.8109}))
+    lines = winners.closing("results/quick", [*runs, private])
+    assert [line for line in lines if line.startswith("  ‡")] == [f"  ‡ {MARKS['‡']} (ε = 0.811)"]
     assert winners.winner([("A", [50.0]), ("B", [49.9])]) == "A 50.0 % leads; next B 49.9 %; n = 1"
     assert winners.winner([("A", [50.0, 50.0]), ("B", [9.0, 9.0])]).startswith(
         "A 50.0 ± 0.0 % leads in the mean; next B"

@@ -78,7 +78,7 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
     no mean, as in the tables, and is only named.
     """
     from fednoise_core.report.best import TIE  # pandas: not before the work is done
-    from fednoise_core.report.marks import MARKS, marked, marks_of, together
+    from fednoise_core.report.marks import marked, marks_of, meaning, together
     from fednoise_core.report.names import Names
     from fednoise_core.report.rates import as_told, noiseless
     from fednoise_core.report.runs import Setting
@@ -90,6 +90,7 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
     places: dict[Setting, _Place] = {}
     labels: dict[str, str] = {}  # method id → its words; two methods may have the same
     given: set[Setting] = set()  # settings without a trusted test set
+    epsilons: set[float] = set()
     for run in runs:
         if run.oracle_rate or run.pooled:
             continue
@@ -98,6 +99,8 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
         labels[name] = marked(run.label or name, marks_of(summary))
         if not summary.get("test_known", True):
             given.add(setting)
+        if summary.get("epsilon") is not None:
+            epsilons.add(summary["epsilon"])
         value, place = summary["accuracy"]["last10_mean"], places.setdefault(setting, _Place())
         if as_told(run.spec, int(summary.get("classes", 2))):
             place.told.add(name)
@@ -118,7 +121,7 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
         lines += [f"  no trusted test labels of {', '.join(unknown)}: agreement with given labels there"]
     lines += [f"  and {len(places) - MOST} more settings"] if len(places) > MOST else []
     lines += [f"  {TIED} {TIE}"] if any(f" {TIED}" in line for line in lines) else []
-    lines += [f"  {mark} {MARKS[mark]}" for mark in together(lines)]
+    lines += [f"  {mark} {meaning(mark, epsilons)}" for mark in together(lines)]
     lines += [f"  page: {root}/report.html"]
     lines += [f"  suspect labels: {page}" for page in suspects[:MOST]]
     return lines + ([f"  and {len(suspects) - MOST} more pages of suspects"] if len(suspects) > MOST else [])

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # Snakemake imports this at every start
     import pandas as pd
 
-__all__ = ["MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL", "as_told_notes", "marked", "marks_of", "notes", "together"]
+__all__ = [
+    *("MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL"),
+    *("as_told_notes", "marked", "marks_of", "meaning", "notes", "together"),
+]
 
 ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
 MARKS = {
@@ -44,13 +47,14 @@ def marked(label: str, marks: Any) -> str:
 
 def notes(frame: pd.DataFrame) -> list[str]:
     """A sentence for each mark in a frame's column `marks`; ‡ with its ε if the frame has the column `epsilon`."""
-    said = []
-    for mark in together(frame["marks"]):
-        words = MARKS[mark]
-        if mark == PRIVATE and "epsilon" in frame and frame["epsilon"].notna().any():
-            words += f" (ε = {', '.join(f'{value:.3g}' for value in sorted(set(frame['epsilon'].dropna())))})"
-        said.append(f"{mark} {words}.")
-    return said
+    epsilons = frame["epsilon"].dropna() if "epsilon" in frame else ()
+    return [f"{mark} {meaning(mark, epsilons)}." for mark in together(frame["marks"])]
+
+
+def meaning(mark: str, epsilons: Iterable[float] = ()) -> str:
+    """What a mark says; epsilons: of the runs that are marked ‡."""
+    told = ", ".join(f"{value:.3g}" for value in sorted(set(epsilons)))
+    return f"{MARKS[mark]} (ε = {told})" if mark == PRIVATE and told else MARKS[mark]
 
 
 def as_told_notes(frame: pd.DataFrame) -> list[str]:
