@@ -196,6 +196,8 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_shows_a_bar_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # which the notebook's tests may have imported
+
     def shown(stream: io.StringIO, **how: Any) -> str:
         monkeypatch.setattr(sys, "stderr", stream)
         play(**how)
