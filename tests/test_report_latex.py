@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -83,12 +84,40 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     assert sorted(set(latex(shown, "main")) - KNOWN) == []
 
 
+def tall(methods: int, notes: int, groups: int = 1) -> Grid:
+    """A table beside a paper's numbers: three rows a method."""
+    short = table(5, methods)
+    rows = []
+    for number, row in enumerate(short.rows):
+        if number % (methods // groups) == 0 and row.style == "":
+            rows.append(GridRow(f"Group {number}", [], "group"))
+        rows += [row, *(GridRow(word, row.cells, "printed") for word in ("paper", "verdict"))]
+    return dataclasses.replace(short, rows=rows, notes=[f"Claim {n}: " + "words " * 30 for n in range(notes)])
+
+
+@pytest.mark.parametrize(("methods", "notes", "floats"), [(6, 2, 1), (14, 2, 1), (14, 20, 2), (40, 2, 3), (40, 30, 4)])
+def test_one_higher_than_a_page_goes_on_in_further_floats(methods: int, notes: int, floats: int) -> None:
+    text = latex(tall(methods, notes), "main")
+    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == floats
+    assert text.count(r"\begin{table*}\addtocounter{table}{-1}") == text.count(", continued.") == floats - 1
+    assert text.count(r"\label{") == 1
+    assert text.count("Method ") == methods
+    assert text.count(r"\quad verdict") == methods + 1
+    assert text.count("Claim ") == notes
+    for part in text.split(r"\begin{tabular}")[1:]:  # a method's rows are not torn apart
+        assert part.count(r"\quad paper") == part.count(r"\quad verdict")
+        assert part.split(r"\midrule")[1].lstrip().startswith(r"\multicolumn{11}{l}{\emph{Group 0}}")
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
-@pytest.mark.parametrize("settings", [1, 5, 20])
-def test_it_compiles_and_no_line_is_too_wide(tmp_path: Path, settings: int) -> None:
-    (tmp_path / "paper.tex").write_text(PAPER % latex(table(settings), "main"), encoding="utf-8")
+@pytest.mark.parametrize(
+    "grid", [table(1), table(5), table(20), tall(14, 8), tall(40, 20, 4)], ids=["1", "5", "20", "page", "pages"]
+)
+def test_it_compiles_and_nothing_is_too_wide_or_too_high(tmp_path: Path, grid: Grid) -> None:
+    (tmp_path / "paper.tex").write_text(PAPER % latex(grid, "main"), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout
+    assert "Float too large" not in done.stdout
     assert (tmp_path / "paper.pdf").stat().st_size > 1000

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from fednoise_core.report.cells import Cell, Grid, GridRow
@@ -15,30 +18,68 @@ __all__ = ["latex"]
 # Points: one column of a paper in two, and both; a letter or digit of 8 pt on average; the space between columns.
 COLUMN, PAGE, LETTER, GAP = 238, 480, 4.4, 6
 HEAD = 12  # letters at which a head is broken, unless its numbers are wider
+LINES = 58  # of 9.6 points on a page of 9 inches, below a caption of three lines
+HEAD_LINES = 4  # of each part besides its levels: rules, a head of several lines, the space between parts
 SPREAD = " ± "
 NUMBER = re.compile(r"[−-]?[\d\u202f,]+(\.\d+)?\Z")
 
 
 def latex(table: Grid, label: str) -> str:
     r"""A table in one column of the text if it fits, else in both (`table*`); one that is wider still goes on below, in
-    as many parts as it needs. Needs the package booktabs. Means and spreads are columns of their own, each aligned.
+    as many parts as it needs, and one that is higher than a page in further floats of the same number. Needs the
+    package booktabs. Means and spreads are columns of their own, each aligned.
     """
     parts, narrow = _parts(table)
     environment = "table" if narrow else "table*"
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\providecommand{\best}[1]{{\fontseries{b}\selectfont #1}}% bold digits as wide as the others",
-        rf"\begin{{{environment}}}",
-        r"\centering",
-        rf"\caption{{{tex(table.title)}. {tex(table.caption)}}}",
-        rf"\label{{tab:{label}}}",
-        rf"\fontsize{{8}}{{9.6}}\selectfont\setlength{{\tabcolsep}}{{{GAP // 2}pt}}",
     ]
-    for place, part in enumerate(parts):
-        lines += [r"\par\medskip"] if place else []
-        lines += _tabular(table, part)
-    notes = [rf"\par\fontsize{{8}}{{9.6}}\selectfont {tex(note)}" for note in table.notes]
-    return "\n".join([*lines, "", *notes, rf"\end{{{environment}}}", ""])
+    for number, (rows, notes) in enumerate(_floats(table, len(parts), narrow)):
+        first = number == 0
+        lines += [
+            rf"\begin{{{environment}}}" if first else rf"\begin{{{environment}}}\addtocounter{{table}}{{-1}}",
+            r"\centering",
+            rf"\caption{{{tex(table.title)}{'. ' + tex(table.caption) if first else ', continued.'}}}",
+            *([rf"\label{{tab:{label}}}"] if first else []),
+            rf"\fontsize{{8}}{{9.6}}\selectfont\setlength{{\tabcolsep}}{{{GAP // 2}pt}}",
+        ]
+        for place, part in enumerate(parts if rows else ()):
+            lines += [r"\par\medskip"] if place else []
+            lines += _tabular(replace(table, rows=rows), part)
+        told = [rf"{{\raggedright\fontsize{{8}}{{9.6}}\selectfont {tex(note)}\par}}" for note in notes]
+        lines += ["", *([r"\medskip"] if told else []), *told, rf"\end{{{environment}}}", ""]
+    return "\n".join(lines)
+
+
+def _floats(table: Grid, parts: int, narrow: bool) -> list[tuple[list[GridRow], list[str]]]:
+    """Rows and notes of each float, none higher than a page. A method's rows stay together, and a group that goes on
+    has its heading again; notes that do not fit below the last rows have a float of their own.
+    """
+    room = (LINES - parts * (len(table.levels) + HEAD_LINES)) // parts
+    found: list[list[GridRow]] = [[]]
+    group: list[GridRow] = []
+    for block in _blocks(table.rows):
+        group = block[:1] if block[0].style == "group" else group
+        if found[-1] and len(found[-1]) + len(block) > room:
+            found.append([] if block[0].style == "group" else list(group))
+        found[-1] += block
+    wide = (COLUMN if narrow else PAGE) / LETTER
+    notes = sum(math.ceil(len(note) / wide) for note in table.notes)
+    if parts * (len(found[-1]) + len(table.levels) + HEAD_LINES) + notes <= LINES:
+        return [*((rows, []) for rows in found[:-1]), (found[-1], table.notes)]
+    return [*((rows, []) for rows in found), ([], table.notes)]
+
+
+def _blocks(rows: Sequence[GridRow]) -> list[list[GridRow]]:
+    """Rows that stand together: a method's own and those of the paper below it, a heading and what follows it."""
+    found: list[list[GridRow]] = []
+    for row in rows:
+        if found and (row.style == "printed" or (len(found[-1]) == 1 and found[-1][0].style == "group")):
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
 
 
 def _parts(table: Grid) -> tuple[list[range], bool]:
