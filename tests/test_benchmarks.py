@@ -68,3 +68,22 @@ def test_corrected_labels_are_those_that_the_command_wrote():
     assert "| 50.0 | 70.0 | +20.0 |" in lines[3]
     assert "mean of 2, ± 14.1 between runs" in lines[4]
     assert "| 50.0 | 60.0 | +10.0 |" in lines[4]
+
+
+def test_named_counts_each_run_in_its_range_of_accuracy(tmp_path):
+    from benchmarks.named import findings, table
+
+    said = [(0.9, 0.8, 0.8, 0.4), (0.95, 0.5, 1.0, 0.4), (0.2, None, 0.0, 0.4), (0.4, 0.25, 1.0, 0.4)]
+    said += [(0.9, 0.1, 1.0, 0.0)]
+    for number, (accuracy, precision, recall, rate) in enumerate(said):
+        folder = tmp_path / f"study/runs/digits/noise{number}/iid/fedavg/seed0"
+        folder.mkdir(parents=True)
+        told = {"noise_rate": rate, "suspects_auroc": 0.9, "suspects_precision": precision, "suspects_recall": recall}
+        summary = {"accuracy": {"last": accuracy}, "diagnostics": told}
+        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    found = findings([tmp_path / "study"])
+    assert len(found) == 4  # the last has no wrong label
+    assert table(found)[2:] == [  # of those below 30 % the only one named nothing: it has no ratio
+        "| 30 to 50 % | 1 | 0.900 | 4.00 | 4.00 to 4.00 | 0 % |",
+        "| 85 to 100 % | 2 | 0.900 | 1.50 | 1.10 to 1.90 | 50 % |",
+    ]

@@ -1,0 +1,67 @@
+"""How near the number of labels named wrong was to the number that were, over finished runs (docs/wrong_labels.md).
+
+python -m benchmarks.named results/quick results/feddpcont-cpu …: one line per range of accuracy, as Markdown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+BANDS = (0.0, 0.3, 0.5, 0.7, 0.85, 1.01)
+NEAR = 1.5  # the factor within which a number is near, as in benchmarks.wrong_labels
+FEWEST = 0.02  # share of wrong labels below which a factor says little
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One run. accuracy: in its last round; ratio: labels named wrong for each that was wrong, nan if it named none."""
+
+    accuracy: float
+    ratio: float
+    auroc: float
+
+
+def findings(roots: Iterable[str | Path]) -> list[Finding]:
+    """The runs of these studies whose clean labels are known, and that have wrong ones."""
+    found = []
+    for root in roots:
+        for file in sorted(Path(root).glob("runs/**/summary.json")):
+            summary = json.loads(file.read_text(encoding="utf-8"))
+            said, last = summary["diagnostics"], summary["accuracy"]["last"]
+            if last is None or said.get("suspects_auroc") is None or said.get("noise_rate", 0) < FEWEST:
+                continue
+            precision, recall = said.get("suspects_precision"), said.get("suspects_recall")
+            found.append(Finding(last, recall / precision if precision else np.nan, said["suspects_auroc"]))
+    return found
+
+
+def table(found: list[Finding]) -> list[str]:
+    """Markdown, a row a range of accuracy. A run that named none is not near, and has no ratio."""
+    lines = [
+        "| accuracy | runs | AUROC, median | named / wrong, median | 10 % to 90 % of the runs | within 1.5 |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for low, high in itertools.pairwise(BANDS):
+        inside = [one for one in found if low <= one.accuracy < high]
+        ratio = np.array([one.ratio for one in inside if not np.isnan(one.ratio)])
+        if not ratio.size:
+            continue
+        near = np.sum((ratio <= NEAR) & (ratio >= 1 / NEAR)) / len(inside)
+        least, most = np.quantile(ratio, [0.1, 0.9])
+        words = f"{100 * low:.0f} to {min(100 * high, 100):.0f} %"
+        lines += [
+            f"| {words} | {len(inside)} | {np.median([one.auroc for one in inside]):.3f} | {np.median(ratio):.2f} | "
+            f"{least:.2f} to {most:.2f} | {100 * near:.0f} % |"
+        ]
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(table(findings(sys.argv[1:]))))
