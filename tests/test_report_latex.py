@@ -84,9 +84,9 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     assert sorted(set(latex(shown, "main")) - KNOWN) == []
 
 
-def tall(methods: int, notes: int, groups: int = 1) -> Grid:
+def tall(methods: int, notes: int, groups: int = 1, settings: int = 5) -> Grid:
     """A table beside a paper's numbers: three rows a method."""
-    short = table(5, methods)
+    short = table(settings, methods)
     rows = []
     for number, row in enumerate(short.rows):
         if number % (methods // groups) == 0 and row.style == "":
@@ -109,9 +109,21 @@ def test_one_higher_than_a_page_goes_on_in_further_floats(methods: int, notes: i
         assert part.split(r"\midrule")[1].lstrip().startswith(r"\multicolumn{11}{l}{\emph{Group 0}}")
 
 
+def test_one_higher_and_wider_than_a_page_loses_no_cell() -> None:
+    grid = tall(24, 4, 2, 60)
+    text = latex(grid, "main")
+    cells = sum(len(row.cells) for row in grid.rows)
+    assert text.count(r"$\pm$") + text.count("diverged (1 of 2)") + text.count("91.00") == cells
+    assert text.count("Group 0") == 12  # once in every part
+    assert len(re.findall("self-flips", text)) >= 60
+    assert text.count("Claim ") == 4
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
 @pytest.mark.parametrize(
-    "grid", [table(1), table(5), table(20), tall(14, 8), tall(40, 20, 4)], ids=["1", "5", "20", "page", "pages"]
+    "grid",
+    [table(1), table(5), table(20), tall(14, 8), tall(40, 20, 4), tall(24, 4, 2, 60)],
+    ids=["1", "5", "20", "page", "pages", "wide"],
 )
 def test_it_compiles_and_nothing_is_too_wide_or_too_high(tmp_path: Path, grid: Grid) -> None:
     (tmp_path / "paper.tex").write_text(PAPER % latex(grid, "main"), encoding="utf-8")

@@ -21,6 +21,7 @@ HEAD = 12  # letters at which a head is broken, unless its numbers are wider
 LINES = 58  # of 9.6 points on a page of 9 inches, below a caption of three lines
 HEAD_LINES = 4  # of each part besides its levels: rules, a head of several lines, the space between parts
 SPREAD = " ± "
+Piece = tuple[range, list[GridRow]]  # columns and rows of one tabular
 NUMBER = re.compile(r"[−-]?[\d\u202f,]+(\.\d+)?\Z")
 
 
@@ -35,7 +36,7 @@ def latex(table: Grid, label: str) -> str:
         r"% needs \usepackage{booktabs}",
         r"\providecommand{\best}[1]{{\fontseries{b}\selectfont #1}}% bold digits as wide as the others",
     ]
-    for number, (rows, notes) in enumerate(_floats(table, len(parts), narrow)):
+    for number, (pieces, notes) in enumerate(_floats(table, parts, narrow)):
         first = number == 0
         lines += [
             rf"\begin{{{environment}}}" if first else rf"\begin{{{environment}}}\addtocounter{{table}}{{-1}}",
@@ -44,7 +45,7 @@ def latex(table: Grid, label: str) -> str:
             *([rf"\label{{tab:{label}}}"] if first else []),
             rf"\fontsize{{8}}{{9.6}}\selectfont\setlength{{\tabcolsep}}{{{GAP // 2}pt}}",
         ]
-        for place, part in enumerate(parts if rows else ()):
+        for place, (part, rows) in enumerate(pieces):
             lines += [r"\par\medskip"] if place else []
             lines += _tabular(replace(table, rows=rows), part)
         told = [rf"{{\raggedright\fontsize{{8}}{{9.6}}\selectfont {tex(note)}\par}}" for note in notes]
@@ -52,23 +53,37 @@ def latex(table: Grid, label: str) -> str:
     return "\n".join(lines)
 
 
-def _floats(table: Grid, parts: int, narrow: bool) -> list[tuple[list[GridRow], list[str]]]:
-    """Rows and notes of each float, none higher than a page. A method's rows stay together, and a group that goes on
-    has its heading again; notes that do not fit below the last rows have a float of their own.
+def _floats(table: Grid, parts: list[range], narrow: bool) -> list[tuple[list[Piece], list[str]]]:
+    """Pieces and notes of each float, none higher than a page. Notes that do not fit below the last piece have a float
+    of their own.
     """
-    room = (LINES - parts * (len(table.levels) + HEAD_LINES)) // parts
+    head = len(table.levels) + HEAD_LINES
+    found: list[tuple[list[Piece], list[str]]] = [([], [])]
+    used = 0
+    for piece in [(part, rows) for part in parts for rows in _pages(table.rows, LINES - head)]:
+        height = head + len(piece[1])
+        if found[-1][0] and used + height > LINES:
+            found.append(([], []))
+            used = 0
+        found[-1][0].append(piece)
+        used += height
+    wide = (COLUMN if narrow else PAGE) / LETTER
+    if used + sum(math.ceil(len(note) / wide) for note in table.notes) > LINES:
+        found.append(([], []))
+    found[-1][1].extend(table.notes)
+    return found
+
+
+def _pages(rows: Sequence[GridRow], room: int) -> list[list[GridRow]]:
+    """Rows in pieces of at most `room`. A method's rows stay together; a group that goes on has its heading again."""
     found: list[list[GridRow]] = [[]]
     group: list[GridRow] = []
-    for block in _blocks(table.rows):
+    for block in _blocks(rows):
         group = block[:1] if block[0].style == "group" else group
         if found[-1] and len(found[-1]) + len(block) > room:
             found.append([] if block[0].style == "group" else list(group))
         found[-1] += block
-    wide = (COLUMN if narrow else PAGE) / LETTER
-    notes = sum(math.ceil(len(note) / wide) for note in table.notes)
-    if parts * (len(found[-1]) + len(table.levels) + HEAD_LINES) + notes <= LINES:
-        return [*((rows, []) for rows in found[:-1]), (found[-1], table.notes)]
-    return [*((rows, []) for rows in found), ([], table.notes)]
+    return found
 
 
 def _blocks(rows: Sequence[GridRow]) -> list[list[GridRow]]:
