@@ -21,7 +21,8 @@ FEWEST = 0.02  # share of wrong labels below which a factor says little
 
 @dataclass(frozen=True)
 class Finding:
-    """One run. accuracy: in its last round; ratio: labels named wrong for each that was wrong, nan if it named none."""
+    """One run. accuracy: in its last round; ratio: labels named wrong for each that was wrong, nan if it named none,
+    or none rightly."""
 
     accuracy: float
     ratio: float
@@ -43,7 +44,7 @@ def findings(roots: Iterable[str | Path]) -> list[Finding]:
 
 
 def table(found: list[Finding]) -> list[str]:
-    """Markdown, a row a range of accuracy. A run that named none is not near, and has no ratio."""
+    """Markdown, a row a range of accuracy. A run without a ratio is not near."""
     lines = [
         "| accuracy | runs | AUROC, median | named / wrong, median | 10 % to 90 % of the runs | within 1.5 |",
         "|---|--:|--:|--:|--:|--:|",
@@ -51,14 +52,14 @@ def table(found: list[Finding]) -> list[str]:
     for low, high in itertools.pairwise(BANDS):
         inside = [one for one in found if low <= one.accuracy < high]
         ratio = np.array([one.ratio for one in inside if not np.isnan(one.ratio)])
-        if not ratio.size:
+        if not inside:
             continue
         near = np.sum((ratio <= NEAR) & (ratio >= 1 / NEAR)) / len(inside)
-        least, most = np.quantile(ratio, [0.1, 0.9])
+        least, half, most = np.quantile(ratio, [0.1, 0.5, 0.9]) if ratio.size else [np.nan] * 3
         words = f"{100 * low:.0f} to {min(100 * high, 100):.0f} %"
         lines += [
-            f"| {words} | {len(inside)} | {np.median([one.auroc for one in inside]):.3f} | {np.median(ratio):.2f} | "
-            f"{least:.2f} to {most:.2f} | {100 * near:.0f} % |"
+            f"| {words} | {len(inside)} | {np.median([one.auroc for one in inside]):.3f} | {half:.2f} | "
+            f"{least:.2f} to {most:.2f} | {100 * near:.0f} % |".replace("nan to nan", "–").replace("nan", "–")
         ]
     return lines
 

@@ -83,7 +83,8 @@ def test_named_counts_each_run_in_its_range_of_accuracy(tmp_path):
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     found = findings([tmp_path / "study"])
     assert len(found) == 4  # the last has no wrong label
-    assert table(found)[2:] == [  # of those below 30 % the only one named nothing: it has no ratio
+    assert table(found)[2:] == [
+        "| 0 to 30 % | 1 | 0.900 | – | – | 0 % |",  # named nothing
         "| 30 to 50 % | 1 | 0.900 | 4.00 | 4.00 to 4.00 | 0 % |",
         "| 85 to 100 % | 2 | 0.900 | 1.50 | 1.10 to 1.90 | 50 % |",
     ]

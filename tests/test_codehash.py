@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import atexit
+import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -251,3 +254,55 @@ def test_nothing_is_imported_by_star() -> None:
         for path in (ROOT / package).rglob("*.py"):
             nodes = ast.walk(ast.parse(path.read_bytes()))
             assert not [n for n in nodes if isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names)], path
+
+
+@pytest.fixture
+def remembering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """A folder whose code hash is asked for as by one process after another."""
+    (tmp_path / "workflow_scripts").mkdir()
+    (tmp_path / "fednoise_core").mkdir()
+    (tmp_path / "workflow_scripts/a.py").write_text("from fednoise_core import b\n")
+    (tmp_path / "fednoise_core/b.py").write_text("X = 1\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def ask() -> str:
+        codehash._parsed.cache_clear()
+        codehash._kept.cache_clear()
+        value = closure_hash(tmp_path, "workflow_scripts/a.py")
+        kept = codehash._kept(tmp_path.resolve())
+        kept.write()
+        atexit.unregister(kept.write)
+        return value
+
+    return ask
+
+
+def kept_file(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "workflow_scripts/__pycache__").glob("codehash.*.json")
+    return path
+
+
+def test_what_is_kept_gives_the_same_hash_and_an_edit_another(remembering, tmp_path, monkeypatch) -> None:
+    first = remembering()
+    assert len(json.loads(kept_file(tmp_path).read_text())) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(codehash, "_analysed", lambda *_: pytest.fail("read again"))
+        assert remembering() == first
+    (tmp_path / "fednoise_core/b.py").write_text("X = 2\n")
+    second = remembering()
+    assert second != first
+    (tmp_path / "fednoise_core/b.py").write_text("X = 1  # a comment\n")
+    assert remembering() == first
+
+
+@pytest.mark.parametrize("entry", [None, ["x"], [None, [1]], ["ab", "cd"], ["ab", []], {"a": 1}, ["0" * 64, [1]]])
+def test_a_damaged_entry_is_not_believed(entry, remembering, tmp_path) -> None:
+    first = remembering()
+    path = kept_file(tmp_path)
+    path.write_text(json.dumps({key: entry for key in json.loads(path.read_text())}))
+    assert remembering() == first
+    path.write_text("[" * 100_000)
+    assert remembering() == first
+    path.write_text("3")
+    assert remembering() == first
+    assert len(json.loads(path.read_text())) == 2

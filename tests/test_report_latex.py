@@ -14,7 +14,7 @@ import yaml
 
 from fednoise_core.report.best import TIE
 from fednoise_core.report.cells import MISSING, Cell, Grid, GridRow
-from fednoise_core.report.latex import latex
+from fednoise_core.report.latex import _pages, latex
 from fednoise_core.report.marks import MARKS, notes
 from fednoise_core.report.names import describe
 
@@ -95,7 +95,7 @@ def tall(methods: int, notes: int, groups: int = 1, settings: int = 5) -> Grid:
     return dataclasses.replace(short, rows=rows, notes=[f"Claim {n}: " + "words " * 30 for n in range(notes)])
 
 
-@pytest.mark.parametrize(("methods", "notes", "floats"), [(6, 2, 1), (14, 2, 1), (14, 20, 2), (40, 2, 3), (40, 30, 4)])
+@pytest.mark.parametrize(("methods", "notes", "floats"), [(6, 2, 1), (14, 2, 1), (14, 20, 2), (40, 2, 3), (40, 30, 5)])
 def test_one_higher_than_a_page_goes_on_in_further_floats(methods: int, notes: int, floats: int) -> None:
     text = latex(tall(methods, notes), "main")
     assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == floats
@@ -107,6 +107,21 @@ def test_one_higher_than_a_page_goes_on_in_further_floats(methods: int, notes: i
     for part in text.split(r"\begin{tabular}")[1:]:  # a method's rows are not torn apart
         assert part.count(r"\quad paper") == part.count(r"\quad verdict")
         assert part.split(r"\midrule")[1].lstrip().startswith(r"\multicolumn{11}{l}{\emph{Group 0}}")
+
+
+def test_pieces_keep_methods_whole_and_repeat_the_heading_of_a_group_that_goes_on() -> None:
+    kinds = {"G": "group", "p": "printed", "C": "ceiling"}
+
+    def pieces(stubs: str, room: int) -> list[str]:
+        rows = [GridRow(stub, [], kinds.get(stub, "")) for stub in stubs]
+        return ["".join(row.stub for row in piece) for piece in _pages(rows, room)]
+
+    assert pieces("ababab", 4) == ["abab", "ab"]
+    assert pieces("mpmpmp", 3) == ["mp", "mp", "mp"]
+    assert pieces("GmmmGnnnnnn", 4) == ["Gmmm", "Gnnn", "Gnnn"]
+    assert pieces("GmmmGn", 5) == ["Gmmm", "Gn"]
+    assert pieces("GmmC", 3) == ["Gmm", "C"]
+    assert pieces("mppppp", 3) == ["mppppp"]
 
 
 def test_one_higher_and_wider_than_a_page_loses_no_cell() -> None:

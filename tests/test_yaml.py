@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
+from workflow_scripts import config_file
 from workflow_scripts.config_file import Layer, Place, check_plain, deep_merge, hint, read_yaml
 from workflow_scripts.schemas import Schemas
 
@@ -149,3 +150,29 @@ def test_equal_settings_have_one_normal_form() -> None:
     nets = ["mlp", {"name": "mlp", "hidden": 32}]
     assert schemas.normal_train({"net": nets})["net"] == nets
     assert schemas.normal_train({"clip": 0, "eval_every": 1, "momentum": 0.9}) == {"momentum": 0.9}
+
+
+CONFIG = sorted((ROOT / "config").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIG, ids=[path.relative_to(ROOT / "config").as_posix() for path in CONFIG])
+def test_the_fast_parser_reads_what_the_other_one_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if config_file._FAST is None:
+        pytest.skip("PyYAML without libyaml")
+    text, place = path.read_text(encoding="utf-8"), Place(str(path))
+    assert config_file._value(config_file._FAST, text, place) == config_file._value(config_file._Loader, text, place)
+
+
+@pytest.mark.parametrize("text", ["a: !\n", "a: [! , b]\n", "a:\t1\n", "a: b\tc\n", "! : 1\n", "a: !!timestamp x\n"])
+def test_what_they_read_differently_is_read_one_way(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+
+    def read() -> object:
+        try:
+            return read_yaml(tmp_path / "a.yaml")
+        except SpecError as error:
+            return str(error)
+
+    found = read()
+    monkeypatch.setattr(config_file, "_FAST", None)
+    assert found == read()

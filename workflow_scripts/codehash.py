@@ -96,7 +96,7 @@ def _read(root: Path, name: str) -> tuple[str, tuple[str, ...]]:
 
 @functools.cache
 def _parsed(root: Path, name: str, content: bytes) -> tuple[str, tuple[str, ...]]:
-    value, names = _kept(root).look_up(name, content)
+    value, names = _kept(root.resolve()).look_up(name, content)
     files = {module_file(root, dotted) for dotted in names}
     return value, tuple(sorted(file for file in files if file is not None and file not in BOOKKEEPING))
 
@@ -112,8 +112,8 @@ def _analysed(name: str, content: bytes) -> tuple[str, list[str]]:
 
 
 class _Kept:
-    """What earlier processes found out about files of the same name and content, beside Python's own compiled files and
-    as easily lost: every job waits for this at its start, a parse of all files takes a second.
+    """What earlier processes found out about files of the same name and content, in the folder of compiled files and as
+    easily lost: every job waits for this at its start, a parse of all files takes a second.
     """
 
     MOST = 2000  # entries: the project has a tenth of that
@@ -123,19 +123,19 @@ class _Kept:
         self.path = folder / f"codehash.{sys.implementation.cache_tag}.{this}.json"
         self.new: dict[str, tuple[str, list[str]]] = {}
         try:
-            self.old = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            self.old = {}
-        if not isinstance(self.old, dict):
-            self.old = {}
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            found = None
+        whole = isinstance(found, dict) and all(map(_is_entry, found.values()))
+        self.old: dict[str, Any] = found if whole else {}
 
     def look_up(self, name: str, content: bytes) -> tuple[str, list[str]]:
         """Hash and dotted names of one file."""
         key = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()
         if key not in self.old and key not in self.new:
-            if not self.new:
-                atexit.register(self.write)
             self.new[key] = _analysed(name, content)
+            if len(self.new) == 1:
+                atexit.register(self.write)
         value, names = self.new[key] if key in self.new else self.old[key]
         return value, names
 
@@ -147,9 +147,21 @@ class _Kept:
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".codehash.", suffix=".tmp")
-            with open(handle, "w", encoding="utf-8") as file:
-                json.dump({**old, **self.new}, file)
-            os.replace(name, self.path)
+            try:
+                with open(handle, "w", encoding="utf-8") as file:
+                    json.dump({**old, **self.new}, file)
+                os.chmod(name, 0o644)  # others who share the folder may read it
+                os.replace(name, self.path)
+            except OSError:
+                os.unlink(name)
+
+
+def _is_entry(found: object) -> bool:
+    """Whether a kept entry has the shape of one: a SHA-256 and a list of names."""
+    match found:
+        case [str(value), [*names]]:
+            return len(value) == 64 and all(isinstance(name, str) for name in names)
+    return False
 
 
 @functools.cache

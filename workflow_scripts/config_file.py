@@ -100,7 +100,8 @@ _Loader.add_implicit_resolver(
 
 
 def _fast_loader() -> type[_Loader] | None:
-    """The same with libyaml's parser, eight times as fast; None where PyYAML was built without it.
+    """The same with libyaml's parser, eight times as fast; None where PyYAML was built without it. For texts without
+    what the two read differently (`ODD`).
 
     Of libyaml only the parser, which gives events: its composer calls itself for each level, and a file of a thousand
     levels would end the process.
@@ -125,27 +126,32 @@ def _fast_loader() -> type[_Loader] | None:
 
 
 _FAST = _fast_loader()
+ODD = re.compile(r"\t|(?:^|[\s\[{,])!", re.M)  # tabs, which libyaml lets through in more places; tags: `!` differs
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises SpecError, naming file and line, if it is missing or no YAML mapping."""
     place = Place(str(path))
-    if _FAST is not None:
-        with contextlib.suppress(SpecError):
-            return _read_with(_FAST, path, place)
-    return _read_with(_Loader, path, place)  # whose messages say more
-
-
-def _read_with(loads: type[_Loader], path: str | Path, place: Place) -> dict[str, Any]:
     try:
-        loader = loads(Path(path).read_text(encoding="utf-8"))
-        node = loader.get_single_node()
-        _measure(node, place)  # before anything walks over values that anchors have multiplied
-        value = None if node is None else loader.construct_document(node)
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise place.error("no such file") from error
     except OSError as error:  # a folder, a link to itself, no permission
         raise place.error(f"cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise place.error(f"not readable as YAML ({_short(error)})") from error
+    if _FAST is not None and not ODD.search(text):
+        with contextlib.suppress(SpecError):
+            return _value(_FAST, text, place)
+    return _value(_Loader, text, place)  # whose messages say more
+
+
+def _value(loads: type[_Loader], text: str, place: Place) -> dict[str, Any]:
+    try:
+        loader = loads(text)
+        node = loader.get_single_node()
+        _measure(node, place)  # before anything walks over values that anchors have multiplied
+        value = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise place.error(f"{line}{error.problem}") from error
@@ -153,8 +159,9 @@ def _read_with(loads: type[_Loader], path: str | Path, place: Place) -> dict[str
         raise place.error(f"nested more than {DEEPEST} levels deep") from error
     except SpecError:
         raise
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
-        # ValueError: `!!int many`, a date that is none; TypeError: a key that is a list or mapping
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
+        # ValueError: `!!int many`, a date that is none; TypeError: a key that is a list or mapping; AttributeError:
+        # `!!timestamp many`
         raise place.error(f"not readable as YAML ({_short(error)})") from error
     if not isinstance(value, dict):
         raise place.error("expected keys and values")

@@ -49,11 +49,14 @@ def _words(score: Seeds) -> str:
 
 @dataclass
 class _Place:
-    """What the runs of a setting say: values by method, methods of which a seed diverged, those that are as if told."""
+    """What the runs of a setting say: values by method, methods of which a seed diverged, those that are as if told,
+    each ε.
+    """
 
     values: dict[str, list[float]] = field(default_factory=dict)
     diverged: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
+    epsilons: set[float] = field(default_factory=set)
 
     def line(self, labels: Mapping[str, str], ceiling: bool) -> str:
         """The setting's line. Without noise, and where one method alone ran, nobody is called the best."""
@@ -90,7 +93,6 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
     places: dict[Setting, _Place] = {}
     labels: dict[str, str] = {}  # method id → its words; two methods may have the same
     given: set[Setting] = set()  # settings without a trusted test set
-    epsilons: set[float] = set()
     for run in runs:
         if run.oracle_rate or run.pooled:
             continue
@@ -99,9 +101,9 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
         labels[name] = marked(run.label or name, marks_of(summary))
         if not summary.get("test_known", True):
             given.add(setting)
-        if summary.get("epsilon") is not None:
-            epsilons.add(summary["epsilon"])
         value, place = summary["accuracy"]["last10_mean"], places.setdefault(setting, _Place())
+        if summary.get("epsilon") is not None:
+            place.epsilons.add(summary["epsilon"])
         if as_told(run.spec, int(summary.get("classes", 2))):
             place.told.add(name)
         if value is None or summary.get("diverged"):
@@ -121,6 +123,7 @@ def closing(root: str, runs: Iterable[PlannedRun], suspects: Sequence[str] = ())
         lines += [f"  no trusted test labels of {', '.join(unknown)}: agreement with given labels there"]
     lines += [f"  and {len(places) - MOST} more settings"] if len(places) > MOST else []
     lines += [f"  {TIED} {TIE}"] if any(f" {TIED}" in line for line in lines) else []
+    epsilons: set[float] = set().union(*(place.epsilons for place in list(places.values())[:MOST]))
     lines += [f"  {mark} {meaning(mark, epsilons)}" for mark in together(lines)]
     lines += [f"  page: {root}/report.html"]
     lines += [f"  suspect labels: {page}" for page in suspects[:MOST]]

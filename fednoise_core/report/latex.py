@@ -19,6 +19,7 @@ __all__ = ["latex"]
 COLUMN, PAGE, LETTER, GAP = 238, 480, 4.4, 6
 HEAD = 12  # letters at which a head is broken, unless its numbers are wider
 LINES = 58  # of 9.6 points on a page of 9 inches, below a caption of three lines
+CAPTION = 1.3  # a caption's letters are larger than a note's
 HEAD_LINES = 4  # of each part besides its levels: rules, a head of several lines, the space between parts
 SPREAD = " ± "
 Piece = tuple[range, list[GridRow]]  # columns and rows of one tabular
@@ -54,23 +55,30 @@ def latex(table: Grid, label: str) -> str:
 
 
 def _floats(table: Grid, parts: list[range], narrow: bool) -> list[tuple[list[Piece], list[str]]]:
-    """Pieces and notes of each float, none higher than a page. Notes that do not fit below the last piece have a float
+    """Pieces and notes of each float, none higher than a page. Notes that do not fit below the last piece have floats
     of their own.
     """
+    wide = (COLUMN if narrow else PAGE) / LETTER
     head = len(table.levels) + HEAD_LINES
     found: list[tuple[list[Piece], list[str]]] = [([], [])]
-    used = 0
-    for piece in [(part, rows) for part in parts for rows in _pages(table.rows, LINES - head)]:
+    used = long = max(0, math.ceil(len(f"{table.title}. {table.caption}") / wide * CAPTION) - 3)
+    for piece in [(part, rows) for part in parts for rows in _pages(table.rows, LINES - head - long)]:
         height = head + len(piece[1])
         if found[-1][0] and used + height > LINES:
             found.append(([], []))
             used = 0
         found[-1][0].append(piece)
         used += height
-    wide = (COLUMN if narrow else PAGE) / LETTER
     if used + sum(math.ceil(len(note) / wide) for note in table.notes) > LINES:
         found.append(([], []))
-    found[-1][1].extend(table.notes)
+        used = 0
+    for note in table.notes:
+        height = math.ceil(len(note) / wide)
+        if found[-1][1] and used + height > LINES:
+            found.append(([], []))
+            used = 0
+        found[-1][1].append(note)
+        used += height
     return found
 
 
@@ -81,7 +89,7 @@ def _pages(rows: Sequence[GridRow], room: int) -> list[list[GridRow]]:
     for block in _blocks(rows):
         group = block[:1] if block[0].style == "group" else group
         if found[-1] and len(found[-1]) + len(block) > room:
-            found.append([] if block[0].style == "group" else list(group))
+            found.append([] if block[0].style in ("group", "ceiling") else list(group))
         found[-1] += block
     return found
 
@@ -142,7 +150,7 @@ def _tabular(table: Grid, part: range) -> list[str]:
             text = tex(row.stub)
             body += [r"\midrule"] * bool(body) + [rf"\multicolumn{{{total}}}{{l}}{{\emph{{{text}}}}} \\"]
         else:
-            body += [r"\midrule"] * (row.style == "ceiling" and before != "ceiling")
+            body += [r"\midrule"] * (bool(body) and row.style == "ceiling" and before != "ceiling")
             cells = [_cell(row.cells[c], double[c], digits[c]) for c in part]
             body.append(" & ".join([_first(row), *cells]) + r" \\")
         before = row.style

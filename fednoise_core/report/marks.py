@@ -53,7 +53,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
 
 def meaning(mark: str, epsilons: Iterable[float] = ()) -> str:
     """What a mark says; epsilons: of the runs that are marked ‡."""
-    told = ", ".join(f"{value:.3g}" for value in sorted(set(epsilons)))
+    told = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
     return f"{MARKS[mark]} (ε = {told})" if mark == PRIVATE and told else MARKS[mark]
 
 

@@ -4,6 +4,9 @@ A job of a toy study computes for a tenth of a second, after it has imported tor
 four. The server imports these once; its children import the project's own code from their working folder, as a process
 of their own would. conftest.py starts it, and puts preloaded_client.py on the PATH; modules of tests that say
 REAL_PROCESSES = True start every process the usual way.
+
+What it cannot show: that a step imports all it needs (test_run.py does), and that nothing depends on the seed of
+hashes, which all children of one server share.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import atexit
 import contextlib
 import json
 import os
+import random
 import runpy
 import select
 import signal
@@ -19,6 +23,8 @@ import socket
 import sys
 import traceback
 from typing import Any
+
+import numpy
 
 
 def load() -> None:
@@ -29,7 +35,6 @@ def load() -> None:
     import matplotlib.backends.backend_agg
     import matplotlib.backends.backend_pdf
     import matplotlib.backends.backend_svg  # noqa: F401
-    import numpy  # noqa: F401
     import pandas  # noqa: F401
     import PIL.Image  # noqa: F401
     import pyarrow.parquet  # noqa: F401
@@ -53,6 +58,8 @@ def life(order: dict[str, Any], fds: list[int]) -> int:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["env"])
+    random.seed()  # else every child would have the server's state
+    numpy.random.seed()
     sys.argv = ["-m", *order["arguments"]]
     sys.path[0] = order["folder"]
     sys.executable = order["python"]  # which the project puts first on the PATH of its jobs
@@ -102,14 +109,20 @@ def attend(client: socket.socket) -> None:
 
 
 def serve(path: str) -> None:
-    """Fork one attendant per connection; no threads, since a fork beside them may hang."""
+    """Fork one attendant per connection; no threads, since a fork beside them may hang. Ends with its parent."""
+    parent = os.getppid()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # attendants need no reaping
     print("ready", flush=True)
-    while True:
-        client, _ = listener.accept()
+    listener.settimeout(5)
+    while os.getppid() == parent:
+        try:
+            client, _ = listener.accept()
+        except TimeoutError:
+            continue
+        client.settimeout(None)
         if os.fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

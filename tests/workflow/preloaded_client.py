@@ -12,8 +12,8 @@ import sys
 
 
 def real() -> None:
-    command = ["-m", "snakemake"] if name == "snakemake" else []
-    os.execv(os.environ["PRELOADED_PYTHON"], ["python", *command, *arguments])
+    python = os.environ["PRELOADED_PYTHON"]  # by its whole path, from which it finds its packages
+    os.execv(python, [python, *(["-m", "snakemake"] if name == "snakemake" else []), *arguments])
 
 
 def main() -> int:
