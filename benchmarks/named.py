@@ -22,7 +22,8 @@ FEWEST = 0.02  # share of wrong labels below which a factor says little
 @dataclass(frozen=True)
 class Finding:
     """One run. accuracy: in its last round; ratio: labels named wrong for each that was wrong, nan if it named none,
-    or none rightly."""
+    or none rightly.
+    """
 
     accuracy: float
     ratio: float

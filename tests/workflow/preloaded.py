@@ -79,8 +79,8 @@ def life(order: dict[str, Any], fds: list[int]) -> int:
     return 0
 
 
-def attend(client: socket.socket) -> None:
-    """One job from its order to its end."""
+def attend(client: socket.socket, path: str) -> None:
+    """One job from its order to its end; the seconds of CPU that it used go to the file `path`.cpu."""
     data, fds, _, _ = socket.recv_fds(client, 1 << 20, 3)
     while not data.endswith(b"\n"):
         data += client.recv(1 << 20)
@@ -103,7 +103,9 @@ def attend(client: socket.socket) -> None:
     ready, _, _ = select.select([ended, client], [], [])
     if ended not in ready:  # the job's parent was killed, or killed it: a process of its own would be gone
         os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
+    _, status, used = os.wait4(pid, 0)
+    with open(f"{path}.cpu", "a", encoding="ascii") as file:
+        file.write(f"{used.ru_utime + used.ru_stime:.3f}\n")
     with contextlib.suppress(OSError):
         client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
@@ -126,7 +128,7 @@ def serve(path: str) -> None:
         if os.fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            attend(client)
+            attend(client, path)
             os._exit(0)
         client.close()
 

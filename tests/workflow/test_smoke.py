@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_workflow import FINISHED, Workflow, lay_out
+from toy_workflow import ENV, FINISHED, Workflow, lay_out
 
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.workflow
 
 SMALL = ("--config", "scale=smoke", "device=cpu")
 RUNS = 40  # at most
+CPU_SECONDS = 2 * 5 * 60  # two cores for five minutes: wall time would say what else the machine does
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,13 @@ def planned(folder: Path, names: list[str] | None = None) -> dict[str, Study]:
     return {name: Study(project, name) for name in names or project.papers}
 
 
+def cpu_seconds() -> float:
+    """Of all commands so far: of this process's children, and of those that the preloaded server forked for them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    forked = Path(f"{ENV.get('PRELOADED_SOCKET', os.devnull)}.cpu")
+    return used.ru_utime + used.ru_stime + sum(map(float, forked.read_text().split() if forked.exists() else ()))
+
+
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -49,7 +59,9 @@ def tables(smoke: Workflow) -> Iterator[Path]:
 
 
 def test_papers_go_through_end_to_end(smoke: Workflow, studies: dict[str, Study]) -> None:
+    before = cpu_seconds()
     said = smoke("snakemake", "--cores", "2", "papers", *SMALL)
+    assert 1 < cpu_seconds() - before < CPU_SECONDS
     runs = {run.folder for study in studies.values() for run in study.runs}
     assert FINISHED.findall(said).count("train") == len(runs) <= RUNS
     assert said.count("not here: clothing1m-public") == 1
