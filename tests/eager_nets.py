@@ -231,7 +231,7 @@ def eager(name: str, channels: int, side: int, classes: int, **options: Any) -> 
     blocks = {"resnet10": (1, 1, 1, 1), "resnet12": (2, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
     if name in blocks:
         return ResNet(channels, side, classes, blocks[name], **options)
-    modules = {
+    modules: dict[str, Any] = {
         "mlp": MLP, "small_cnn": SmallCNN, "lenet": LeNet, "cnn9": CNN9, "mobilenet_v1": MobileNetV1,
         "mobilenet_v2": MobileNetV2, "shufflenet": ShuffleNet,
     }  # fmt: skip

@@ -85,7 +85,7 @@ def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "classes", "parameters"),
+    ("spec", "shape", "classes", "parameters"),
     [
         ("cnn9", (3, 32, 32), 10, 4_434_570),
         ("cnn9", (1, 28, 28), 10, 4_432_266),
@@ -109,8 +109,10 @@ def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
         ({"name": "small_cnn", "width": 16, "hidden": 128, "norm": True}, (1, 28, 28), 10, 207_018),
     ],
 )
-def test_parameter_counts(name: str | dict[str, Any], shape: tuple[int, int, int], classes: int, parameters: int) -> None:
-    net = build(name, shape, classes)
+def test_parameter_counts(
+    spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int, parameters: int
+) -> None:
+    net = build(spec, shape, classes)
     assert net.parameters == parameters
     assert net.parameters == sum(e.size for e in net.layout.entries if e.kind != "stat")
     assert net.layout.size - net.parameters == sum(e.size for e in net.layout.entries if e.kind == "norm")

@@ -100,7 +100,9 @@ def shufflenet(
 ) -> Body:
     """ShuffleNet (Zhang et al., CVPR 2018) with two groups, in RHFL's form for 32×32 images.
 
-    A 1x1 stem of 24 channels; 4 * `width` features. ReLU also follows the depthwise convolution, unlike in the paper. Raises SpecError for a width that the groups cannot share.
+    A 1x1 stem of 24 channels; 4 * `width` features. ReLU also follows the depthwise convolution, unlike in the paper.
+
+    Raises SpecError for a width that the groups cannot share.
     """
     if width % 8:
         raise SpecError(f"train.net.width: {width} is not a multiple of 8, as ShuffleNet's groups need")
