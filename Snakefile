@@ -83,15 +83,11 @@ for _target, _name in shown_targets():
         localrule: True
 
 
-onstart:
-    scheduling.start_as_jobs_end(workflow)
-
-
 onsuccess:
     ledger.pack()
-    for _line in told(closing_lines):
-        print(_line, file=sys.stderr)
+    print(*closing_lines(), sep="\n", file=sys.stderr)
 
 
 onerror:
     ledger.pack()
+    print(*failures.last_words(log), sep="\n", file=sys.stderr)
