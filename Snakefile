@@ -99,9 +99,11 @@ for _target, _name in shown_targets():
 
 onsuccess:
     ledger.pack()
-    print(*closing_lines(), sep="\n", file=sys.stderr)
+    for _line in closing_lines():
+        print(_line, file=sys.stderr)
 
 
 onerror:
     ledger.pack()
-    print(*failures.last_words(log), sep="\n", file=sys.stderr)
+    for _line in failures.last_words(log):
+        print(_line, file=sys.stderr)

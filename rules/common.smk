@@ -321,5 +321,6 @@ def setting_files(wildcards):
 
 def closing_lines():
     """What won in the studies whose numbers this workflow made: what the step `summary` printed."""
-    made = sorted(job.log[0] for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "summary")
-    return [line for log in made for line in Path(log).read_text(encoding="utf-8").splitlines()]
+    made = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "summary"]
+    logs = [log for log in sorted(job.log[0] for job in made) if os.path.exists(log)]  # --touch writes none
+    return [line for log in logs for line in Path(log).read_text(encoding="utf-8").splitlines()]

@@ -122,7 +122,7 @@ def closing(runs: Sequence[RecordedRun]) -> list[str]:
         return [found.sentence] if found else []
     names, more = Names.of_runs(runs), len(found.rows) - LINES
     lines = [f"{names.title(won.setting)}: {_one(won, found.baseline)}" for won in found.rows[:LINES]]
-    return [found.sentence, *lines, *([f"and {more} more settings"] if more > 0 else [])]
+    return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
 
 
 def plain_averaging(runs: Sequence[RecordedRun]) -> str | None:
