@@ -20,29 +20,33 @@ include: "rules/train.smk"
 include: "rules/figures.smk"
 
 
-localrules:
-    all,
-    papers,
-    stage_data,
-
-
 rule all:
     """The configured studies."""
     default_target: True
     input:
-        lambda wc: [file for name in PROJECT.studies for file in study_targets(name)],
+        lambda wc: [file for name in PROJECT.studies for file in told(TARGETS.of_study, name)],
+    localrule: True
 
 
 rule papers:
     """Every paper's study, configured or not."""
     input:
-        lambda wc: [file for name in PROJECT.papers for file in study_targets(name)],
+        lambda wc: [file for name in PROJECT.papers for file in told(TARGETS.of_study, name)],
+    localrule: True
+
+
+rule stored:
+    """All that the configured studies have in the store."""
+    input:
+        lambda wc: [file for name in PROJECT.studies for file in told(TARGETS.of_store, name)],
+    localrule: True
 
 
 rule stage_data:
-    """All of data/ that the configured studies need."""
+    """Arrays and weights that the configured studies need."""
     input:
-        lambda wc: sorted({file for name in PROJECT.studies for file in data_files(name)}),
+        lambda wc: sorted({file for name in PROJECT.studies for file in told(TARGETS.of_data, name)}),
+    localrule: True
 
 
 for _name in PROJECT.names:
@@ -52,7 +56,7 @@ for _name in PROJECT.names:
         name:
             _name
         input:
-            lambda wc, name=_name: study_targets(name),
+            lambda wc, name=_name: told(TARGETS.of_study, name),
         localrule: True
 
     rule:
@@ -60,7 +64,7 @@ for _name in PROJECT.names:
         name:
             f"{_name}_settings"
         input:
-            lambda wc, name=_name: setting_targets(name),
+            lambda wc, name=_name: told(TARGETS.of_settings, name),
         localrule: True
 
     rule:
@@ -68,18 +72,18 @@ for _name in PROJECT.names:
         name:
             f"{_name}_runs"
         input:
-            lambda wc, name=_name: [*setting_targets(name), *run_targets(name)],
+            lambda wc, name=_name: told(TARGETS.of_runs, name),
         localrule: True
 
 
-for _target, _name in shown_targets():
+for _target, _name, _part in shown_targets():
 
     rule:
-        """One table or figure of one study, in its three formats."""
+        """One table or figure of one study, in all its formats."""
         name:
             _target
         input:
-            lambda wc, name=_name, part=_target.removeprefix(_name + "_"): asked(name, part),
+            lambda wc, name=_name, part=_part: told(TARGETS.of_part, name, part),
         localrule: True
 
 
@@ -88,10 +92,5 @@ onstart:
 
 
 onsuccess:
-    ledger.pack()
     for _line in told(closing_lines):
         print(_line, file=sys.stderr)
-
-
-onerror:
-    ledger.pack()

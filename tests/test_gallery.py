@@ -15,6 +15,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report import style
 from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import describe
 from workflow_scripts.config_file import read_yaml
@@ -72,7 +73,7 @@ def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
     for name, spec in study.figures.items():
         chosen = dict.fromkeys((run.noise, run.partition) for run in study.select(spec))
         with style.styled():
-            drawn = SETTING_FIGURES[spec["kind"]]([shown[one] for one in chosen], spec)
+            drawn = figure_function(SETTING_FIGURES[spec["kind"]])([shown[one] for one in chosen], spec)
             assert problems(drawn.figure) == [], name
         assert drawn.figure.get_size_inches()[1] <= PAGE, name
 

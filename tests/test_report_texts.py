@@ -119,7 +119,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
     paths = [make(root, kind, {"kind": kind}) for kind in (*tables.TABLES, *figures.FIGURES) if kind not in without]
     texts = [path.with_suffix(".csv").read_text(encoding="utf-8") for path in paths]
     study = json.loads((root / "study.json").read_text()) | {"tables": {}, "figures": {}}
-    page = study_page(study, listed_runs(root, root / "runs.json"), root)
+    page = study_page(study, listed_runs(root / "runs.json"), root)
     inside = re.search(r'href="data:text/csv[^,]*,([^"]*)" download="runs.csv"', page)
     assert inside is not None
     texts.append(base64.b64decode(inside[1]).decode())
@@ -145,7 +145,7 @@ def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatc
 def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, r"$\frac$")
     with style.styled():
-        made = figures.draw(listed_runs(root, root / "runs.json"), {"kind": "curves"})
+        made = figures.draw(listed_runs(root / "runs.json"), {"kind": "curves"})
         made.figure.draw_without_rendering()
     assert any(text.get_text().endswith(r" $\frac$") for text in made.figure.axes[0].texts)
 

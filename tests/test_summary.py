@@ -32,7 +32,7 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(tmp_path: Path) -> N
         assert len(noisy) == 2
         assert headline[method] == pytest.approx(sum(noisy) / 2, abs=1e-4)
     assert len(metrics["fedavg"]) == 3
-    frame = results(load(listed_runs(tmp_path, tmp_path / "runs.json")))
+    frame = results(load(listed_runs(tmp_path / "runs.json")))
     only_clean = summary.headline(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)
 
@@ -50,7 +50,7 @@ def fields(template: Any) -> set[str]:
 def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "local", "feddpcont"]}]
     write_study(tmp_path, grid=grid, rounds=3)
-    runs = load(listed_runs(tmp_path, tmp_path / "runs.json"))
+    runs = load(listed_runs(tmp_path / "runs.json"))
     made = {"curves": summary.curves(runs), "dots": summary.accuracy(results(runs))}
     for name, frame in made.items():
         template = json.loads((ROOT / f".dvc/plots/fednoise_{name}.json").read_text(encoding="utf-8"))

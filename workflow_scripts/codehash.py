@@ -28,7 +28,7 @@ __all__ = ["BOOKKEEPING", "PACKAGES", "closure", "closure_hash", "module_file", 
 PACKAGES = ("fednoise_core", "workflow_scripts")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"
-    for name in ("codehash", "equal_code", "locks", "made", "own_code", "progress", "step", "stepcode", "terminal")
+    for name in ("codehash", "locks", "own_code", "progress", "step", "stepcode", "sums", "terminal")
 )
 MODULE_REGISTRIES = ("READERS",)  # names of dicts whose lines are "name": "module beside the file"
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment")  # say nothing, or are not filled in by every version of Python
@@ -38,16 +38,17 @@ WHOLE = ("Name", "Constant", "Attribute", "arg", "Tuple", "keyword", "BinOp", "C
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def closure_hash(root: str | Path, *entries: str) -> str:
+def closure_hash(root: str | Path, *entries: str, without: tuple[str, ...] = ()) -> str:
     """16 hex digits for the code reachable from `entries`, files relative to the project's `root`."""
     total = hashlib.sha256()
-    for name, value in closure(root, *entries).items():
+    for name, value in closure(root, *entries, without=without).items():
         total.update(f"{name}\0{value}\n".encode())
     return total.hexdigest()[:16]
 
 
-def closure(root: str | Path, *entries: str) -> dict[str, str]:
+def closure(root: str | Path, *entries: str, without: tuple[str, ...] = ()) -> dict[str, str]:
     """Project files reachable by imports from `entries`, relative to `root` and sorted → hash of the syntax tree.
+    without: files that are left out, with what only they import.
 
     The `__init__.py` of every package on the way belongs to it, because importing a module runs them.
     """
@@ -59,7 +60,7 @@ def closure(root: str | Path, *entries: str) -> dict[str, str]:
             found[name] = name
         elif name not in found:
             found[name], imported = _read(Path(root), name)
-            waiting.extend(imported)
+            waiting.extend(file for file in imported if file not in without)
     return dict(sorted(found.items()))
 
 

@@ -20,7 +20,6 @@ from fednoise_core.report.frames import IDS, by_round, divergence, results
 from fednoise_core.report.marks import marked, marks_of
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import METRICS, RecordedRun, load
-from workflow_scripts.made import note
 from workflow_scripts.report_args import run, runs_arguments, shown_runs
 
 
@@ -128,10 +127,9 @@ def main(argv: list[str] | None = None) -> int:
         if args.curves:
             write_csv(args.curves, curves(runs))
         write_json(args.out, metrics(frame))
-        note(*filter(None, (args.out, args.headline, args.accuracy, args.curves)))
         return f"{args.out}: {len(runs)} runs"
 
-    return run("summary", work, args.code)
+    return run("summary", work, args)
 
 
 if __name__ == "__main__":

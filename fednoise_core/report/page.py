@@ -22,6 +22,7 @@ from fednoise_core.report.cells import METRIC_WORDS
 from fednoise_core.report.csv_files import read_csv
 from fednoise_core.report.headline import Headline, headline, points
 from fednoise_core.report.html_file import json_text, render, slug
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import Names, describe
 from fednoise_core.report.page_data import page_data, series_style
@@ -93,7 +94,6 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             *((str(key), _word(value)) for key, value in study.get("train", {}).items()),
             *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
         ],
-        root=root.as_posix(),
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
         paper=paper,
@@ -202,11 +202,11 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
     end = slug("-".join((one.dataset, one.noise, one.partition)))
-    for kind, function in SETTING_FIGURES.items():
+    for kind, where in SETTING_FIGURES.items():
         if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
-            drawn = function([one], {"kind": kind})
+            drawn = figure_function(where)([one], {"kind": kind})
             image = png(drawn, dpi=DPI)
         width, height = png_size(image)
         figures.append(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +24,8 @@ METRICS = ("best", "last", "last10_mean")
 """The three numbers a run is judged by; `round0` (before training) is kept beside them."""
 
 SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition", "methods": "method", "seeds": "seed"}
+INDEX = "index.csv"  # of a study's results folder: a row a run, with its ids and where its files are
+FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 COLUMNS = ("round", "work", "phase", "view", "client", "metric", "value")  # of metrics.parquet
 TOLERANCE = 1e-6  # of a fraction: a float32 mean read back is still the same number
 
@@ -106,22 +110,12 @@ class RecordedRun:
         return _json(self.listed.dir / "cost.json", ("seconds",))
 
 
-def listed_runs(root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None) -> list[ListedRun]:
-    """The runs of a runs list (a JSON list of objects, or its file), or, without one, of every run folder under
-    `root`/runs. Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
+def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
+    """The runs of a study: of its results folder, of the index.csv in it, or of a JSON list (of objects, or its file).
+
+    Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
-    if runs_list is None:
-        found = []
-        for folder in sorted(Path(root).glob("runs/*/*/*/*/seed*")):
-            dataset, noise, partition, method = folder.parts[-5:-1]
-            found.append(ListedRun(dataset, noise, partition, method, int(folder.name.removeprefix("seed")), folder))
-        return found
-    try:
-        rows = runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{runs_list}: no such file") from error
-    except ValueError as error:
-        raise ArtifactError(f"{runs_list}: not a JSON list of runs ({error})") from error
+    rows = runs_list if isinstance(runs_list, list) else _rows(Path(runs_list))
     found = []
     for number, row in enumerate(rows):
         try:
@@ -135,6 +129,25 @@ def listed_runs(root: str | Path, runs_list: str | Path | list[dict[str, Any]] |
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
     return found
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of an index or a JSON list. Paths of an index are relative to the folder that holds results/."""
+    path = path / INDEX if path.is_dir() else path
+    try:
+        if path.suffix != ".csv":
+            return list(json.loads(path.read_text(encoding="utf-8")))
+        with path.open(encoding="utf-8", newline="") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path}: not a list of runs ({error})") from error
+    base = path.parents[2] if len(path.parents) > 2 else Path(os.pardir, os.pardir)
+    for row in rows:
+        row |= {key: base / row[key] for key in FILES if row.get(key)}
+        row |= {key: row.get(key) == "True" for key in ("oracle_rate", "pooled")}
+    return rows
 
 
 def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
@@ -170,12 +183,10 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
         summary = _json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
         )
-        for key in ("dataset", "noise", "partition", "method", "seed"):
-            if summary["run"].get(key) != getattr(listed, key):
-                raise ArtifactError(
-                    f"{listed.dir / 'summary.json'}: is of {key} {summary['run'].get(key)!r}, "
-                    f"expected {getattr(listed, key)!r}"
-                )
+        if summary["run"].get("seed") != listed.seed:
+            raise ArtifactError(
+                f"{listed.dir / 'summary.json'}: is of seed {summary['run'].get('seed')!r}, expected {listed.seed!r}"
+            )
         if summary["spec_digest"] != digest(record["spec"]):
             raise ArtifactError(
                 f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "
