@@ -10,7 +10,6 @@ from pathlib import Path
 
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
-from snakemake.utils import validate
 
 # relative, so that messages are short
 HOME = os.path.relpath(Path(str(workflow.current_basedir)).parent)
@@ -38,9 +37,10 @@ told(read_yaml, CONFIG)  # first, as Snakemake's own message would name neither 
 configfile: CONFIG
 
 
+# as a module of another workflow this has that workflow's word on config, and none of its files
 FILES = tuple(os.path.relpath(file, HOME) for file in reversed(workflow.configfiles))
-PROJECT = told(Project, config, HOME, FILES)
-validate(config, "../config/schema/config.yaml")
+FILES = FILES if "config/config.yaml" in FILES else ("config/config.yaml",)
+PROJECT = told(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))
 TARGETS = told(lambda: Targets(PROJECT, quiet=not workflow.is_main_process))
 GPUS = [] if PROJECT.device == "cpu" else told(device.gpus)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
@@ -96,11 +96,7 @@ def copies(key):
     """A function for params: the command that copies files of the store to results/."""
     name = {"tables": "table", "figures": "figure"}.get(key)
 
-    def commands(wc):
-        found = told(TARGETS.copies, wc.root, key, wc[name] if name else "")
-        return " && ".join(f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in found.items())
-
-    return commands
+    return lambda wc: told(TARGETS.copying, wc.root, key, wc[name] if name else "")
 
 
 def page_plan(kind):

@@ -152,17 +152,6 @@ rule show_study:
         "{params.command}"
 
 
-rule outdated:
-    """The input of files with names of their own that are not what the plan asks for: it is made each time."""
-    output:
-        temp(touch(OUTDATED + "{file}")),
-    wildcard_constraints:
-        file=".+",
-    localrule: True
-    message:
-        "not up to date: {wildcards.file}"
-
-
 rule labels:
     """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
     input:
@@ -182,7 +171,7 @@ rule labels:
         "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
         "python -m workflow_scripts.make_labels {params.command} --out {output.page:q} > {log:q} 2>&1"
-        " && echo {params.plan} > {output.plan:q}"
+        " && echo {params.plan} > {output.plan:q} && rm -f {params.mark}"
 
 
 rule setting:
@@ -204,4 +193,4 @@ rule setting:
         "pictures of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}"
     shell:
         "python -m workflow_scripts.describe {params.command} --out {output.page:q} > {log:q} 2>&1"
-        " && echo {params.plan} > {output.plan:q}"
+        " && echo {params.plan} > {output.plan:q} && rm -f {params.mark}"

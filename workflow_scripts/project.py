@@ -31,7 +31,7 @@ CONTENTS = "contents.json"
 RESERVED = (  # rules of the Snakefile and of rules/: a study is a rule of its name
     *("all", "papers", "stage_data", "stored"),
     *("download", "pretrained", "noise", "partition", "train", "table", "figure", "summary", "page", "setting"),
-    *("labels", "outdated", "show_table", "show_figure", "show_study"),
+    *("labels", "show_table", "show_figure", "show_study"),
 )
 PARTS = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
 

@@ -20,8 +20,9 @@ LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 def write_sums(folder: str | os.PathLike[str]) -> None:
     """Write the SHA-256 of every file in `folder`. Temporary files of writers that were killed are removed first."""
     remove_unfinished(folder)
+    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _files(folder)]
     with atomic(Path(folder, SUMS)) as file:
-        file.writelines(f"{sha256_file(Path(folder, name))}  {name}\n" for name in _files(folder))
+        file.writelines(lines)
 
 
 def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:

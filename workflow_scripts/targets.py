@@ -3,7 +3,7 @@ address of the store the plan behind it.
 
 A finished folder of the store is never a target, nor an input, so nothing about it (times, records, inputs) can make
 Snakemake run it again. Files with names of their own, in results/ and build/, are copies of the store or say what they
-are made from; where they are not what the plan asks for, their input is a file that a rule makes each time.
+are made from; where they are not what the plan asks for, their input is a file newer than they are.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from workflow_scripts.store import Plan, plain
 from workflow_scripts.study import Study
 from workflow_scripts.sums import read_sums
 
-__all__ = ["Targets"]
+__all__ = ["OUTDATED", "Targets"]
 
 LISTS = "work/lists"
-OUTDATED = "work/outdated/"
+OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 LOADED = "FEDNOISE_STUDIES"  # studies that the main process planned: a job on another machine looks there first
 COLUMNS = ("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled", "dir", "labels")
 COLUMNS += ("partition_file", "arrays", "donor")
@@ -50,7 +50,7 @@ class Targets:
         study = Study(self.project, name)
         if study.absent and not self.quiet:
             print(f"{self.project.names[name]}: {study.words_of_absence()}", file=sys.stderr)
-        for plan in self._of(study):
+        for plan in self.plans(study):
             self._plans[plan.folder] = plan
         loaded = [one for one in os.environ.get(LOADED, "").split() if one != name]
         os.environ[LOADED] = " ".join([*loaded, name])
@@ -67,7 +67,8 @@ class Targets:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
         return self._plans[folder]
 
-    def _of(self, study: Study) -> Iterable[Plan]:
+    def plans(self, study: Study) -> Iterable[Plan]:
+        """All plans of a study."""
         for run in study.runs:
             yield from (run.files.run, *run.files.run.inputs)
         yield from self.tables(study).values()
@@ -206,16 +207,19 @@ class Targets:
         return {f"{study.root}/{key}/{name}.{end}": f"{plans[name].folder}/{one}.{end}" for end in suffixes}
 
     def before_copies(self, root: str, key: str, name: str = "") -> list[str]:
-        """What must be made before copies are: missing steps, or a file that is made each time if a copy is no longer
-        one, else nothing.
-        """
+        """What must be made before copies are, and if one is not a copy of what is planned, a file newer than it."""
         copies = self.copies(root, key, name)
         folders = dict.fromkeys(os.path.dirname(source) for source in copies.values() if source.startswith("store/"))
         missing = [plan.sums for plan in map(self.plan, folders) if not plan.finished]
         known = {folder: read_sums(folder) for folder in folders}
-        if missing or all(_is_copy(file, source, known) for file, source in copies.items()):
+        if all(_is_copy(file, source, known) for file, source in copies.items()):
             return missing
-        return [f"{OUTDATED}{root}/{key}/{name or root}"]
+        return [*missing, _newer(_outdated(root, key, name), copies)]
+
+    def copying(self, root: str, key: str, name: str = "") -> str:
+        """The command that makes copies."""
+        words = [f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in self.copies(root, key, name).items()]
+        return " && ".join([*words, f"rm -f {_outdated(root, key, name)}"])
 
     def title(self, root: str, key: str, name: str) -> str:
         """The title of a table or figure."""
@@ -274,7 +278,7 @@ class Targets:
         made = Path(f"{page}.plan")
         missing = plan.missing()
         current = made.is_file() and made.read_text(encoding="utf-8").strip() == mark
-        return missing or ([] if current else [OUTDATED + page])
+        return missing if current else [*missing, _newer(OUTDATED + page, [page])]
 
 
 def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
@@ -298,6 +302,20 @@ def _is_copy(file: str, source: str, known: Mapping[str, Mapping[str, str]]) -> 
         return False
     folder, name = os.path.split(source)
     return sha256_file(file) == (known[folder].get(name) if folder in known else sha256_file(source))
+
+
+def _outdated(*names: str) -> str:
+    return OUTDATED + "/".join(filter(None, names))
+
+
+def _newer(mark: str, files: Iterable[str]) -> str:
+    """The path of a file that is newer than these, so that Snakemake makes them again. Who made them removes it."""
+    path = Path(mark)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])
+    os.utime(path, (newest, newest))
+    return mark
 
 
 def _written(text: str, ending: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fednoise_core.index import read_runs
 from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report.confusion_file import Confusion, read_confusion
 from fednoise_core.report.texts import one_line
@@ -24,8 +23,6 @@ METRICS = ("best", "last", "last10_mean")
 """The three numbers a run is judged by; `round0` (before training) is kept beside them."""
 
 SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition", "methods": "method", "seeds": "seed"}
-INDEX = "index.csv"  # of a study's results folder: a row a run, with its ids and where its files are
-FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 COLUMNS = ("round", "work", "phase", "view", "client", "metric", "value")  # of metrics.parquet
 TOLERANCE = 1e-6  # of a fraction: a float32 mean read back is still the same number
 
@@ -115,7 +112,7 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
 
     Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
-    rows = runs_list if isinstance(runs_list, list) else _rows(Path(runs_list))
+    rows = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
     found = []
     for number, row in enumerate(rows):
         try:
@@ -129,25 +126,6 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
     return found
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of an index or a JSON list. Paths of an index are relative to the folder that holds results/."""
-    path = path / INDEX if path.is_dir() else path
-    try:
-        if path.suffix != ".csv":
-            return list(json.loads(path.read_text(encoding="utf-8")))
-        with path.open(encoding="utf-8", newline="") as file:
-            rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file") from error
-    except ValueError as error:
-        raise ArtifactError(f"{path}: not a list of runs ({error})") from error
-    base = path.parents[2] if len(path.parents) > 2 else Path(os.pardir, os.pardir)
-    for row in rows:
-        row |= {key: base / row[key] for key in FILES if row.get(key)}
-        row |= {key: row.get(key) == "True" for key in ("oracle_rate", "pooled")}
-    return rows
 
 
 def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = False) -> list[ListedRun]:
