@@ -24,66 +24,18 @@ rule all:
     """The configured studies."""
     default_target: True
     input:
-        lambda wc: [file for name in PROJECT.studies for file in told(TARGETS.of_study, name)],
+        lambda wc: told(TARGETS.of_all, TARGETS.of_study, PROJECT.studies),
     localrule: True
 
 
-rule papers:
-    """Every paper's study, configured or not."""
-    input:
-        lambda wc: [file for name in PROJECT.papers for file in told(TARGETS.of_study, name)],
-    localrule: True
-
-
-rule stored:
-    """All that the configured studies have in the store."""
-    input:
-        lambda wc: [file for name in PROJECT.studies for file in told(TARGETS.of_store, name)],
-    localrule: True
-
-
-rule stage_data:
-    """Arrays and weights that the configured studies need."""
-    input:
-        lambda wc: sorted({file for name in PROJECT.studies for file in told(TARGETS.of_data, name)}),
-    localrule: True
-
-
-for _name in PROJECT.names:
+for _target, _files in told(TARGETS.named).items() if workflow.is_main_process else ():
 
     rule:
-        """One study: tables, figures, page and summary."""
-        name:
-            _name
-        input:
-            lambda wc, name=_name: told(TARGETS.of_study, name),
-        localrule: True
-
-    rule:
-        """The noisy labels and partitions of one study, without training."""
-        name:
-            f"{_name}_settings"
-        input:
-            lambda wc, name=_name: told(TARGETS.of_settings, name),
-        localrule: True
-
-    rule:
-        """The runs of one study, without its tables and figures."""
-        name:
-            f"{_name}_runs"
-        input:
-            lambda wc, name=_name: told(TARGETS.of_runs, name),
-        localrule: True
-
-
-for _target, _name, _part in shown_targets():
-
-    rule:
-        """One table or figure of one study, in all its formats."""
+        """A study, its settings or its runs, one table or figure, all papers, …: names for a user to type."""
         name:
             _target
         input:
-            lambda wc, name=_name, part=_part: told(TARGETS.of_part, name, part),
+            lambda wc, files=_files: told(files),
         localrule: True
 
 

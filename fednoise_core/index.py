@@ -54,6 +54,9 @@ def find_run(path: str | os.PathLike[str], wanted: Mapping[str, object]) -> Path
     found = [row for row in rows if all(str(row[key]) == str(value) for key, value in wanted.items())]
     if len(found) == 1:
         return Path(found[0]["dir"])
-    known = {key: sorted({str(row[key]) for row in found or rows}) for key in ("dataset", "noise", "partition", "method", "seed")}
+    known = {
+        key: sorted({str(row[key]) for row in found or rows})
+        for key in ("dataset", "noise", "partition", "method", "seed")
+    }
     words = "; ".join(f"{key}: {', '.join(values)}" for key, values in known.items() if len(values) > 1)
     raise SpecError(f"{path}: {len(found)} runs are meant, expected one. There are {words}")

@@ -4,7 +4,6 @@ in the working folder (`snakemake --directory`). What is planned stands in workf
 
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts import device, scheduling, terminal, winners
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
-from workflow_scripts.targets import OUTDATED, Targets
+from workflow_scripts.targets import Targets
 
 
 def told(function, *arguments):
@@ -65,6 +64,14 @@ wildcard_constraints:
     seed=r"\d+",
 
 
+def needs(megabytes, minutes):
+    """Memory and time of a job, twice as much at the second attempt; `set-resources` of a profile says otherwise."""
+    return {
+        "mem_mb": lambda wildcards, attempt: megabytes * attempt,
+        "runtime": lambda wildcards, attempt: minutes * attempt,
+    }
+
+
 def missing(pattern):
     """An input function: what must be made before the step whose folder is `pattern`."""
     return lambda wildcards: told(lambda: TARGETS.plan(pattern.format(**wildcards)).missing())
@@ -99,36 +106,9 @@ def copies(key):
     return lambda wc: told(TARGETS.copying, wc.root, key, wc[name] if name else "")
 
 
-def page_plan(kind):
-    """The plan of a page in build/ (`kind` labels_page, setting_page)."""
-    return lambda wildcards: told(lambda: getattr(TARGETS, kind)(**wildcards))
-
-
 def title_of(key):
     """What Snakemake's report calls a table or figure (`key` "tables", "figures"): its study and its title."""
     return lambda wc: {"study": wc.root, "shows": TARGETS.title(wc.root, key, wc[key.removesuffix("s")])}
-
-
-def shown_targets():
-    """(target, study, part) of every table and figure. They are names for a user to type, which a job's own Snakemake does
-    not need.
-    """
-    files = PROJECT.names.items() if workflow.is_main_process else ()
-    found = {f"{name}_{part}": (name, part) for name, file in files for part in parts_of(file)}
-    taken = {f"{name}{ending}" for name in PROJECT.names for ending in ("", "_runs", "_settings")}
-    return [(target, *named) for target, named in found.items() if target not in taken]
-
-
-def parts_of(file):
-    """Names of the figures and tables in a study's file, which is not checked, and may be broken, as long as nobody asks
-    for it.
-    """
-    try:
-        data = read_yaml(Path(HOME, file))
-    except SpecError:
-        return []
-    found = [data.get(kind) for kind in ("figures", "tables")]
-    return [name for made in found if isinstance(made, dict) for name in made if isinstance(name, str)]
 
 
 def closing_lines():

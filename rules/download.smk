@@ -5,17 +5,15 @@ rule download:
     output:
         update("{base}/arrays/{where}/{digest}/SHA256SUMS"),
     log:
-        "logs/{base}/arrays/{where}/{digest}.log",
+        "logs/{base}/download/{where}/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=lambda wc, attempt: 60 * attempt,
+        **needs(4000, 60),
     params:
-        folder="{base}/arrays/{where}/{digest}",
         command=command("{base}/arrays/{where}/{digest}"),
     message:
         "arrays of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.download {params.command} --out {params.folder}/arrays.npz --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.download {params.command} > {log:q} 2>&1"
 
 
 rule pretrained:

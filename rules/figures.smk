@@ -7,15 +7,13 @@ rule table:
     log:
         "logs/table/{where}/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=60,
+        **needs(4000, 60),
     params:
-        folder="store/tables/{where}/{digest}",
         command=command("store/tables/{where}/{digest}"),
     message:
         "table {wildcards.where}"
     shell:
-        "python -m workflow_scripts.make_table {params.command} --out-prefix {params.folder}/table --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.make_table {params.command} > {log:q} 2>&1"
 
 
 rule figure:
@@ -27,15 +25,13 @@ rule figure:
     log:
         "logs/figure/{where}/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=60,
+        **needs(4000, 60),
     params:
-        folder="store/figures/{where}/{digest}",
         command=command("store/figures/{where}/{digest}"),
     message:
         "figure {wildcards.where}"
     shell:
-        "python -m workflow_scripts.make_figure {params.command} --out-prefix {params.folder}/figure --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.make_figure {params.command} > {log:q} 2>&1"
 
 
 rule summary:
@@ -47,17 +43,13 @@ rule summary:
     log:
         "logs/summary/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=60,
+        **needs(4000, 60),
     params:
-        folder="store/summaries/{digest}",
         command=command("store/summaries/{digest}"),
     message:
         "numbers of a study"
     shell:
-        "python -m workflow_scripts.summary {params.command} --out {params.folder}/metrics.json"
-        " --headline {params.folder}/headline.json --accuracy {params.folder}/accuracy.csv"
-        " --curves {params.folder}/curves.csv --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.summary {params.command} > {log:q} 2>&1"
 
 
 rule page:
@@ -69,15 +61,13 @@ rule page:
     log:
         "logs/page/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 8000 * attempt,
-        runtime=60,
+        **needs(8000, 60),
     params:
-        folder="store/pages/{digest}",
         command=command("store/pages/{digest}"),
     message:
         "page of a study"
     shell:
-        "python -m workflow_scripts.make_page {params.command} --out {params.folder}/report.html --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.make_page {params.command} > {log:q} 2>&1"
 
 
 rule show_table:
@@ -94,9 +84,9 @@ rule show_table:
         ),
         md="results/{root}/tables/{table}.md",
         tex="results/{root}/tables/{table}.tex",
+    localrule: True
     params:
         command=copies("tables"),
-    localrule: True
     message:
         "results/{wildcards.root}: table {wildcards.table}"
     shell:
@@ -118,9 +108,9 @@ rule show_figure:
         png="results/{root}/figures/{figure}.png",
         pdf="results/{root}/figures/{figure}.pdf",
         csv="results/{root}/figures/{figure}.csv",
+    localrule: True
     params:
         command=copies("figures"),
-    localrule: True
     message:
         "results/{wildcards.root}: figure {wildcards.figure}"
     shell:
@@ -143,9 +133,9 @@ rule show_study:
         accuracy="results/{root}/plots/accuracy.csv",
         curves="results/{root}/plots/curves.csv",
         index="results/{root}/index.csv",
+    localrule: True
     params:
         command=copies("study"),
-    localrule: True
     message:
         "results/{wildcards.root}: page, numbers, index"
     shell:
@@ -155,42 +145,36 @@ rule show_study:
 rule labels:
     """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
     input:
-        lambda wc: TARGETS.before_page(page_plan("labels_page")(wc)),
+        lambda wc: told(lambda: TARGETS.before_page(TARGETS.labels_page(**wc))),
     output:
-        page="build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html",
-        plan="build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html.plan",
+        "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html",
+        "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html.plan",
     log:
         "logs/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}.log",
     resources:
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=60,
+        **needs(4000, 60),
     params:
-        plan=lambda wc: page_plan("labels_page")(wc).digest,
-        command=lambda wc: shlex.join(page_plan("labels_page")(wc).arguments),
+        command=lambda wc: told(lambda: TARGETS.paging(TARGETS.labels_page(**wc))),
     message:
         "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
-        "python -m workflow_scripts.make_labels {params.command} --out {output.page:q} > {log:q} 2>&1"
-        " && echo {params.plan} > {output.plan:q} && rm -f {params.mark}"
+        "( {params.command} ) > {log:q} 2>&1"
 
 
 rule setting:
     """Pictures of one setting without any training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
     input:
-        lambda wc: TARGETS.before_page(page_plan("setting_page")(wc)),
+        lambda wc: told(lambda: TARGETS.before_page(TARGETS.setting_page(**wc))),
     output:
-        page="build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html",
-        plan="build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html.plan",
+        "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html",
+        "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html.plan",
     log:
         "logs/setting/{root}/{dataset}/{noise}/{partition}/seed{seed}.log",
     resources:
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=60,
+        **needs(4000, 60),
     params:
-        plan=lambda wc: page_plan("setting_page")(wc).digest,
-        command=lambda wc: shlex.join(page_plan("setting_page")(wc).arguments),
+        command=lambda wc: told(lambda: TARGETS.paging(TARGETS.setting_page(**wc))),
     message:
         "pictures of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}"
     shell:
-        "python -m workflow_scripts.describe {params.command} --out {output.page:q} > {log:q} 2>&1"
-        " && echo {params.plan} > {output.plan:q} && rm -f {params.mark}"
+        "( {params.command} ) > {log:q} 2>&1"

@@ -7,12 +7,10 @@ rule noise:
     log:
         "logs/noise/{where}/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 2000 * attempt,
-        runtime=lambda wc, attempt: 10 * attempt,
+        **needs(2000, 10),
     params:
-        folder="store/labels/{where}/{digest}",
         command=command("store/labels/{where}/{digest}"),
     message:
         "labels of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.inject_noise {params.command} --out {params.folder}/labels.npz --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.inject_noise {params.command} > {log:q} 2>&1"

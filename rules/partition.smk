@@ -7,12 +7,10 @@ rule partition:
     log:
         "logs/partition/{where}/{digest}.log",
     resources:
-        mem_mb=lambda wc, attempt: 2000 * attempt,
-        runtime=lambda wc, attempt: 10 * attempt,
+        **needs(2000, 10),
     params:
-        folder="store/partitions/{where}/{digest}",
         command=command("store/partitions/{where}/{digest}"),
     message:
         "clients of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.partition {params.command} --out {params.folder}/partition.npz --sums {params.folder} > {log:q} 2>&1"
+        "python -m workflow_scripts.partition {params.command} > {log:q} 2>&1"

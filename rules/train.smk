@@ -11,13 +11,11 @@ rule train:
     threads: 1
     resources:
         **GPU,
-        mem_mb=lambda wc, attempt: 4000 * attempt,
-        runtime=lambda wc, attempt: 720 * attempt,
+        **needs(4000, 720),
     params:
-        folder="store/runs/{where}/{digest}",
         command=command("store/runs/{where}/{digest}"),
     message:
         "train {wildcards.where}"
     shell:
         "OMP_NUM_THREADS={threads} python -m workflow_scripts.train --threads {threads} {params.command}"
-        ' --out {params.folder} --device "${{FEDNOISE_DEVICE:-auto}}" > {log:q} 2>&1'
+        ' --device "${{FEDNOISE_DEVICE:-auto}}" > {log:q} 2>&1'

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workflow_scripts.order import ordered
 
 from fednoise_core.io import SpecError
 from workflow_scripts import by_hand, cell
 from workflow_scripts.config_file import read_yaml
-from workflow_scripts.order import ordered
 from workflow_scripts.project import Project
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study

@@ -20,8 +20,8 @@ from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.best import best_methods
 from fednoise_core.report.cells import method_words
 from fednoise_core.report.floor import floor
-from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.kinds import figure_function
+from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import make_figure
 

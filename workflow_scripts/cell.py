@@ -27,8 +27,8 @@ FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
 def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
-    """The run that `wanted` (paper, table or figure, and FIELDS) names. SpecError says which key names nothing, with the
-    nearest name, or which is missing.
+    """The run that `wanted` (paper, table or figure, and FIELDS) names. SpecError says which key names nothing, or which
+    is missing.
     """
     paper, part = wanted.get("paper") or "", wanted.get("table") or wanted.get("figure") or ""
     part = f"{'table' if wanted.get('table') else 'figure'}{part}" if part.isdigit() else part
@@ -39,7 +39,10 @@ def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
     if part not in shown:
         raise SpecError(f"{study.place.file}: no table or figure is named {part!r}{hint(part, shown)}")
     study.check_present(part)
-    runs, where = study.select({**study.tables, **study.figures}[part]), f"{study.place.file}: {part}, scale {project.scale}"
+    runs, where = (
+        study.select({**study.tables, **study.figures}[part]),
+        f"{study.place.file}: {part}, scale {project.scale}",
+    )
     for field in FIELDS:
         known = {name for run in runs for name in _names(study, field, run)}
         value = wanted.get(field)
@@ -49,7 +52,9 @@ def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
     for field in FIELDS:
         found = {_names(study, field, run)[0] for run in runs}
         if len(found) != 1:
-            raise SpecError(f"{where}: {len(runs)} runs are meant: add {field.upper()}=, one of {', '.join(sorted(found))}")
+            raise SpecError(
+                f"{where}: {len(runs)} runs are meant: add {field.upper()}=, one of {', '.join(sorted(found))}"
+            )
     return runs[0]
 
 
@@ -73,7 +78,15 @@ def main(argv: list[str] | None = None) -> int:
     except (SpecError, ArtifactError) as error:
         print(f"cell: {error}", file=sys.stderr)
         return USER_ERROR
-    command = ["snakemake", "--cores", "1", run.files.run.sums, "--config", f"scale={args.scale}", f"studies=[{args.paper}]"]
+    command = [
+        "snakemake",
+        "--cores",
+        "1",
+        run.files.run.sums,
+        "--config",
+        f"scale={args.scale}",
+        f"studies=[{args.paper}]",
+    ]
     print(shlex.join(command))
     return 0 if args.show else subprocess.run([sys.executable, "-m", *command], check=False).returncode
 

@@ -14,27 +14,42 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
 from fednoise_core.report.csv_files import at_hand
 from workflow_scripts import paths
-from workflow_scripts.contents import content
+from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.store import Plan, plain
 from workflow_scripts.study import Study
 from workflow_scripts.sums import read_sums
 
-__all__ = ["OUTDATED", "Targets"]
+__all__ = ["Targets"]
 
+Ids = Mapping[str, str]
+
+OUTPUTS = {  # kind of the store → how its step is told where to write
+    "arrays": "--out {0}/arrays.npz --sums {0}",
+    "labels": "--out {0}/labels.npz --sums {0}",
+    "partitions": "--out {0}/partition.npz --sums {0}",
+    "runs": "--out {0}",
+    "tables": "--out-prefix {0}/table --sums {0}",
+    "figures": "--out-prefix {0}/figure --sums {0}",
+    "summaries": "--out {0}/metrics.json --headline {0}/headline.json --accuracy {0}/accuracy.csv "
+    "--curves {0}/curves.csv --sums {0}",
+    "pages": "--out {0}/report.html --sums {0}",
+}
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 LOADED = "FEDNOISE_STUDIES"  # studies that the main process planned: a job on another machine looks there first
-COLUMNS = ("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled", "dir", "labels")
-COLUMNS += ("partition_file", "arrays", "donor")
+COLUMNS = (
+    *("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled"),
+    *("dir", "labels", "partition_file", "arrays", "donor"),
+)
 
 
 class Targets:
@@ -96,7 +111,8 @@ class Targets:
         for name, spec in study.figures.items():
             code = self.steps.code(self.steps.report("make_figure", [spec["kind"]]))
             chosen, given = study.select(spec), {"spec": plain(spec)}
-            rows, marks, inputs = [run.row for run in chosen], _marks(chosen), _runs(chosen)
+            rows, inputs = [run.row for run in chosen], _runs(chosen)
+            marks: list[Any] = _marks(chosen)
             if spec["kind"] in paths.ARTIFACTS:
                 first = {(run.labels, run.partition_file): run for run in reversed(chosen)}
                 rows = marks = [_without_run(run) for run in first.values()][::-1]
@@ -154,7 +170,9 @@ class Targets:
     def of_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
         runs = self.study(name).runs
-        arrays = {plan.sums for run in runs for plan in (run.files.arrays, run.files.donor) if plan and not plan.finished}
+        arrays = {
+            plan.sums for run in runs for plan in (run.files.arrays, run.files.donor) if plan and not plan.finished
+        }
         return sorted(arrays | {file for run in runs for file in run.files.run.files if not os.path.exists(file)})
 
     def of_runs(self, name: str) -> list[str]:
@@ -171,7 +189,46 @@ class Targets:
         """All of a study."""
         study = self.study(name)
         pages = [run.labels_page for run in study.runs if study.data.get("labels")]
-        return [*self.of_store(name), *paths.shown(study.root, study.tables, study.figures), *self.study_files(study), *pages]
+        return [
+            *self.of_store(name),
+            *paths.shown(study.root, study.tables, study.figures),
+            *self.study_files(study),
+            *pages,
+        ]
+
+    def of_all(self, files: Callable[[str], list[str]], names: Iterable[str]) -> list[str]:
+        """Files of several studies, each once."""
+        return list(dict.fromkeys(file for name in names for file in files(name)))
+
+    def named(self) -> dict[str, Callable[[], list[str]]]:
+        """Name that a user may type → its files: <study>, <study>_settings, <study>_runs, <study>_<table or figure>;
+        every paper; all in the store, and arrays and weights, of the configured studies.
+        """
+        of, configured = self.of_all, self.project.studies
+        found: dict[str, Callable[[], list[str]]] = {
+            "papers": functools.partial(of, self.of_study, self.project.papers),
+            "stored": functools.partial(of, self.of_store, configured),
+            "stage_data": functools.partial(of, self.of_data, configured),
+        }
+        for name in self.project.names:
+            found[name] = functools.partial(self.of_study, name)
+            found[f"{name}_settings"] = functools.partial(self.of_settings, name)
+            found[f"{name}_runs"] = functools.partial(self.of_runs, name)
+        for name, file in self.project.names.items():
+            for part in self._parts(file):
+                found.setdefault(f"{name}_{part}", functools.partial(self.of_part, name, part))
+        return found
+
+    def _parts(self, file: str) -> list[str]:
+        """Names of the tables and figures in a study's file, which is not checked, and may be broken, as long as nobody
+        asks for it.
+        """
+        try:
+            data = read_yaml(self.project.folder / file)
+        except SpecError:
+            return []
+        found = [data.get(kind) for kind in ("figures", "tables")]
+        return [name for parts in found if isinstance(parts, dict) for name in parts if isinstance(name, str)]
 
     def study_files(self, study: Study) -> list[str]:
         """Files of a study besides its tables and figures."""
@@ -188,7 +245,7 @@ class Targets:
     # What rules ask
 
     def copies(self, root: str, key: str, name: str = "") -> dict[str, str]:
-        """File in results/ → the file that it is a copy of: of a table, a figure, or the rest of a study (key "study")."""
+        """File in results/ → the file it is a copy of: of a table, a figure, or the rest of a study (key "study")."""
         study = self.study(self.project.roots[root])
         if key == "study":
             page, summary = self.page(study), self.summary(study)
@@ -218,7 +275,8 @@ class Targets:
 
     def copying(self, root: str, key: str, name: str = "") -> str:
         """The command that makes copies."""
-        words = [f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in self.copies(root, key, name).items()]
+        copies = self.copies(root, key, name).items()
+        words = [f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in copies]
         return " && ".join([*words, f"rm -f {_outdated(root, key, name)}"])
 
     def title(self, root: str, key: str, name: str) -> str:
@@ -227,11 +285,11 @@ class Targets:
         return str(found.get(name, {}).get("title") or name)
 
     def command(self, folder: str) -> str:
-        """Arguments of the step that makes an address, but for its kind's own output option. The lists of runs that
-        tables, figures and pages show are too long for a command line, and are written to files here.
+        """Arguments of the step that makes an address. The lists of runs that tables, figures and pages show are too
+        long for a command line, and are written to files here.
         """
         plan = self.plan(folder)
-        words = ["--code", plan.code, *plan.arguments]
+        words = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
         if plan.spec is not None:
             runs = plan.spec["runs"]
             words += ["--runs-list", _written(canonical(runs), "json")]
@@ -266,19 +324,24 @@ class Targets:
         return self._built(paths.SETTING_PAGE, "describe", figures, arguments, (*inputs, *filter(None, [donor])), ids)
 
     def _built(
-        self, path: str, script: str, figures: Iterable[str], words: list[str], inputs: tuple[Plan, ...], ids: Mapping[str, str]
+        self, path: str, script: str, figures: Iterable[str], words: list[str], inputs: tuple[Plan, ...], ids: Ids
     ) -> Plan:
-        code = self.steps.code(self.steps.report(script, figures))
-        page = path.format(**ids)
-        return Plan(f"{page}/{digest(words, code, self.templates)}", code, inputs, ("--code", code, *words))
+        code, page = self.steps.code(self.steps.report(script, figures)), path.format(**ids)
+        mark = digest(words, code, self.templates)
+        arguments = ("python", "-m", f"workflow_scripts.{script}", "--code", code, *words, "--out", page)
+        return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def before_page(self, plan: Plan) -> list[str]:
-        """What must be made before a page in build/: see `before_copies`. The page's mark says what it was made from."""
-        page, mark = plan.folder.rsplit("/", 1)
+        """What must be made before a page in build/, and if it is not the planned page, a file newer than it."""
+        page, mark = os.path.split(plan.folder)
         made = Path(f"{page}.plan")
-        missing = plan.missing()
         current = made.is_file() and made.read_text(encoding="utf-8").strip() == mark
-        return missing if current else [*missing, _newer(OUTDATED + page, [page])]
+        return plan.missing() if current else [*plan.missing(), _newer(OUTDATED + page, [page])]
+
+    def paging(self, plan: Plan) -> str:
+        """The command that makes a page in build/, and beside it the mark of what it is made from."""
+        page, mark = os.path.split(plan.folder)
+        return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan && rm -f {OUTDATED}{page}"
 
 
 def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:

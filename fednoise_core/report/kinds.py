@@ -1,4 +1,4 @@
-"""The function behind a kind of figure. Kinds are named by strings, so that one kind's code is no part of the others'."""
+"""The function behind a kind of figure. Kinds are strings, so that one kind's code is not part of the others'."""
 
 from __future__ import annotations
 

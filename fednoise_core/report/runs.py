@@ -112,7 +112,7 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
 
     Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
-    rows = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
+    rows: list[Any] = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
     found = []
     for number, row in enumerate(rows):
         try:

@@ -35,7 +35,10 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     # code
     "a method's code": ([(FEDCORR, INIT, f"    never_used = 1\n\n{INIT}")], ONE_RUN),
     "the engine's code": ([(ENGINE, *FUTURE)], ALL_RUNS),
-    "code of training's own step": ([(STEPS + "training.py", "key = digest(spec,", "key = digest(None, spec,")], ALL_RUNS),
+    "code of training's own step": (
+        [(STEPS + "training.py", "key = digest(spec,", "key = digest(None, spec,")],
+        ALL_RUNS,
+    ),
     "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
     "a kind of noise": ([(CORE + "noise/models.py", *FUTURE)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *FUTURE)], {}),
@@ -46,7 +49,10 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "code of tables": ([(CORE + "report/layout.py", *FUTURE)], {"table": 2, **PAGE}),
     "code of pages": ([(CORE + "report/page.py", *FUTURE)], PAGE),
     "a template": ([(CORE + "report/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
-    "code of the GPU's executors": ([(CORE + f"engine/executors/{name}.py", *FUTURE) for name in ("lanes", "captured")], {}),
+    "code of the GPU's executors": (
+        [(CORE + f"engine/executors/{name}.py", *FUTURE) for name in ("lanes", "captured")],
+        {},
+    ),
     "code of the command line": ([(STEPS + "train.py", "stopped before the first round", "so long")], {}),
     "code of the planner": ([(STEPS + "targets.py", *FUTURE), (STEPS + "store.py", *FUTURE)], {}),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
@@ -73,7 +79,10 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "one seed more": ([(TOY, "seeds: [0]", "seeds: [0, 1]")], {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2}),
     "one method less": ([(TOY, GRID, "methods: [fedavg, feddpcont]")], {"table": 1, "figure": 1, **NUMBERS}),
     "a table's setting": ([(TOY, TABLE, "  main: {kind: accuracy, metric: last}\n")], {"table": 1, **PAGE}),
-    "a figure's setting": ([(TOY, "curves: {kind: curves}", "curves: {kind: curves, smooth: 3}")], {"figure": 1, **PAGE}),
+    "a figure's setting": (
+        [(TOY, "curves: {kind: curves}", "curves: {kind: curves, smooth: 3}")],
+        {"figure": 1, **PAGE},
+    ),
     "a new table": ([(TOY, TABLE, f"{TABLE}  more: {{kind: accuracy, metric: last}}\n")], {"table": 1, **PAGE}),
     # what decides nothing
     "a study's title": ([(TOY, "title: Toy", "title: Another title")], PAGE),
@@ -87,11 +96,17 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         {"table": 1, "figure": 2, **NUMBERS},
     ),
     "a noise's id": (
-        [(CATALOGUE, RANDOM20, f"fifth: {{kind: random, rate: 0.2}}\n  {RANDOM20}"), (TOY, "[random20], part", "[fifth], part")]
-        + [(TOY, "noises: [random20]", "noises: [fifth]")],
+        [
+            (CATALOGUE, RANDOM20, f"fifth: {{kind: random, rate: 0.2}}\n  {RANDOM20}"),
+            (TOY, "[random20], part", "[fifth], part"),
+            (TOY, "noises: [random20]", "noises: [fifth]"),
+        ],
         {"table": 2, "figure": 1, **NUMBERS},
     ),
-    "the order of methods": ([(TOY, GRID, "methods: [feddpcont, fedcorr, fedavg]")], {"table": 1, "figure": 1, **NUMBERS}),
+    "the order of methods": (
+        [(TOY, GRID, "methods: [feddpcont, fedcorr, fedavg]")],
+        {"table": 1, "figure": 1, **NUMBERS},
+    ),
     "the order of tables": (
         [(TOY, TABLE, ""), (TOY, "noises: [random20]}\nfig", f"noises: [random20]}}\n{TABLE}fig")],
         PAGE,
@@ -100,9 +115,12 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "comments in a study": ([(TOY, "title: Toy", "# what it is\ntitle: Toy")], {}),
     "a number written otherwise": ([(TOY, "beta: 1.0", "beta: 1")], {}),
     "defaults written out": ([(TOY, "{net: mlp,", "{net: {name: mlp, hidden: 64}, momentum: 0,")], PAGE),
-    "the layout of a rule": ([("rules/train.smk", '"OMP_NUM_THREADS={threads} python', '"OMP_NUM_THREADS={threads}  python')], {}),
+    "the layout of a rule": (
+        [("rules/train.smk", '"OMP_NUM_THREADS={threads} python', '"OMP_NUM_THREADS={threads}  python')],
+        {},
+    ),
     "a rule's message": ([("rules/noise.smk", '"labels of', '"noisy labels of')], {}),
-    "a rule's memory": ([("rules/train.smk", "4000 * attempt", "8000 * attempt")], {}),
+    "a rule's memory": ([("rules/train.smk", "needs(4000,", "needs(8000,")], {}),
 }
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from toy_workflow import ENV, ROOT, RUN, Workflow
+from workflow_scripts.grid import packed
 
 from workflow_scripts.codehash import BOOKKEEPING, PACKAGES, closure, registry
 from workflow_scripts.config_file import read_yaml
-from workflow_scripts.grid import packed
 from workflow_scripts.project import Project
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import fednoise_core as fn
 import pytest
 from toy_workflow import ENV, TOY, Workflow
 
+import fednoise_core as fn
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.targets import Targets
@@ -171,9 +171,10 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
 
 
 def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
-    with workflow.edited("workflow_scripts/inject_noise.py", "labels.save(", "raise step.SpecError('no'); labels.save("):
-        with workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"):
-            assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
+    with workflow.edited(
+        "workflow_scripts/inject_noise.py", "labels.save(", "raise step.SpecError('no'); labels.save("
+    ), workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"):
+        assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
     logs = "".join(path.read_text() for path in workflow.path("logs/noise").rglob("*.log"))
     assert logs.count("inject_noise: no") == 2  # of two noises, each once
     assert "retries" not in "".join(path.read_text() for path in workflow.path("rules").iterdir())
