@@ -40,7 +40,7 @@ configfile: CONFIG
 FILES = tuple(os.path.relpath(file, HOME) for file in reversed(workflow.configfiles))
 FILES = FILES if "config/config.yaml" in FILES else ("config/config.yaml",)
 PROJECT = told(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))
-TARGETS = told(lambda: Targets(PROJECT, quiet=not workflow.is_main_process))
+TARGETS = told(lambda: Targets(PROJECT, quiet=not workflow.is_main_process, dry=lambda: workflow.dryrun))
 GPUS = [] if PROJECT.device == "cpu" else told(device.gpus)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}

@@ -27,7 +27,7 @@ FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
 def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
-    """The run that `wanted` (paper, table or figure, and FIELDS) names. SpecError says which key names nothing, or which
+    """The run that `wanted` (paper, table or figure, FIELDS) names. SpecError says which key names nothing, or which
     is missing.
     """
     paper, part = wanted.get("paper") or "", wanted.get("table") or wanted.get("figure") or ""

@@ -3,7 +3,7 @@
 python -m workflow_scripts.progress [STUDY…] [--watch [SECONDS]] [--work DIR] [--config scale=cpu …]
 
 Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it. Without a study the totals
-are those of the studies that have an unfinished run, else of the configured ones.
+are those of the configured studies.
 """
 
 from __future__ import annotations
@@ -139,9 +139,8 @@ def _done(folder: str, known: dict[str, float]) -> bool:
     return True
 
 
-def planned(studies: list[str], config: list[str], names: Iterable[str]) -> list[str]:
-    """Folders of all runs of these studies; of none named, of those that own one of `names`, at whatever scale they
-    run, else the configured ones.
+def planned(studies: list[str], config: list[str]) -> list[str]:
+    """Folders of all runs of these studies; of none named, of the configured ones.
 
     Raises SpecError for a mistake in the config or an unknown study.
     """
@@ -149,22 +148,8 @@ def planned(studies: list[str], config: list[str], names: Iterable[str]) -> list
     from workflow_scripts.plan import planned_runs, told
     from workflow_scripts.project import Project
 
-    settings = {**read_yaml("config/config.yaml"), **dict(map(told, config))}
-    project = Project(settings)
-    owners = set() if studies else owners_of(names)
-    wanted = {project: studies or [name for name in project.names if project.root(name) in owners]}
-    for scale in {"paper", *project.scales} - {project.scale}:
-        ours = [name for name in project.names if f"results/{name}{'' if scale == 'paper' else '-' + scale}" in owners]
-        if ours:
-            wanted[Project({**settings, "scale": scale})] = ours
-    if not any(wanted.values()):
-        wanted = {project: project.studies}
-    return [run.folder for at, ours in wanted.items() for runs in planned_runs(at, ours).values() for run in runs]
-
-
-def owners_of(names: Iterable[str]) -> set[str]:
-    """Results folders of the studies that these runs belong to."""
-    return {"/".join(name.split("/")[:2]) for name in names}
+    project = Project({**read_yaml("config/config.yaml"), **dict(map(told, config))})
+    return [run.folder for runs in planned_runs(project, studies or project.studies).values() for run in runs]
 
 
 def shown(work: Path, folders: list[str], known: dict[str, float]) -> str:
@@ -184,14 +169,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=cpu")
     args = parser.parse_args(arguments)
     known: dict[str, float] = {}
-    owners: set[str] | None = None
-    folders: list[str] = []
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
     try:
+        folders = planned(args.studies, args.config) if args.studies or _here(args.work) else []
         while True:
-            now = owners_of(job.name for job in jobs(args.work))
-            if (args.studies or _here(args.work)) and now != owners and (now or not folders):
-                folders, owners = planned(args.studies, args.config, now), now  # another study has begun
             print(f"{clear}{shown(args.work, folders, known)}", flush=True)
             if args.watch is None:
                 return 0

@@ -31,8 +31,8 @@ def runs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
         "--runs-list",
-        help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or a study's "
-        "index.csv; default: ROOT/index.csv",
+        help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or "
+        "a study's index.csv; default: ROOT/index.csv",
     )
 
 

@@ -21,6 +21,7 @@ from fednoise_core import partition as partitions
 from fednoise_core.io import SpecError, canonical, digest
 from workflow_scripts import device, paths
 from workflow_scripts.contents import content
+from workflow_scripts.own_code import ROOT
 from workflow_scripts.pretrained import PUBLISHED
 from workflow_scripts.runs import PlannedRun, RunFiles, net_code, weights_of
 from workflow_scripts.stepcode import StepCode
@@ -76,7 +77,7 @@ class Store:
     """Plans of a project's steps."""
 
     def __init__(self, project: Project) -> None:
-        self.project, self.steps = project, StepCode(project.folder)
+        self.project, self.steps = project, StepCode(ROOT)
         self.versions: list[Versions] = [installed(), *(tuple(sorted(one.items())) for one in project.accepted)]
 
     @functools.cached_property

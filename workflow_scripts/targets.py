@@ -8,6 +8,7 @@ are made from; where they are not what the plan asks for, their input is a file 
 
 from __future__ import annotations
 
+import atexit
 import csv
 import functools
 import io
@@ -15,6 +16,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
 from fednoise_core.report.csv_files import at_hand
 from workflow_scripts import paths
 from workflow_scripts.config_file import read_yaml
+from workflow_scripts.own_code import ROOT
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.store import Plan, plain
@@ -53,11 +56,14 @@ COLUMNS = (
 
 
 class Targets:
-    """Targets and plans of a project. quiet: nothing is printed about data sets that are absent."""
+    """Targets and plans of a project. quiet: nothing is printed about data sets that are absent. dry: whether this is a
+    dry run, which leaves no file behind.
+    """
 
-    def __init__(self, project: Project, *, quiet: bool = True) -> None:
-        self.project, self.steps, self.quiet = project, project.store.steps, quiet
+    def __init__(self, project: Project, *, quiet: bool = True, dry: Callable[[], bool] = lambda: False) -> None:
+        self.project, self.steps, self.quiet, self.dry = project, project.store.steps, quiet, dry
         self._plans: dict[str, Plan] = {}
+        self._texts: dict[str, str] = {}  # of files that are written for commands
 
     @functools.cache  # noqa: B019 - targets live as long as the process
     def study(self, name: str) -> Study:
@@ -149,7 +155,7 @@ class Targets:
     @functools.cached_property
     def templates(self) -> str:
         """Digest of the files that pages are filled from."""
-        folder = self.project.folder / "fednoise_core/report"
+        folder = ROOT / "fednoise_core/report"
         return digest(
             {path.name: sha256_file(path) for end in ("html", "css", "js") for path in folder.glob(f"*.{end}")}
         )
@@ -251,8 +257,9 @@ class Targets:
             page, summary = self.page(study), self.summary(study)
             of = {file: page if source == "report.html" else summary for file, source in paths.STUDY_FILES.items()}
             found = {file: f"{plan.folder}/{paths.STUDY_FILES[file]}" for file, plan in of.items()}
+            index = self._written(_csv([run.row for run in study.runs]), "csv")
             return {f"{study.root}/{file}": source for file, source in found.items()} | {
-                f"{study.root}/{paths.INDEX}": _written(f"{_csv([run.row for run in study.runs])}", "csv")
+                f"{study.root}/{paths.INDEX}": index
             }
         plans, suffixes = {key: (plans, ends) for key, plans, ends in self._shown(study)}[key]
         if name not in plans:
@@ -268,16 +275,16 @@ class Targets:
         copies = self.copies(root, key, name)
         folders = dict.fromkeys(os.path.dirname(source) for source in copies.values() if source.startswith("store/"))
         missing = [plan.sums for plan in map(self.plan, folders) if not plan.finished]
-        known = {folder: read_sums(folder) for folder in folders}
-        if all(_is_copy(file, source, known) for file, source in copies.items()):
+        sums = {f"{folder}/{name}": value for folder in folders for name, value in read_sums(folder).items()}
+        sums |= {path: sha256(text.encode()).hexdigest() for path, text in self._texts.items()}
+        if all(os.path.isfile(file) and sha256_file(file) == sums.get(source) for file, source in copies.items()):
             return missing
-        return [*missing, _newer(_outdated(root, key, name), copies)]
+        return [*missing, _newer("/".join(filter(None, (root, key, name))), copies)]
 
     def copying(self, root: str, key: str, name: str = "") -> str:
         """The command that makes copies."""
         copies = self.copies(root, key, name).items()
-        words = [f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in copies]
-        return " && ".join([*words, f"rm -f {_outdated(root, key, name)}"])
+        return " && ".join(f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in copies)
 
     def title(self, root: str, key: str, name: str) -> str:
         """The title of a table or figure."""
@@ -292,11 +299,20 @@ class Targets:
         words = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
         if plan.spec is not None:
             runs = plan.spec["runs"]
-            words += ["--runs-list", _written(canonical(runs), "json")]
+            words += ["--runs-list", self._written(canonical(runs), "json")]
             for name in ("spec", "study", "shown"):
-                words += [f"--{name}", _written(_in_order(plan.spec[name]), "json")] if name in plan.spec else []
+                words += [f"--{name}", self._written(_in_order(plan.spec[name]), "json")] if name in plan.spec else []
             words += ["--name", plan.spec["name"]] if "name" in plan.spec else []
         return shlex.join(words)
+
+    def _written(self, text: str, ending: str) -> str:
+        """The path of a file with this text; a dry run does not write it."""
+        path = Path(LISTS, f"{digest(text)}.{ending}")
+        self._texts[path.as_posix()] = text
+        if not path.exists() and not self.dry():
+            with atomic(path) as file:
+                file.write(text)
+        return path.as_posix()
 
     # Pages in build/, one for a run or a setting
 
@@ -336,12 +352,12 @@ class Targets:
         page, mark = os.path.split(plan.folder)
         made = Path(f"{page}.plan")
         current = made.is_file() and made.read_text(encoding="utf-8").strip() == mark
-        return plan.missing() if current else [*plan.missing(), _newer(OUTDATED + page, [page])]
+        return plan.missing() if current else [*plan.missing(), _newer(page, [page])]
 
     def paging(self, plan: Plan) -> str:
         """The command that makes a page in build/, and beside it the mark of what it is made from."""
         page, mark = os.path.split(plan.folder)
-        return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan && rm -f {OUTDATED}{page}"
+        return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan"
 
 
 def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
@@ -360,33 +376,14 @@ def _without_run(run: PlannedRun) -> dict[str, Any]:
     return {**{key: value for key, value in run.row.items() if key not in unused}, "dir": "", "method": ""}
 
 
-def _is_copy(file: str, source: str, known: Mapping[str, Mapping[str, str]]) -> bool:
-    if not os.path.isfile(file):
-        return False
-    folder, name = os.path.split(source)
-    return sha256_file(file) == (known[folder].get(name) if folder in known else sha256_file(source))
-
-
-def _outdated(*names: str) -> str:
-    return OUTDATED + "/".join(filter(None, names))
-
-
-def _newer(mark: str, files: Iterable[str]) -> str:
-    """The path of a file that is newer than these, so that Snakemake makes them again. Who made them removes it."""
-    path = Path(mark)
+def _newer(name: str, files: Iterable[str]) -> str:
+    """The path of a file newer than these, so that Snakemake makes them again. It goes when this process ends."""
+    path = Path(OUTDATED, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])
     os.utime(path, (newest, newest))
-    return mark
-
-
-def _written(text: str, ending: str) -> str:
-    """The path of a file with this text."""
-    path = Path(LISTS, f"{digest(text)}.{ending}")
-    if not path.exists():
-        with atomic(path) as file:
-            file.write(text)
+    atexit.register(path.unlink, missing_ok=True)
     return path.as_posix()
 
 
