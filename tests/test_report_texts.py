@@ -151,14 +151,14 @@ def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_too_few_names_of_classes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg"))
+    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
     spec = {"kind": "per_class", "class_names": ["a", "b"]}
     with pytest.raises(SpecError, match="class_names: 2 names for 10 classes"):
         layout.grid(tables.build(found, spec), spec)
 
 
 def test_a_damaged_file_of_printed_numbers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg"))
+    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
     (tmp_path / "printed.csv").write_bytes(b"dataset,noise\n\xff\xfe,\n")
     with pytest.raises(ArtifactError, match=r"printed\.csv: damaged CSV"):
         tables.build(found, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})

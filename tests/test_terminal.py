@@ -6,6 +6,7 @@ import json
 import logging
 import types
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from fednoise_core.report.best import TIE
 from fednoise_core.report.marks import MARKS
 from workflow_scripts import terminal, why, winners
-from workflow_scripts.runs import PlannedRun
+from workflow_scripts.runs import PlannedRun, RunFiles
+from workflow_scripts.store import Plan
 
 
 class Shown(logging.Handler):
@@ -110,8 +112,9 @@ def test_another_handler_is_left_alone() -> None:
 
 def planned(tmp_path: Path, method: str, seed: int = 0, **more: Any) -> PlannedRun:
     named = {"dataset": "digits", "noise": "sym40", "partition": "iid", "method": method, "seed": seed}
-    files = {"arrays": "a.npz", "labels": "l.npz", "partition_file": "p.npz"}
-    return PlannedRun("results/quick", **{**named, **files, **more})
+    own = Plan(f"store/runs/{more.get('noise', 'sym40')}/{method}/seed{seed}/0", "")
+    store: Any = SimpleNamespace(run=lambda run: RunFiles(own, own, own, own))
+    return PlannedRun("results/quick", **{**named, **more}, store=store)
 
 
 def made(run: PlannedRun, **files: Any) -> None:

@@ -32,6 +32,8 @@ def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
     """
     paper, part = wanted.get("paper") or "", wanted.get("table") or wanted.get("figure") or ""
     part = f"{'table' if wanted.get('table') else 'figure'}{part}" if part.isdigit() else part
+    if not part:
+        raise SpecError("say TABLE= or FIGURE=")
     if paper not in project.names:
         raise SpecError(f"PAPER={paper}: no such study{hint(paper, project.names)}")
     study = Study(project, paper)
@@ -43,6 +45,8 @@ def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
         study.select({**study.tables, **study.figures}[part]),
         f"{study.place.file}: {part}, scale {project.scale}",
     )
+    if not runs:
+        raise SpecError(f"{where}: {part} shows no run")
     for field in FIELDS:
         known = {name for run in runs for name in _names(study, field, run)}
         value = wanted.get(field)

@@ -1,6 +1,6 @@
 """Make the arrays artifact of one data set: a settings JSON in, one npz out.
 
-python -m workflow_scripts.download --spec '{"source": "digits"}' --out data/raw/digits.npz [--data-root DIR]
+python -m workflow_scripts.download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
 """
 
 from __future__ import annotations

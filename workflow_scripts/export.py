@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         _write(found, facts, out)
         return f"{out}: model, card and example; try `python {out / 'example.py'}`"
 
-    return run("export", work, lambda steps: ["workflow_scripts/export.py"], args)
+    return run("export", work, lambda steps: ["workflow_scripts/export.py"], argparse.Namespace(code="", sums=None))
 
 
 def _write(found: LoadedRun, facts: Mapping[str, Any], out: Path) -> None:

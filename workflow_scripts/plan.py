@@ -196,7 +196,7 @@ def planned_runs(
         if part not in shown and part not in PARTS:
             raise SpecError(f"{target!r} is no target; {owner} has {', '.join([*PARTS, *shown])}")
         chosen = [] if part == "settings" else study.runs if part == "runs" else study.select(shown[part])
-        found[owner] = list({run.folder: run for run in [*found.get(owner, []), *chosen]}.values())
+        found[owner] = list(dict.fromkeys([*found.get(owner, []), *chosen]))
     return found
 
 

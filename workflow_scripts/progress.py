@@ -149,7 +149,8 @@ def planned(studies: list[str], config: list[str]) -> list[str]:
     from workflow_scripts.project import Project
 
     project = Project({**read_yaml("config/config.yaml"), **dict(map(told, config))})
-    return [run.folder for runs in planned_runs(project, studies or project.studies).values() for run in runs]
+    found = planned_runs(project, studies or project.studies).values()
+    return list(dict.fromkeys(run.folder for runs in found for run in runs))  # runs of equal settings are one
 
 
 def shown(work: Path, folders: list[str], known: dict[str, float]) -> str:

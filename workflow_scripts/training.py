@@ -143,7 +143,7 @@ def train(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callable[
             room=options.keep_mb << 20,
             out=job.out,
             spec={**about, "digest": digest(spec), "facts": facts},
-            label=f"{method}, seed {spec['seed']}",
+            label=job.out.as_posix().removeprefix("store/runs/"),
             console=sys.stdout,
             progress=job.work / "progress.jsonl",
             threads=options.threads,
