@@ -29,7 +29,7 @@ def told(function, *arguments):
         sys.exit(str(error))
 
 
-CONFIG = os.path.join(HOME, "config/config.yaml")
+CONFIG = os.path.normpath(os.path.join(HOME, "config/config.yaml"))
 told(read_yaml, CONFIG)  # first, as Snakemake's own message would name neither the file nor the line
 
 
@@ -42,6 +42,7 @@ FILES = FILES if "config/config.yaml" in FILES else ("config/config.yaml",)
 PROJECT = told(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))
 TARGETS = told(lambda: Targets(PROJECT, quiet=not workflow.is_main_process, dry=lambda: workflow.dryrun))
 GPUS = [] if PROJECT.device == "cpu" else told(device.gpus)
+told(device.slots)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}
 PROJECT.export()

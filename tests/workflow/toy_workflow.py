@@ -46,7 +46,7 @@ figures:
   classes: {kind: histogram, noises: [sym40]}
 """
 # rules without a command of their own, and those that only copy
-COLLECTING = ("all", "toy", "toy_runs", "toy_settings", "toy_main", "stage_data", "stored", "papers")
+COLLECTING = ("all", "toy", "toy_runs", "toy_settings", "toy_main", "stage_data", "stored")
 COLLECTING += ("show_table", "show_figure", "show_study")
 FINISHED = re.compile(r"^Finished jobid: \d+ \(Rule: (\w+)\)", re.M)
 
