@@ -84,13 +84,15 @@ rule show_table:
         ),
         md="results/{root}/tables/{table}.md",
         tex="results/{root}/tables/{table}.tex",
+    log:
+        "logs/show/{root}/tables/{table}.log",
     localrule: True
     params:
         command=copies("tables"),
     message:
         "results/{wildcards.root}: table {wildcards.table}"
     shell:
-        "{params.command}"
+        "( {params.command} ) > {log:q} 2>&1"
 
 
 rule show_figure:
@@ -108,13 +110,15 @@ rule show_figure:
         png="results/{root}/figures/{figure}.png",
         pdf="results/{root}/figures/{figure}.pdf",
         csv="results/{root}/figures/{figure}.csv",
+    log:
+        "logs/show/{root}/figures/{figure}.log",
     localrule: True
     params:
         command=copies("figures"),
     message:
         "results/{wildcards.root}: figure {wildcards.figure}"
     shell:
-        "{params.command}"
+        "( {params.command} ) > {log:q} 2>&1"
 
 
 rule show_study:
@@ -133,13 +137,15 @@ rule show_study:
         accuracy="results/{root}/plots/accuracy.csv",
         curves="results/{root}/plots/curves.csv",
         index="results/{root}/index.csv",
+    log:
+        "logs/show/{root}.log",
     localrule: True
     params:
         command=copies("study"),
     message:
         "results/{wildcards.root}: page, numbers, index"
     shell:
-        "{params.command}"
+        "( {params.command} ) > {log:q} 2>&1"
 
 
 rule labels:
