@@ -50,8 +50,8 @@ reproduce: setup
 smoke: setup
 	snakemake --cores $(CORES) papers --config scale=smoke
 
-# one cell of a paper, without the workflow: make cell PAPER=feddpcont TABLE=2 METHOD=fedcorr NOISE=sym40 SEED=0
-# and, if the table has several, DATASET= and PARTITION=; FIGURE= for TABLE=; SCALE=cpu; SHOW=1 prints the commands
+# one cell of a paper: make cell PAPER=feddpcont TABLE=2 METHOD=fedcorr NOISE=sym40 SEED=0
+# and, if the table has several, DATASET= and PARTITION=; FIGURE= for TABLE=; SCALE=cpu; SHOW=1 prints the command
 cell: setup
 	@python -m workflow_scripts.cell --paper "$(PAPER)" $(foreach key,TABLE FIGURE DATASET NOISE PARTITION METHOD SEED SCALE,$(if $($(key)),--$(shell echo $(key) | tr A-Z a-z) "$($(key))")) $(if $(SHOW),--show)
 
@@ -70,13 +70,13 @@ lint: setup
 	python -m workflow_scripts.schema --check
 
 audit: setup
-	python -m workflow_scripts.ledger check
+	python -m workflow_scripts.audit
 	python -m workflow_scripts.record --check
 
 prune: setup
 	python -m workflow_scripts.prune $(if $(YES),--yes)
 
-# model, card and example of one run: make export RUN=results/…/seed0 OUT=folder
+# model, card and example of one run: make export RUN=store/runs/… OUT=folder
 export: setup
 	python -m workflow_scripts.export --run "$(RUN)" $(if $(OUT),--out "$(OUT)")
 

@@ -1,6 +1,6 @@
 """Benchmark 5: from an eager step to lanes shared by several runs, on one GPU.
 
-Run: python -m benchmarks.gpu_ladder [--minutes 9] [--arrays data/raw/cifar10.npz] [--out docs/results/gpu]
+Run: python -m benchmarks.gpu_ladder [--minutes 9] [--arrays cifar10.npz] [--out docs/results/gpu]
 
 Needs torch, numpy and safetensors only. Each rung adds one thing to the one before: `eager` gathers every batch from
 host memory, `resident` has the data on the device, `graph` replays a captured step in one lane, `tf32` and `bf16`

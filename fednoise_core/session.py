@@ -20,6 +20,7 @@ from torch import nn
 from fednoise_core import model, simulate
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
+from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, SpecError, write_json
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.own import with_named_nets
@@ -125,11 +126,15 @@ class LoadedRun(_Uses):
         return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
 
 
-def load(folder: str | os.PathLike[str]) -> LoadedRun:
-    """The run whose files lie in `folder`: one that `save` wrote, or the workflow (`results/…/seed0`).
+def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
+    """The run whose files lie in `folder`: one that `save` wrote, or the workflow.
 
-    Raises ArtifactError, naming the file, if one is missing or damaged.
+    Of a study's folder (or its index.csv) the run with these ids: `fn.load("results/quick", method="fedavg", seed=0)`.
+
+    Raises ArtifactError, naming the file, if one is missing or damaged, SpecError if the ids name no run or several.
     """
+    if run or is_index(folder):
+        folder = find_run(folder, run)
     return LoadedRun(Path(folder))
 
 

@@ -1,23 +1,19 @@
 rule download:
-    """The arrays of one data set. What may not be passed on goes to data/local, which is never pushed."""
+    """The arrays of one data set. What may not be passed on goes to data/, which is never pushed."""
+    input:
+        missing("{base}/arrays/{where}/{digest}"),
     output:
-        "data/{place}/{dataset}.npz",
+        update("{base}/arrays/{where}/{digest}/SHA256SUMS"),
     log:
-        "logs/download/{place}/{dataset}.log",
-    wildcard_constraints:
-        place="raw|local",
-    retries: 2
+        "logs/{base}/download/{where}/{digest}.log",
     resources:
-        mem_mb=need("download", "mem_mb", data_size),
-        runtime=need("download", "runtime", lambda wc: {"runtime": 60}),
+        **needs(4000, 60),
     params:
-        spec=lambda wc: canonical(source_of(wc)),
-        code=lambda wc: STEPS.code(STEPS.download(source_of(wc))),
-        files=lambda wc: PROJECT.fingerprint(wc.dataset),
+        command=command("{base}/arrays/{where}/{digest}"),
     message:
-        "arrays of {wildcards.dataset}"
+        "arrays of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.download --code {params.code:q} --spec {params.spec:q} --out {output:q} > {log:q} 2>&1"
+        "python -m workflow_scripts.download {params.command} > {log:q} 2>&1"
 
 
 rule pretrained:
@@ -28,13 +24,10 @@ rule pretrained:
         "logs/pretrained/{net}.log",
     wildcard_constraints:
         net=r"[\w.+-]+",
-    retries: 2
     resources:
-        mem_mb=need("pretrained", "mem_mb", lambda wc: {"mem_mb": 2000}),
-        runtime=need("pretrained", "runtime", lambda wc: {"runtime": 60}),
-    params:
-        code=lambda wc: STEPS.code(STEPS.pretrained(wc.net)),
+        mem_mb=2000,
+        runtime=60,
     message:
         "weights of {wildcards.net}"
     shell:
-        "python -m workflow_scripts.pretrained --code {params.code:q} --net {wildcards.net:q} --out {output:q} > {log:q} 2>&1"
+        "python -m workflow_scripts.pretrained --net {wildcards.net:q} --out {output:q} > {log:q} 2>&1"

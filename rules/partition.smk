@@ -1,23 +1,16 @@
 rule partition:
-    """Who holds which sample. The noisy labels are an input of partitions drawn over them, otherwise `any`."""
+    """Who holds which sample. The noisy labels are an input of partitions drawn over them."""
     input:
-        arrays=lambda wc: PROJECT.arrays(wc.dataset),
-        labels=lambda wc: (
-            [] if wc.noise == ANY else f"results/{wc.root}/labels/{wc.dataset}/{wc.noise}/{ANY}/seed{wc.seed}.npz"
-        ),
+        missing("store/partitions/{where}/{digest}"),
     output:
-        "results/{root}/partitions/{dataset}/{noise}/{partition}/seed{seed}.npz",
+        update("store/partitions/{where}/{digest}/SHA256SUMS"),
     log:
-        "logs/partition/{root}/{dataset}/{noise}/{partition}/seed{seed}.log",
+        "logs/partition/{where}/{digest}.log",
     resources:
-        mem_mb=need("partition", "mem_mb", data_size),
-        runtime=need("partition", "runtime", data_size),
+        **needs(2000, 10),
     params:
-        spec=lambda wc: canonical(study_of(wc).partition(wc.partition)),
-        code=lambda wc: STEPS.code(STEPS.partition(study_of(wc).partition(wc.partition)["kind"])),
-        given=lambda wc, input: optional("--labels", input.labels),
+        command=command("store/partitions/{where}/{digest}"),
     message:
-        "clients of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
+        "clients of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.partition --code {params.code:q} --spec {params.spec:q} --seed {wildcards.seed:q}"
-        " --arrays {input.arrays:q} {params.given} --out {output:q} > {log:q} 2>&1"
+        "python -m workflow_scripts.partition {params.command} > {log:q} 2>&1"

@@ -14,10 +14,10 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report import style
 from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import describe
 from workflow_scripts.config_file import read_yaml
-from workflow_scripts.paths import ANY
 from workflow_scripts.project import Project
 from workflow_scripts.study import Study
 
@@ -46,8 +46,6 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
         split: Partition | None = None
         if noise.needs_partition(noise_spec):
             split = partition.make(data, partition_spec, run.seed)
-        else:
-            assert f"/{ANY}/" in run.labels
         labels: Labels = noise.inject(data, noise_spec, run.seed, split)
         labels.save(labels_file)
         (split or partition.make(data, partition_spec, run.seed, labels)).save(partition_file)
@@ -71,7 +69,7 @@ def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
     for name, spec in study.figures.items():
         chosen = dict.fromkeys((run.noise, run.partition) for run in study.select(spec))
         with style.styled():
-            drawn = SETTING_FIGURES[spec["kind"]]([shown[one] for one in chosen], spec)
+            drawn = figure_function(SETTING_FIGURES[spec["kind"]])([shown[one] for one in chosen], spec)
             assert problems(drawn.figure) == [], name
         assert drawn.figure.get_size_inches()[1] <= PAGE, name
 
@@ -103,9 +101,10 @@ def test_a_page_for_one_setting_needs_its_artifacts_only(
 )
 def test_a_setting_that_cannot_be_is_named(study: Study, ids: tuple[str, str, str, int], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        study.artifacts(*ids)
-    off_grid = study.artifacts("digits", "pair", "quantity", 7)
-    assert off_grid["labels"] == "results/gallery/labels/digits/pair/any/seed7.npz"
+        study.setting(*ids)
+    _, labels, split = study.setting("digits", "pair", "quantity", 7)
+    assert labels.folder.startswith("store/labels/digits/pair-")
+    assert split.folder.startswith("store/partitions/digits/quantity-")
 
 
 def test_images_of_another_data_set_are_told_to_the_page() -> None:
@@ -114,9 +113,12 @@ def test_images_of_another_data_set_are_told_to_the_page() -> None:
     overlay = {"noises": {"foreign": noise_spec}, "grid": [block], "tables": {}, "figures": {}}
     config = {**read_yaml(ROOT / "config/config.yaml"), "scale": "smoke", "overlay": overlay, "studies": ["gallery"]}
     clean, foreign = Study(Project(config, ROOT), "gallery").runs
-    assert (clean.donor, foreign.donor) == (None, "data/local/mnist.npz")
-    assert foreign.row()["donor"] == foreign.donor
-    assert "donor" not in clean.row()
+    assert foreign.store is not None
+    assert foreign.donor is not None
+    assert foreign.donor.startswith("data/arrays/mnist/")
+    assert (clean.donor, foreign.donor) == (None, f"{foreign.store.arrays('mnist').folder}/arrays.npz")
+    assert foreign.row["donor"] == foreign.donor
+    assert "donor" not in clean.row
 
 
 def test_feddpcont_digits_changes_one_thing_at_a_time() -> None:

@@ -60,7 +60,7 @@ def runs(made: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dic
     folder, found = tmp_path_factory.mktemp("runs"), {}
     for name, method in METHODS.items():
         spec = {"noise": NOISE, "partition": PARTITION, "method": method, "train": TRAIN, "seed": 0}
-        command = ["--spec", json.dumps(spec), "--ids", f"mine/given/skewed/{name}"]
+        command = ["--spec", json.dumps(spec)]
         command += ["--out", str(folder / name), "--work", str(folder / "w")]
         command += [text for key, file in made.items() for text in (f"--{key}", str(file))]
         assert train.main([*command, "--device", "cpu"]) == 0

@@ -34,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Published:
             where = ["--root", str(root), "--runs-list", str(root / "runs.json")]
             assert module.main(["--spec", json.dumps(spec), *where, "--out-prefix", str(root / key / name)]) == 0
     (root / "metrics.json").write_text("{}")
-    return root, study, load(listed_runs(root, root / "runs.json"))
+    return root, study, load(listed_runs(root / "runs.json"))
 
 
 def test_the_page_has_the_studys_order_captions_and_alternative_texts(finished: Published, tmp_path: Path) -> None:

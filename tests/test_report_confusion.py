@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drawn(root: Path, **spec: Any) -> style.Drawn:
     with style.styled():
-        return figures.draw(listed_runs(root, root / "runs.json"), spec)
+        return figures.draw(listed_runs(root / "runs.json"), spec)
 
 
 def test_confusion_is_the_mean_of_the_seeds_shares(root: Path) -> None:
@@ -54,7 +54,7 @@ def test_confusion_is_the_mean_of_the_seeds_shares(root: Path) -> None:
     i, j = max(((i, j) for i, j in often if i != j), key=lambda place: wanted[place])
     assert f"Local only §: class {i} as class {j} ({wanted[i, j]:.0f} %)" in made.alt
     order = list(made.frame.groupby("method", sort=False)["n"].first().index)
-    means = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    means = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
     means = means[(means["partition"] == "openset-uniform") & (means["noise"] == "sym40")].set_index("method")
     assert list(means.loc[order, "last10_mean_mean"]) == sorted(means.loc[order, "last10_mean_mean"], reverse=True)
 
@@ -73,7 +73,7 @@ def test_confusion_of_few_and_many_classes(tmp_path: Path, classes: int, width: 
     for path in tmp_path.glob("runs/*/*/*/*/*/confusion.csv"):
         path.write_text(confusion(0.6, classes, np.random.default_rng(0), images=10))
     with style.styled():
-        made = figures.draw(listed_runs(tmp_path, tmp_path / "runs.json"), {"kind": "confusion", "width": width})
+        made = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": "confusion", "width": width})
         assert problems(made.figure) == []
     assert len(made.frame) == 2 * classes**2
 

@@ -51,13 +51,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(root: Path, name: str) -> tuple[pd.DataFrame, layout.Grid]:
-    frame = tables.build(listed_runs(root, root / "runs.json"), TABLES[name])
+    frame = tables.build(listed_runs(root / "runs.json"), TABLES[name])
     return frame, layout.grid(frame, TABLES[name])
 
 
 def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:
     with style.styled():
-        return figures.draw(listed_runs(root, root / "runs.json"), {"kind": kind, **spec})
+        return figures.draw(listed_runs(root / "runs.json"), {"kind": kind, **spec})
 
 
 @pytest.mark.parametrize("name", ["accuracy", "last"])
@@ -153,7 +153,7 @@ def test_a_study_of_which_everything_diverged_is_still_drawn(tmp_path: Path, kin
     with style.styled():
         assert problems(made.figure) == []
     assert "None has an accuracy at the end." in made.alt
-    frame = tables.build(listed_runs(tmp_path, tmp_path / "runs.json"), {"kind": "accuracy"})
+    frame = tables.build(listed_runs(tmp_path / "runs.json"), {"kind": "accuracy"})
     assert {row.cells[0].text for row in layout.grid(frame, {"kind": "accuracy"}).rows} == {"diverged (2 of 2)"}
 
 
@@ -187,7 +187,7 @@ def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
         for name, spec in specs.items():
             prefix = ["--out-prefix", str(root / folder / name)]
             assert make.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
-    found = listed_runs(root, root / "runs.json")
+    found = listed_runs(root / "runs.json")
     page = Page(study_page(json.loads((root / "study.json").read_text()), found, root))
     assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs. Their outputs" in page.text
     assert "FedCorr: 7 updates of clients were not finite numbers and were left out, in 1 of 6 runs." in page.text
@@ -197,7 +197,7 @@ def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
 
 
 def test_a_diverged_run_is_told_by_its_curve_too(root: Path, tmp_path: Path) -> None:
-    runs = [run for run in load(listed_runs(root)) if run.diverged]
+    runs = [run for run in load(listed_runs(root / "runs.json")) if run.diverged]
     assert {(run.listed.method, run.listed.seed) for run in runs} == {
         *(("local", seed) for seed in (0, 1, 2)),
         *(("fedcorr", seed) for seed in (0, 2)),
@@ -209,7 +209,7 @@ def test_a_diverged_run_is_told_by_its_curve_too(root: Path, tmp_path: Path) -> 
     said = json.loads(path.read_text())
     del said["diverged"]
     path.write_text(json.dumps(said))
-    assert load(listed_runs(tmp_path))[0].diverged
+    assert load(listed_runs(tmp_path / "runs.json"))[0].diverged
 
 
 def test_a_number_that_is_null_without_having_diverged_is_refused(tmp_path: Path) -> None:
@@ -219,4 +219,4 @@ def test_a_number_that_is_null_without_having_diverged_is_refused(tmp_path: Path
     said["accuracy"]["last"] = None
     path.write_text(json.dumps(said))
     with pytest.raises(ArtifactError, match=r"summary\.json: accuracy last is null, but by metrics\.parquet"):
-        load(listed_runs(tmp_path))
+        load(listed_runs(tmp_path / "runs.json"))

@@ -23,7 +23,7 @@ MORE = {f"more{number}": f"Method {number}" for number in range(7)}
 
 def drawn(root: Path, **spec: Any) -> style.Drawn:
     with style.styled():
-        return figures.draw(listed_runs(root, root / "runs.json"), spec)
+        return figures.draw(listed_runs(root / "runs.json"), spec)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.best import best_methods
 from fednoise_core.report.cells import method_words
 from fednoise_core.report.floor import floor
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import make_figure
@@ -40,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drawn(root: Path, **spec: Any) -> style.Drawn:
     with style.styled():
-        return figures.draw(listed_runs(root, root / "runs.json"), spec)
+        return figures.draw(listed_runs(root / "runs.json"), spec)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind not in ("sweep", "prestop")])
@@ -50,7 +51,7 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
 def test_no_text_overlaps_or_is_tiny(root: Path, kind: str, select: dict[str, Any]) -> None:
     spec = {"kind": kind, **select} | ({"metric": "clients"} if kind == "metric" else {})
     with style.styled():
-        made = figures.draw(listed_runs(root, root / "runs.json"), spec)
+        made = figures.draw(listed_runs(root / "runs.json"), spec)
         assert problems(made.figure) == []
     assert made.figure.get_size_inches()[0] <= (3.4 if select else 7.0)
     assert "n = " in made.caption or "one seed" in made.caption
@@ -89,7 +90,7 @@ def test_long_names_many_methods_and_many_settings_still_fit(tmp_path: Path, mon
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
     for kind in ("curves", "dots", "bytes", "seconds", "rate", "classes"):
         with style.styled():
-            made = figures.draw(listed_runs(tmp_path, tmp_path / "runs.json"), {"kind": kind})
+            made = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": kind})
             assert problems(made.figure) == [], kind
 
 
@@ -118,7 +119,7 @@ def test_lines_end_at_the_number_of_the_table(root: Path) -> None:
     mean = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
     wanted = [mean[0], *(mean[max(1, n - 9) : n + 1].mean() for n in range(1, 13))]
     assert line.get_ydata() == pytest.approx(wanted)
-    table = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    table = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
     row = table.query("noise == 'sym40' and partition == 'iid' and method == 'fedavg'").iloc[0]
     assert line.get_ydata()[-1] == pytest.approx(row["last10_mean_mean"])
     assert f"{row['last10_mean_mean']:.1f} FedAvg" in [text.get_text() for text in made.figure.axes[0].texts]
@@ -219,7 +220,7 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
 
 def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
     select = {"noises": ["sym40"], "partitions": ["iid"], "metric": "last"}
-    frame = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", **select})
+    frame = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
     best = [
         f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
         for method, mean in frame.sort_values("last_mean", ascending=False)[["method", "last_mean"]].to_numpy()
@@ -418,7 +419,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> SettingArtifacts:
 @pytest.mark.parametrize("kind", SETTING_FIGURES)
 def test_a_hundred_classes_and_three_hundred_clients_are_readable(wide: SettingArtifacts, kind: str) -> None:
     with style.styled():
-        made = SETTING_FIGURES[kind]([wide], {"kind": kind})
+        made = figure_function(SETTING_FIGURES[kind])([wide], {"kind": kind})
         assert problems(made.figure) == []
     if kind == "histogram":
         assert "Evenly chosen clients" in made.caption
@@ -432,7 +433,7 @@ def test_heat_maps_with_numbers_fit(tmp_path: Path, classes: int) -> None:
     write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
     paths = (tmp_path / "labels.npz", tmp_path / "partition.npz", tmp_path / "arrays.npz")
     with style.styled():
-        made = SETTING_FIGURES["transition"]([SettingArtifacts("d", "n", "p", 0, *paths)], {})
+        made = figure_function(SETTING_FIGURES["transition"])([SettingArtifacts("d", "n", "p", 0, *paths)], {})
         assert problems(made.figure) == []
     assert len(made.frame) == 2 * classes**2
 
@@ -458,7 +459,7 @@ def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:
     save_npz(tmp_path / "l.npz", arrays, noise)
     one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", tmp_path / "p.npz", None)
     with style.styled():
-        frame = SETTING_FIGURES["transition"]([one], {}).frame
+        frame = figure_function(SETTING_FIGURES["transition"])([one], {}).frame
     nominal = frame[frame["matrix"] == "nominal"]["probability"].to_numpy()
     assert nominal == pytest.approx([(3 * 1 + 0.2) / 4, 0.8 / 4, 0.5 / 4, (3 * 1 + 0.5) / 4])  # 3 and 1 samples of each
 
@@ -526,7 +527,7 @@ def test_the_command_writes_the_same_bytes_again(
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:
     with style.styled():
-        made = figures.draw(listed_runs(root, root / "runs.json"), {"kind": "curves", "title": "A < B & C"})
+        made = figures.draw(listed_runs(root / "runs.json"), {"kind": "curves", "title": "A < B & C"})
         style.save(made, tmp_path / "f")
     assert style.words_of(tmp_path / "f.svg") == ("A < B & C", made.caption, made.alt)
     (tmp_path / "f.svg").write_text((tmp_path / "f.svg").read_text()[:3000])

@@ -61,7 +61,7 @@ def test_equal_words_are_told_apart_by_the_settings_that_differ(
     monkeypatch.setitem(PARTITIONS, "iid10", {"kind": "iid", "clients": 10})
     grid = [{"noises": ["sym40", "sym40-seed42"], "partitions": ["iid", "iid10"], "methods": ["fedavg"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
-    runs = load(listed_runs(tmp_path, tmp_path / "runs.json"))
+    runs = load(listed_runs(tmp_path / "runs.json"))
     made = names.Names.of_runs(runs)
     titles = {made.title(run.listed.setting) for run in runs}
     assert titles == {
@@ -140,7 +140,7 @@ def test_the_rate_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(NOISES, "human", {"kind": "human", "labels": "worst"})
     grid = [{"noises": ["sym40", "clean", "human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
-    found = {run.listed.noise: rates.noise_rate(run) for run in load(listed_runs(tmp_path))}
+    found = {run.listed.noise: rates.noise_rate(run) for run in load(listed_runs(tmp_path / "runs.json"))}
     assert found["sym40"] == 0.4  # nominal, not the realised one
     assert found["clean"] == 0
     assert found["human"] == 0.004  # as realised: people were asked for no rate
@@ -163,7 +163,7 @@ def test_the_rate_is_the_share_of_wrong_labels_that_the_noise_stands_for(
     grid = [{"noises": ["noise", "sym40"], "partitions": ["iid"], "methods": ["fedavg"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
     with style.styled():
-        drawn = figures.draw(listed_runs(tmp_path), {"kind": "rate"})
+        drawn = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": "rate"})
     assert dict(zip(drawn.frame["noise"], drawn.frame["rate"], strict=True)) == {"noise": rate, "sym40": 0.4}
     assert rate in [x for line in drawn.figure.axes[0].get_lines() for x in line.get_xdata()]
 
@@ -173,7 +173,7 @@ def test_a_rate_that_nobody_states_is_said_to_have_come_out(tmp_path: Path, monk
     grid = [{"noises": ["sym40", "human"], "partitions": ["iid"], "methods": ["fedavg"]}]
     write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
     with style.styled():
-        drawn = figures.draw(listed_runs(tmp_path), {"kind": "rate"})
+        drawn = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": "rate"})
     assert "Of human worst nobody states a rate: it is the one that came out." in drawn.caption
 
 

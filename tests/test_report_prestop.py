@@ -15,7 +15,7 @@ def test_the_end_of_the_first_phase_is_marked_in_both_panels_and_told_in_the_leg
     grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": list(STOPPED)}]
     write_study(tmp_path, grid=grid, rounds=12)
     with styled():
-        made = figures.draw(listed_runs(tmp_path, tmp_path / "runs.json"), {"kind": "prestop"})
+        made = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": "prestop"})
     left, right = made.figure.axes[:2]
     for axis in (left, right):
         assert [6, 6] in [list(line.get_xdata()) for line in axis.get_lines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -26,29 +27,36 @@ def folder(root: Path, method: str = "fedavg", seed: int = 0) -> Path:
     return root / "runs" / "digits" / "sym40" / "iid" / method / f"seed{seed}"
 
 
-def test_the_list_and_the_folders_name_the_same_runs(root: Path) -> None:
-    listed, walked = listed_runs(root, root / "runs.json"), listed_runs(root)
-    assert {(e.setting, e.method, e.seed, e.dir) for e in listed} == {
-        (e.setting, e.method, e.seed, e.dir) for e in walked
-    }
+def test_the_list_and_the_index_name_the_same_runs(root: Path) -> None:
+    """Paths of an index begin where results/ lies, wherever it is read from."""
+    listed = listed_runs(root / "runs.json")
+    study = root / "results/study"
+    study.mkdir(parents=True)
+    rows = [{key: value for key, value in vars(one).items() if value is not None} for one in listed]
+    inside = [
+        row | {key: value.relative_to(root) for key, value in row.items() if isinstance(value, Path)} for row in rows
+    ]
+    pd.DataFrame(inside).to_csv(study / "index.csv", index=False)
+    assert [vars(one) for one in listed_runs(study)] == [vars(one) for one in listed_runs(study / "index.csv")]
+    for one, other in zip(listed, listed_runs(study), strict=True):
+        assert (one.setting, one.method, one.seed, one.label) == (other.setting, other.method, other.seed, other.label)
+        assert (one.dir, one.labels, one.arrays) == (other.dir, other.labels, other.arrays)
     assert len(listed) == 6
-    assert listed[0].labels is not None
-    assert walked[0].labels is None
 
 
 def test_accuracies_become_percent_and_losses_do_not(root: Path) -> None:
-    runs = load(listed_runs(root))
+    runs = load(listed_runs(root / "runs.json"))
     summary = json.loads((folder(root) / "summary.json").read_text())
     row = results(runs).query("method == 'fedavg' and seed == 0").iloc[0]
     assert row["best"] == pytest.approx(100 * summary["accuracy"]["best"])
     stored = pd.read_parquet(folder(root) / "metrics.parquet")
-    loss = tidy([runs[2]], "loss")["value"]
-    assert runs[2].listed.method == "fedavg"
+    run = next(run for run in runs if (run.listed.method, run.listed.seed) == ("fedavg", 0))
+    loss = tidy([run], "loss")["value"]
     assert list(loss) == list(stored.loc[stored["metric"] == "loss", "value"])
 
 
 def test_tidy_picks_view_client_and_metric_family(root: Path) -> None:
-    runs = [run for run in load(listed_runs(root)) if run.listed.method == "local"]
+    runs = [run for run in load(listed_runs(root / "runs.json")) if run.listed.method == "local"]
     assert set(tidy(runs)["client"]) == {-1}
     assert set(tidy(runs, client=None)["client"]) == {-1, 0, 1, 2, 3}
     assert tidy(runs, "accuracy_class_*")["metric"].nunique() == 10
@@ -57,7 +65,7 @@ def test_tidy_picks_view_client_and_metric_family(root: Path) -> None:
 
 
 def test_select_orders_and_refuses_lists_without_runs(root: Path) -> None:
-    found = listed_runs(root, root / "runs.json")
+    found = listed_runs(root / "runs.json")
     picked = select(found, {"methods": ["local", "fedavg", "not-at-this-scale"], "seeds": [1]})
     assert [(e.method, e.seed) for e in picked] == [("local", 1), ("fedavg", 1)]
     assert select(found, {"methods": None}) == found
@@ -72,7 +80,7 @@ def test_an_edited_metrics_file_is_named(root: Path) -> None:
     frame.loc[last, "value"] += 0.01
     frame.to_parquet(path)
     with pytest.raises(ArtifactError, match=r"fedavg/seed0/metrics\.parquet: last accuracy is .* summary\.json says"):
-        load(listed_runs(root))
+        load(listed_runs(root / "runs.json"))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +112,14 @@ def test_an_edited_metrics_file_is_named(root: Path) -> None:
 def test_damage_is_named(root: Path, name: str, damage: object, message: str) -> None:
     damage(folder(root) / name)  # type: ignore[operator]
     with pytest.raises(ArtifactError, match=r"fedavg/seed0/" + message):
-        load(listed_runs(root))
+        load(listed_runs(root / "runs.json"))
 
 
 def test_a_run_in_the_wrong_place_is_named(root: Path) -> None:
     folder(root, seed=1).rename(root / "elsewhere")
-    folder(root, seed=0).rename(folder(root, seed=1))
+    shutil.copytree(folder(root, seed=0), folder(root, seed=1))
     with pytest.raises(ArtifactError, match=r"seed1/summary\.json: is of seed 0, expected 1"):
-        load(listed_runs(root))
+        load(listed_runs(root / "runs.json"))
 
 
 def test_an_accuracy_that_is_no_fraction_is_named(root: Path) -> None:
@@ -120,18 +128,18 @@ def test_an_accuracy_that_is_no_fraction_is_named(root: Path) -> None:
     summary["accuracy"]["best"] = 87.6
     path.write_text(json.dumps(summary))
     with pytest.raises(ArtifactError, match=r"accuracy best is 87\.6, expected a fraction"):
-        load(listed_runs(root))
+        load(listed_runs(root / "runs.json"))
 
 
 def test_a_broken_runs_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs.json").write_text('[{"dataset": "digits"}]')
     with pytest.raises(ArtifactError, match=r"runs\.json: run 0: KeyError: 'noise'"):
-        listed_runs(tmp_path, tmp_path / "runs.json")
+        listed_runs(tmp_path / "runs.json")
     (tmp_path / "runs.json").write_text("[")
     with pytest.raises(ArtifactError, match="not a JSON list of runs"):
-        listed_runs(tmp_path, tmp_path / "runs.json")
+        listed_runs(tmp_path / "runs.json")
     with pytest.raises(ArtifactError, match="no such file"):
-        listed_runs(tmp_path, tmp_path / "missing.json")
+        listed_runs(tmp_path / "missing.json")
 
 
 def test_the_fake_grid_is_the_quick_study() -> None:
@@ -144,7 +152,7 @@ def test_a_label_and_the_dagger_come_from_the_list(root: Path) -> None:
     for row in rows:
         row |= {"label": "Ours", "oracle_rate": row["method"] == "local"} if row["method"] != "fedavg" else {}
     (root / "runs.json").write_text(json.dumps(rows))
-    frame = results(load(listed_runs(root, root / "runs.json")))
+    frame = results(load(listed_runs(root / "runs.json")))
     frame = frame.drop_duplicates("method").set_index("method")
     assert frame["method_label"].to_dict() == {"fedavg": "FedAvg", "coteaching-oracle": "Ours", "local": "Ours"}
     assert frame["marks"].to_dict() == {"fedavg": "", "coteaching-oracle": "", "local": "†§"}

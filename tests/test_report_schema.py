@@ -28,7 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
         {"noises": ["random40"], "partitions": ["openset-nonuniform"], "methods": list(METHODS)},
     ]
     write_study(path, grid=grid, rounds=4, seeds=(0,))
-    return listed_runs(path, path / "runs.json")
+    return listed_runs(path / "runs.json")
 
 
 def test_the_schema_lists_the_kinds_there_are() -> None:

@@ -50,7 +50,7 @@ def told(root: Path, noise: str, mu: str, seed: int, **keys: Any) -> dict[str, A
 
 
 def table(root: Path, **spec: Any) -> Any:
-    return tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", "tuned": True, **spec})
+    return tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "tuned": True, **spec})
 
 
 def test_the_variant_with_the_best_mean_on_validation_labels_is_shown(root: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_variant_with_the_best_mean_on_validation_labels_is_shown(root: Path
     assert rows["random40", "prox"]["variant"] == "prox@mu=0.01"
     assert rows["random40", "prox"]["valid_mean"] == pytest.approx(75)
     assert rows["sym40", "prox"]["method_label"] == "FedProx"
-    plain = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy"})
+    plain = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy"})
     chosen = plain.query("noise == 'sym40' and method == 'prox@mu=0.1'").iloc[0]
     assert rows["sym40", "prox"]["best_mean"] == chosen["best_mean"]
     assert len(plain) == 10
@@ -98,7 +98,7 @@ def test_a_run_without_a_validation_split_is_refused(root: Path) -> None:
 
 def drawn(root: Path, spec: Mapping[str, Any]) -> style.Drawn:
     with style.styled():
-        return figures.draw(listed_runs(root, root / "runs.json"), {"kind": "sweep", **spec})
+        return figures.draw(listed_runs(root / "runs.json"), {"kind": "sweep", **spec})
 
 
 def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
     assert axis.get_xscale() == "symlog"
     assert axis.get_xlabel() == "mu" or made.figure.axes[-1].get_xlabel() == "mu"
     line = next(line for line in axis.get_lines() if line.get_label() == "FedProx")
-    plain = tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", "metric": "last"})
+    plain = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
     mine = plain[(plain["noise"] == "sym40") & plain["method"].str.startswith("prox")]
     assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(
         {float(m.split("=")[1]): v for m, v in zip(mine["method"], mine["last_mean"], strict=True)}
@@ -150,7 +150,7 @@ def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
             for seed in range(len(seeds)):
                 told(root, noise, mu, seed, oracle_rate=True)
     with style.styled():
-        made = figures.draw(listed_runs(root), {"kind": "sweep"})
+        made = figures.draw(listed_runs(root / "runs.json"), {"kind": "sweep"})
     labels = [line.get_label() for line in made.figure.axes[0].get_lines()]
     assert "FedProx †" in labels
     assert "FedProx" not in labels

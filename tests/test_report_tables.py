@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def frame_of(root: Path, **spec: Any) -> pd.DataFrame:
-    return tables.build(listed_runs(root, root / "runs.json"), {"kind": "accuracy", **spec})
+    return tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **spec})
 
 
 def scores(root: Path, method: str, noise: str, partition: str, key: str) -> np.ndarray:

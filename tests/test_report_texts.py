@@ -119,7 +119,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
     paths = [make(root, kind, {"kind": kind}) for kind in (*tables.TABLES, *figures.FIGURES) if kind not in without]
     texts = [path.with_suffix(".csv").read_text(encoding="utf-8") for path in paths]
     study = json.loads((root / "study.json").read_text()) | {"tables": {}, "figures": {}}
-    page = study_page(study, listed_runs(root, root / "runs.json"), root)
+    page = study_page(study, listed_runs(root / "runs.json"), root)
     inside = re.search(r'href="data:text/csv[^,]*,([^"]*)" download="runs.csv"', page)
     assert inside is not None
     texts.append(base64.b64decode(inside[1]).decode())
@@ -145,20 +145,20 @@ def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatc
 def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, r"$\frac$")
     with style.styled():
-        made = figures.draw(listed_runs(root, root / "runs.json"), {"kind": "curves"})
+        made = figures.draw(listed_runs(root / "runs.json"), {"kind": "curves"})
         made.figure.draw_without_rendering()
     assert any(text.get_text().endswith(r" $\frac$") for text in made.figure.axes[0].texts)
 
 
 def test_too_few_names_of_classes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg"))
+    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
     spec = {"kind": "per_class", "class_names": ["a", "b"]}
     with pytest.raises(SpecError, match="class_names: 2 names for 10 classes"):
         layout.grid(tables.build(found, spec), spec)
 
 
 def test_a_damaged_file_of_printed_numbers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg"))
+    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
     (tmp_path / "printed.csv").write_bytes(b"dataset,noise\n\xff\xfe,\n")
     with pytest.raises(ArtifactError, match=r"printed\.csv: damaged CSV"):
         tables.build(found, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})

@@ -153,7 +153,7 @@ def made(root: Path, tmp_path: Path) -> Any:
 
     def build(**spec: Any) -> tuple[pd.DataFrame, Any]:
         full = {**base, **spec}
-        write_csv(tmp_path / "t.csv", tables.build(listed_runs(root, root / "runs.json"), full))
+        write_csv(tmp_path / "t.csv", tables.build(listed_runs(root / "runs.json"), full))
         table = read_csv(tmp_path / "t.csv")
         return table, layout.grid(table, full)
 

@@ -21,7 +21,7 @@ TEXT = (Path(__file__).parents[1] / "docs/results_files.md").read_text(encoding=
 SECTIONS = dict(re.findall(r"^## (\S+\.\w+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 SOMETIMES = {  # said to be absent in some runs
     "summary.json": {"valid_accuracy", "diverged", "dropped_updates", "epsilon_a_release", "releases_of_a_label"},
-    "spec.json": {"digest", "code", "inputs"},
+    "spec.json": {"digest", "code", "versions", "inputs"},
     "cost.json": set(),
 }
 METHODS = ["fedavg", "fedcorr", "feddpcont", "local", "ditto_efc", "lc"]  # they fill all files, between them

@@ -118,7 +118,7 @@ def parent() -> Iterator[Any]:
 
 
 def assert_same_files(one: Path, other: Path) -> None:
-    assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()} == {*KEPT, "cost.json"}
+    assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()} == {*KEPT, "cost.json", "SHA256SUMS"}
     for name in KEPT:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 

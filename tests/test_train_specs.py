@@ -59,7 +59,6 @@ def specs(folder: Path, inputs: dict[str, str], names: tuple[str, ...] = NAMES, 
             **inputs,
             "out": str(folder / name / "out"),
             "work": str(folder / name / "work"),
-            "ids": f"toy/sym/parts/{name}",
         }
         file = folder / f"{name}.json"
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, str]) -> d
 def test_runs_of_one_process_are_those_of_processes_of_their_own(inputs, whole, tmp_path):
     for name in NAMES:
         job = json.loads(Path(specs(tmp_path, inputs, (name,))[0]).read_text())
-        words = [f"--{key}={job[key]}" for key in ("arrays", "labels", "partition", "out", "work", "ids")]
+        words = [f"--{key}={job[key]}" for key in ("arrays", "labels", "partition", "out", "work")]
         assert train.main(["--device=cpu", "--spec", json.dumps(job["spec"]), *words]) == 0
     assert files_of(tmp_path) == whole
 
@@ -114,7 +113,7 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(
         at_round(patch, after, lambda: os.kill(os.getpid(), getattr(signal, f"SIG{number}")))
         assert call(files, how) == train.STOPPED
     said = capsys.readouterr()
-    assert re.search(r"^toy/sym/parts/\w+/seed0: stopped after round \d; the same command goes on$", said.out, re.M)
+    assert re.search(r"^\S+/\w+/out: stopped after round \d; the same command goes on$", said.out, re.M)
     assert said.err == ""
     assert list(tmp_path.rglob("checkpoint.pt"))
     assert call(files, how) == 0
@@ -311,20 +310,6 @@ def test_a_spec_holds_what_decides_numbers_and_nothing_else(inputs, tmp_path, ca
         Path(file).write_text(json.dumps(job))
         assert call([file]) == 2
         assert f"{file}: spec: {other}: unknown key" in capsys.readouterr().err
-
-
-def test_ids_decide_nothing(inputs, whole, tmp_path):
-    """Equal specs under other ids: the same digest, and every file the same but for the ids in the summary."""
-    (file,) = specs(tmp_path, inputs, ("fedavg",), fedavg={"ids": "a/b/c/d"})
-    assert call([file]) == 0
-    found = files_of(tmp_path, ("fedavg",))
-    summary = json.loads(found.pop("fedavg/summary.json"))
-    for name, content in found.items():
-        assert content == whole[name], name
-    other = json.loads(whole["fedavg/summary.json"])
-    assert summary.pop("run") == {"dataset": "a", "noise": "b", "partition": "c", "method": "d", "seed": 0}
-    assert other.pop("run") == {"dataset": "toy", "noise": "sym", "partition": "parts", "method": "fedavg", "seed": 0}
-    assert summary == other
 
 
 def test_threads_reach_torch(inputs, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ __all__ = ["BOOKKEEPING", "GPU_ONLY", "PACKAGES", "closure", "closure_hash", "mo
 PACKAGES = ("fednoise_core", "workflow_scripts")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"
-    for name in ("codehash", "equal_code", "locks", "made", "progress", "step", "stepcode", "terminal")
+    for name in ("codehash", "locks", "progress", "step", "stepcode", "sums")
 )
 # only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
 GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))

@@ -10,11 +10,12 @@ from fednoise_core.io import atomic
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.csv_files import write_csv
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.page import setting_page
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from fednoise_core.report.style import save, styled
 from workflow_scripts.report_args import run
-from workflow_scripts.step import code_argument
+from workflow_scripts.step import plan_arguments
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--donor", type=Path, help="arrays artifact that open-set noise took images from")
     parser.add_argument("--ids", default="", help="DATASET/NOISE/PARTITION, shown where a spec gives no better name")
     parser.add_argument("--title", help="title of the page")
-    code_argument(parser)
+    plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     parser.add_argument("--pictures", help="also write each picture as SVG, PNG and CSV: PICTURES-<kind>.svg, …")
     args = parser.parse_args(argv)
@@ -37,16 +38,16 @@ def main(argv: list[str] | None = None) -> int:
         one = SettingArtifacts(dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor)
         page = setting_page(one, args.title)
         if args.pictures:
-            for kind, function in SETTING_FIGURES.items():
+            for kind, where in SETTING_FIGURES.items():
                 with styled():
-                    drawn = function([one], {"kind": kind})
+                    drawn = figure_function(where)([one], {"kind": kind})
                     save(drawn, f"{args.pictures}-{kind}")
                 write_csv(f"{args.pictures}-{kind}.csv", drawn.frame)
         with atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])
 
-    return run("describe", work, args.code)
+    return run("describe", work, args, figures=True)
 
 
 if __name__ == "__main__":

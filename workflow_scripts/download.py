@@ -1,6 +1,6 @@
 """Make the arrays artifact of one data set: a settings JSON in, one npz out.
 
-python -m workflow_scripts.download --spec '{"source": "digits"}' --out data/raw/digits.npz [--data-root DIR]
+python -m workflow_scripts.download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 from fednoise_core.data import sources
-from fednoise_core.data.arrays import IMAGES, SIDE_BYTES
+from fednoise_core.data.arrays import SIDE_BYTES
+from fednoise_core.io import write_json
 from workflow_scripts import step
-from workflow_scripts.made import note
+from workflow_scripts.sums import write_sums
 
 
 def places(data_root: str | None) -> list[str]:
@@ -28,22 +29,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
     parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
     parser.add_argument("--cache", default="data/downloads", help="where downloads are kept; searched last")
-    step.code_argument(parser)
+    step.plan_arguments(parser)
+    parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
+    parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
     parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get a file beside")
     options = parser.parse_args(arguments)
 
     def work() -> str:
         arrays = sources.read(step.spec_of(options.spec), places(options.data_root), options.cache)
-        beside = arrays.save(options.out, options.side_bytes)
-        for old in {options.out.with_name(f"{options.out.stem}.{name}.npy") for name in IMAGES} - {*beside}:
-            old.unlink(missing_ok=True)  # of a making with more images
-        note(options.out, beside=beside)
+        arrays.save(options.out, options.side_bytes)
+        if options.contents:
+            write_json(Path(options.contents, "contents.json"), options.fingerprint)
+            write_sums(options.contents)
         public = 0 if arrays.x_public is None else len(arrays.x_public)
         truth = "known" if arrays.clean_known else "unknown"
         counts = f"{arrays.n} train, {len(arrays.y_test)} test, {public} public, {arrays.classes} classes"
         return f"{options.out}: {counts}, clean labels {truth}"
 
-    return step.run("download", work, lambda steps: steps.download(step.spec_of(options.spec)), options.code)
+    return step.run("download", work, lambda steps: steps.download(step.spec_of(options.spec)), options)
 
 
 if __name__ == "__main__":

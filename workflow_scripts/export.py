@@ -24,13 +24,13 @@ from workflow_scripts.stepcode import ROOT, own_file
 
 __all__ = ["main"]
 
-EXAMPLE = '''\
+EXAMPLE = """\
 from pathlib import Path
 import numpy as np, fednoise_core as fn
 run = fn.load(Path(__file__).parent)
 images = np.random.default_rng(0).integers(0, 256, {shape}, dtype=np.uint8)  # yours: 0..255
 print(run.predict(images{client}).named)
-'''
+"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         _write(found, facts, out)
         return f"{out}: model, card and example; try `python {out / 'example.py'}`"
 
-    return run("export", work, lambda steps: ["workflow_scripts/export.py"], "")
+    return run("export", work, lambda steps: ["workflow_scripts/export.py"], argparse.Namespace(code="", sums=None))
 
 
 def _write(found: LoadedRun, facts: Mapping[str, Any], out: Path) -> None:
@@ -98,7 +98,7 @@ def _card(found: LoadedRun, facts: Mapping[str, Any], example: str, out: Path) -
         "code": str(found.spec.get("code") or "not recorded"),
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"""# {markdown_text(summary['run']['method'])}, seed {summary['run']['seed']}
+    return f"""# {markdown_text(summary["run"]["method"])}, seed {summary["run"]["seed"]}
 
 Trained by fednoise_core in a simulated federation. To use it, with the library installed:
 

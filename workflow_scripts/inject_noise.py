@@ -8,7 +8,6 @@ import sys
 from fednoise_core.noise import registry as noise
 from fednoise_core.partition.artifact import Partition
 from workflow_scripts import step
-from workflow_scripts.made import note
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,17 +19,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--partition", help="partition artifact; needed by client-level noise")
     parser.add_argument("--donor", help="arrays artifact of the data set that open-set noise takes images from")
     parser.add_argument("--out", required=True, help="labels artifact to write")
-    step.code_argument(parser)
+    step.plan_arguments(parser)
     args = parser.parse_args(argv)
 
     def work() -> str:
         partition = Partition.load(args.partition) if args.partition else None
         labels = noise.inject(args.arrays, step.spec_of(args.spec), args.seed, partition, args.donor)
         labels.save(args.out)
-        note(args.out)
         return f"{args.out}: {len(labels.noisy)} labels, {labels.rate:.4f} wrong (asked: {labels.nominal_rate})"
 
-    return step.run("inject_noise", work, lambda steps: steps.noise(step.spec_of(args.spec)["kind"]), args.code)
+    return step.run("inject_noise", work, lambda steps: steps.noise(step.spec_of(args.spec)["kind"]), args)
 
 
 if __name__ == "__main__":

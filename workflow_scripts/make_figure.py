@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from fednoise_core.report import figures
-from workflow_scripts.made import note
-from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
+from workflow_scripts import step
+from workflow_scripts.report_args import json_argument, runs_arguments, shown_runs
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,10 +20,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> str:
         figures.make(shown_runs(args), args.spec, args.out_prefix)
-        note(*(f"{args.out_prefix}.{ending}" for ending in ("svg", "png", "pdf", "csv")))
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
-    return run("make_figure", work, args.code)
+    return step.run("make_figure", work, lambda steps: steps.report("make_figure", [args.spec["kind"]]), args)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.report.labels_page import MOST, PER_SITE, labels_page
 from fednoise_core.report.suspect_files import read_sites, read_suspects
 from workflow_scripts.report_args import run
-from workflow_scripts.step import code_argument
+from workflow_scripts.step import plan_arguments
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--title", help="title of the page; default: the run's folder")
     parser.add_argument("--per-site", type=_count, default=PER_SITE, help="suspects of one site on the page, at most")
     parser.add_argument("--most", type=_count, default=MOST, help="suspects on the page, at most")
-    code_argument(parser)
+    plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    return run("make_labels", work, args.code)
+    return run("make_labels", work, args)
 
 
 def _donor(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:

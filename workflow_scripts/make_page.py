@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from fednoise_core.io import atomic
 from fednoise_core.report.page import study_page
-from workflow_scripts.made import note
 from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
 
 
@@ -34,17 +34,22 @@ def main(argv: list[str] | None = None) -> int:
         "figures}, each id with its resolved settings",
     )
     runs_arguments(parser)
+    parser.add_argument("--shown", type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies")
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
     def work() -> str:
-        page = study_page(args.study, shown_runs(args), args.root, commit())
+        with tempfile.TemporaryDirectory() as folder:
+            for name, source in (args.shown or {}).items():
+                link = Path(folder, name)
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(Path(source).resolve())
+            page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, commit())
         with atomic(args.out) as file:
             file.write(page)
-        note(args.out)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    return run("make_page", work, args.code)
+    return run("make_page", work, args, figures=True)
 
 
 if __name__ == "__main__":

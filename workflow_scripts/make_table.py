@@ -9,7 +9,6 @@ from pathlib import Path
 from fednoise_core.io import atomic
 from fednoise_core.report import latex, layout, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
-from workflow_scripts.made import note
 from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
 
 
@@ -18,6 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=json_argument, help="table spec: JSON or a JSON file")
     runs_arguments(parser)
+    parser.add_argument("--name", help="the table's id, for LaTeX; default: the last part of --out-prefix")
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)
 
@@ -25,13 +25,12 @@ def main(argv: list[str] | None = None) -> int:
         prefix = args.out_prefix
         write_csv(f"{prefix}.csv", tables.build(shown_runs(args), args.spec))
         made = layout.grid(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
-        for ending, text in (("md", render.markdown(made)), ("tex", latex.latex(made, Path(prefix).name))):
+        for ending, text in (("md", render.markdown(made)), ("tex", latex.latex(made, args.name or Path(prefix).name))):
             with atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
-        note(*(f"{prefix}.{ending}" for ending in ("csv", "md", "tex")))
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
 
-    return run("make_table", work, args.code)
+    return run("make_table", work, args)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import sys
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
 from workflow_scripts import step
-from workflow_scripts.made import note
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,18 +18,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
     parser.add_argument("--labels", help="labels artifact; needed by partitions over the noisy labels")
     parser.add_argument("--out", required=True, help="partition artifact to write")
-    step.code_argument(parser)
+    step.plan_arguments(parser)
     args = parser.parse_args(argv)
 
     def work() -> str:
         labels = Labels.load(args.labels) if args.labels else None
         made = partition.make(args.arrays, step.spec_of(args.spec), args.seed, labels)
         made.save(args.out)
-        note(args.out)
         sizes = made.sizes
         return f"{args.out}: {made.clients} clients, {len(made.index)} samples, {sizes.min()} to {sizes.max()} each"
 
-    return step.run("partition", work, lambda steps: steps.partition(step.spec_of(args.spec)["kind"]), args.code)
+    return step.run("partition", work, lambda steps: steps.partition(step.spec_of(args.spec)["kind"]), args)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""Where every file of the workflow lies, and the names that paths may be made of. A test compares the patterns with the
-rules, which Snakemake wants written out.
-"""
+"""Where the workflow's files lie, and the names that studies and ids may have."""
 
 from __future__ import annotations
 
@@ -9,57 +7,46 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
-    "ANY",
     "ARRAYS",
     "ARTIFACTS",
     "FIGURE_SUFFIXES",
+    "INDEX",
     "LABELS",
     "LABELS_PAGE",
-    "NEEDS",
     "PARTITION",
-    "RUN",
     "RUN_FILES",
     "RUN_OUTPUTS",
+    "SETTING_PAGE",
     "STUDY_FILES",
     "TABLE_SUFFIXES",
+    "WEIGHTS",
     "WORK",
     "name_problem",
     "printed",
     "shown",
 ]
 
-ANY = "any"  # stands in a path for a part that does not matter, so it is no id
-
-ARRAYS = "data/{place}/{dataset}.npz"  # place: raw, or local for what may not be passed on
-LABELS = "results/{root}/labels/{dataset}/{noise}/{partition}/seed{seed}.npz"
-PARTITION = "results/{root}/partitions/{dataset}/{noise}/{partition}/seed{seed}.npz"
-RUN = "results/{root}/runs/{dataset}/{noise}/{partition}/{method}/seed{seed}"  # a folder
+ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
+WEIGHTS = "data/weights/{net}.safetensors"
+RUN_FILES = ("summary.json", "metrics.parquet")  # what every table and figure of results reads, with spec.json
 RUN_OUTPUTS = (
     "spec.json",
-    "metrics.parquet",
-    "diagnostics.parquet",
-    "summary.json",
-    "cost.json",
-    "model.safetensors",
-    "suspects.csv",
-    "sites.csv",
-    "confusion.csv",
+    *("metrics.parquet", "diagnostics.parquet", "summary.json", "cost.json", "model.safetensors"),
+    *("suspects.csv", "sites.csv", "confusion.csv"),
 )
-# A page holds images, which may be the user's own: like their arrays it stays out of DVC's reach, so not in results/.
-LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
 WORK = "work/{run}"  # a run's checkpoint and progress; run: its folder
+# Pages that hold images, which may be the user's own: like their arrays they stay out of DVC's reach.
+LABELS_PAGE = "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html"
+SETTING_PAGE = "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html"
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "pdf", "csv")
-STUDY_FILES = ("metrics.json", "headline.json", "report.html", "plots/accuracy.csv", "plots/curves.csv")
-
-# What every table and figure of results follows; some kinds need more. They read spec.json, too, but it also holds the
-# code's hash: a rerun with the same numbers must not draw everything again, and the summary's spec digest changes with
-# the spec. So the rules ask that it is there, and let no change of it count.
-RUN_FILES = ("summary.json", "metrics.parquet")
-DIAGNOSTICS = ("diagnostics.parquet",)
-NEEDS = {
-    **{"cost": ("cost.json",), "seconds": ("cost.json",), "pareto": ("cost.json",), "confusion": ("confusion.csv",)},
-    **{"metric": DIAGNOSTICS, "prestop": DIAGNOSTICS},
+INDEX = "index.csv"
+STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summary
+    "report.html": "report.html",
+    "metrics.json": "metrics.json",
+    "headline.json": "headline.json",
+    "plots/accuracy.csv": "accuracy.csv",
+    "plots/curves.csv": "curves.csv",
 }
 ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
 
@@ -84,8 +71,6 @@ def shown(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]
 
 def name_problem(name: str, *, study: bool = False) -> str | None:
     """What is wrong with an id or (`study`) the name of a study as a part of paths and commands; None: nothing."""
-    if name == ANY:
-        return f"{ANY!r} is no id: it stands for a part that does not matter"
     if (STUDY_NAME if study else OTHER_NAME).match(name):
         return None
     marks = "_ -" if study else ". _ + -"

@@ -18,7 +18,6 @@ from fednoise_core.data.fetch import fetch, intact
 from fednoise_core.io import ArtifactError, SpecError, atomic, sha256_file
 from workflow_scripts import step
 from workflow_scripts.download import places
-from workflow_scripts.made import note
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,16 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, help="the user's own state dict: .pth, .pt or .safetensors")
     parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
     parser.add_argument("--cache", type=Path, default=Path("data/downloads"), help="keeps downloads; searched last")
-    step.code_argument(parser)
+    step.plan_arguments(parser)
     options = parser.parse_args(arguments)
 
     def work() -> str:
         source = options.file or _published(options.net, places(options.data_root), options.cache)
         count = convert(source, options.net, options.out)
-        note(options.out)
         return f"{options.out}: {count} tensors for {options.net}, head left out"
 
-    return step.run("pretrained", work, lambda steps: steps.pretrained(options.net), options.code)
+    return step.run("pretrained", work, lambda steps: steps.pretrained(options.net), options)
 
 
 def convert(source: Path, net: str, out: Path) -> int:

@@ -3,8 +3,7 @@
 python -m workflow_scripts.progress [STUDY…] [--watch [SECONDS]] [--work DIR] [--config scale=cpu …]
 
 Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it; times are those in the
-cost.json of finished runs. Without a study the totals are those of the studies that have an unfinished run, else of the
-configured ones; `papers` is every paper's.
+cost.json of finished runs. Without a study the totals are those of the configured studies; `papers` is every paper's.
 """
 
 from __future__ import annotations
@@ -170,9 +169,8 @@ def _done(folder: str, known: dict[str, float]) -> bool:
     return True
 
 
-def planned(targets: list[str], config: list[str], names: Iterable[str]) -> dict[str, list[PlannedRun]]:
-    """Name of a study's results folder -> its runs: of these studies, or of `papers`. Without any, of those that own
-    one of `names`, at whatever scale they run, else of the configured ones.
+def planned(targets: list[str], config: list[str]) -> dict[str, list[PlannedRun]]:
+    """Name of a study's results folder -> its runs: of these studies, or of `papers`; of none named, of the configured.
 
     Raises:
         SpecError: For a mistake in the config or an unknown study.
@@ -181,19 +179,10 @@ def planned(targets: list[str], config: list[str], names: Iterable[str]) -> dict
     from workflow_scripts.project import Project
     from workflow_scripts.study import Study
 
-    settings = {**read_yaml("config/config.yaml"), **dict(map(setting_of, config))}
-    project = Project(settings)
-    owners = set() if targets else owners_of(names)
+    project = Project({**read_yaml("config/config.yaml"), **dict(map(setting_of, config))})
     studies = [name for target in targets for name in (project.papers if target == "papers" else [target])]
-    wanted = {project: studies or [name for name in project.names if project.root(name) in owners]}
-    for scale in {"paper", *project.scales} - {project.scale}:
-        ours = [name for name in project.names if f"results/{name}{'' if scale == 'paper' else '-' + scale}" in owners]
-        if ours:
-            wanted[Project({**settings, "scale": scale})] = ours
-    if not any(wanted.values()):
-        wanted = {project: project.studies}
-    found = [(at, name) for at, ours in wanted.items() for name in ours]
-    return {at.root(name).removeprefix("results/"): Study(at, name).runs for at, name in found}
+    wanted = studies or project.studies
+    return {project.root(name).removeprefix("results/"): Study(project, name).runs for name in wanted}
 
 
 def setting_of(pair: str) -> tuple[str, Any]:
@@ -207,11 +196,6 @@ def setting_of(pair: str) -> tuple[str, Any]:
     except yaml.YAMLError:
         pass
     raise SpecError(f"--config: expected KEY=VALUE, such as scale=cpu, got {pair!r}")
-
-
-def owners_of(names: Iterable[str]) -> set[str]:
-    """Results folders of the studies that these runs belong to."""
-    return {"/".join(name.split("/")[:2]) for name in names}
 
 
 def shown(work: Path, studies: Mapping[str, Sequence[PlannedRun]], known: dict[str, float]) -> str:
@@ -231,14 +215,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=cpu")
     args = parser.parse_args(arguments)
     known: dict[str, float] = {}
-    owners: set[str] | None = None
-    studies: dict[str, list[PlannedRun]] = {}
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
     try:
+        studies = planned(args.studies, args.config) if args.studies or _here(args.work) else {}
         while True:
-            now = owners_of(job.name for job in jobs(args.work))
-            if (args.studies or _here(args.work)) and now != owners and (now or not studies):
-                studies, owners = planned(args.studies, args.config, now), now  # another study has begun
             print(f"{clear}{shown(args.work, studies, known)}", flush=True)
             if args.watch is None:
                 return 0

@@ -6,6 +6,7 @@ A mistake raises SpecError with one message that names file and key. Nothing her
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,22 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
-from fednoise_core.io import ArtifactError, SpecError, digest, sha256_file
-from workflow_scripts import ledger, paths
+from fednoise_core.io import ArtifactError, SpecError, digest
+from workflow_scripts import paths
 from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
+from workflow_scripts.contents import content
 from workflow_scripts.definitions import check_definitions
 from workflow_scripts.schemas import Schemas
+from workflow_scripts.store import Store
 
 __all__ = ["PAPERS", "PARTS", "RESERVED", "Project"]
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
 SHAREABLE = ("digits", "fashion_mnist")  # sources whose licence lets anybody pass the data on; others stay unpushed
-FILES = "files:"  # begins a fingerprint
+CONTENTS = "contents.json"
 RESERVED = (  # rules of the Snakefile and of rules/: a study is a rule of its name
-    *("all", "papers", "stage_data"),
+    *("all", "papers", "stage_data", "stored"),
     *("download", "pretrained", "noise", "partition", "train", "table", "figure", "summary", "page", "setting"),
-    "labels",
+    *("labels", "show_table", "show_figure", "show_study"),
 )
 PARTS = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
 
@@ -48,6 +51,7 @@ class Project:
         self.overlay = dict(config.get("overlay") or {})
         self.data_root: str | None = config.get("data_root")
         self.part: str | None = config.get("part")
+        self.accepted: list[dict[str, str]] = list(config.get("accept_versions") or [])
         self.studies: list[str] = list(config["studies"])
         self.facts = functools.cache(self._facts)
         self._normal: dict[str, dict[str, Any]] = {}
@@ -141,28 +145,36 @@ class Project:
             self._normal[name] = self.schemas.normal("dataset", self.datasets[name])
         return self._normal[name]
 
-    def arrays(self, dataset: str) -> str:
-        """Where the arrays artifact of a data set lies; data that may not be passed on stays out of DVC's reach."""
-        shared = self.datasets[dataset]["source"] in SHAREABLE
-        return paths.ARRAYS.format(place="raw" if shared else "local", dataset=dataset)
+    @functools.cached_property
+    def store(self) -> Store:
+        """Where arrays, labels, partitions and runs lie."""
+        return Store(self)
 
+    def may_be_shared(self, dataset: str) -> bool:
+        """Whether the arrays of a data set may be passed on."""
+        return self.datasets[dataset]["source"] in SHAREABLE
+
+    @functools.cache  # noqa: B019 - a project lives as long as the process
     def fingerprint(self, dataset: str) -> str:
-        """What the user's own files of a data set hold: contents, or names and sizes of a folder's; "" if published.
-
-        Where they are not at hand (in a clone), what they held when the arrays were made.
+        """What the user's own files of a data set hold; "" if it is published. Where they are not at hand (in a clone),
+        what they held when the arrays were made last.
         """
         try:
-            paths = sources.files(self.datasets[dataset], self.places)
-        except (SpecError, ArtifactError):
-            recorded = (ledger.job_record(self.arrays(dataset)) or {}).get("params") or []
-            return next((text.strip("'") for text in recorded if text.startswith(f"'{FILES}")), "")
-        found = {path.name: _content(path) for path in paths}
-        return f"{FILES}{digest(found)}" if found else ""
+            found = {path.name: content(path) for path in sources.files(self.datasets[dataset], self.places)}
+        except (SpecError, ArtifactError, OSError):
+            return self._recorded(dataset)
+        return digest(found) if found else ""
 
-    def _known(self, file: str) -> bool:
-        """Whether a file is here, or was when the ledger was written."""
-        book = ledger.ledger_of(file)
-        return Path(file).is_file() or (book is not None and file in ledger.read(book))
+    def contents_folder(self, dataset: str) -> str:
+        """Where the making of a data set's arrays records what the user's files held."""
+        spec = self.normal_dataset(dataset)
+        return f"store/contents/{spec['source']}/{digest(spec)}"
+
+    def _recorded(self, dataset: str) -> str:
+        try:
+            return str(json.loads(Path(self.contents_folder(dataset), CONTENTS).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return ""
 
     def absent(self, dataset: str) -> bool:
         """Whether a data set is read from a path of the user, and nothing is at that path, nor was when its arrays were
@@ -170,7 +182,7 @@ class Project:
         """
         spec = self.datasets[dataset]
         path = self.schemas.load("dataset")[spec["source"]]["properties"].get("path")
-        if path is None or self._known(self.arrays(dataset)):
+        if path is None or self._recorded(dataset):
             return False
         return not any(Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.places))
 
@@ -197,7 +209,7 @@ class Project:
             samples, classes = sources.n_train(spec, self.places), sources.classes(spec, self.places)
             side = min(sources.sides(spec, self.places))
         except (SpecError, ArtifactError) as error:
-            if self._known(self.arrays(dataset)):
+            if self._recorded(dataset):
                 return None, None, None
             raise Place(DATASETS, (dataset,)).error(str(error)) from error
         if samples is not None and samples < 1:
@@ -243,11 +255,3 @@ class Project:
         if root is not None and not Path(root).is_dir():
             raise Place(origin["data_root"], ("data_root",)).error(f"no such folder: {root}")
         self.overlay_layers = tuple(layers)
-
-
-def _content(path: Path) -> object:
-    """SHA-256 of a file; names and sizes of what lies in a folder, whose files may be a million."""
-    if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file()]
-        return sorted([file.relative_to(path).as_posix(), file.stat().st_size] for file in files)
-    return sha256_file(path)

@@ -24,7 +24,6 @@ from fednoise_core.report.headline import closing
 from fednoise_core.report.provenance import limits
 from fednoise_core.report.runs import RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
-from workflow_scripts import grid
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.publish_paper import WORDS, paper_of, publish_paper
@@ -125,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
             made = publish_paper(paper, out, args.html)
         else:
             study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
-            runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
+            runs = load(listed_runs([run.row for run in study.runs]))
             made = publish(args.root, out, study.described(), runs)
     except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:
         print(f"publish: {error}", file=sys.stderr)

@@ -50,7 +50,7 @@ def runs_at_hand(study: Study) -> tuple[list[ListedRun], list[str]]:
     """The runs of a study that were made, and what is wrong with those that are left out for it."""
     planned = [run for run in study.runs if all(Path(run.folder, file).is_file() for file in paths.RUN_FILES)]
     found, problems = [], []
-    for run, listed in zip(planned, listed_runs(study.root, [run.row() for run in planned]), strict=True):
+    for run, listed in zip(planned, listed_runs([run.row for run in planned]), strict=True):
         recorded = load([listed])[0]
         if recorded.summary["spec_digest"] != digest(run.spec):
             problems.append(f"{run.folder}: left out, since it was made with other settings than the study has now")

@@ -13,32 +13,25 @@ import json
 import subprocess
 import sys
 
-from fednoise_core.io import ArtifactError, SpecError
-from workflow_scripts import ledger
-from workflow_scripts.config_file import read_yaml
+from fednoise_core.io import ArtifactError
+from workflow_scripts.audit import audit, running
 
 __all__ = ["main", "refusal", "unrecorded"]
 
 SNAKEMAKE = (sys.executable, "-m", "snakemake")
 DVC = (sys.executable, "-m", "dvc")
-CURE = "`python -m workflow_scripts.ledger mend` makes them again; `make prune` lists what no config names any more"
+CURE = "`python -m workflow_scripts.audit --remove && snakemake` makes them again"
 NOTHING = "Nothing to be done"
 
 
 def refusal() -> str | None:
     """Why the results cannot be recorded now, or None."""
-    if ledger.running():
+    if running():
         return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
-    try:
-        ledger.pack()  # jobs of a run that was killed are not packed yet
-        _, findings = ledger.check()
-        kept = ("data/", *(f"results/{name}/" for name in read_yaml("config/config.yaml")["studies"]))
-    except (ArtifactError, SpecError) as error:
-        return str(error)
-    told = [f"AUDIT: {path}: {problem}" for path, problem in findings if path.startswith(kept)]
-    if told:
-        return "\n".join(["the audit finds:", *told, CURE])
-    dry_run = subprocess.run([*SNAKEMAKE, "-n", "stage_data", "all"], capture_output=True, text=True, check=False)
+    found = [f"AUDIT: {problem}" for problems in audit().values() for problem in problems]
+    if found:
+        return "\n".join(["the audit finds:", *found, CURE])
+    dry_run = subprocess.run([*SNAKEMAKE, "-n"], capture_output=True, text=True, check=False)
     if dry_run.returncode != 0:
         return f"snakemake -n failed:\n{dry_run.stderr.strip()}"
     if NOTHING not in dry_run.stdout + dry_run.stderr:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.report.runs import ListedRun, listed_runs
-from workflow_scripts import grid, step
+from workflow_scripts import step
 
 __all__ = ["json_argument", "run", "runs_arguments", "shown_runs"]
 
@@ -27,21 +27,20 @@ def json_argument(text: str) -> dict[str, Any]:
 
 def runs_arguments(parser: argparse.ArgumentParser) -> None:
     """--root, --code, and the runs in one of two ways."""
-    step.code_argument(parser)
-    parser.add_argument("--root", required=True, help="results folder of the study, e.g. results/quick")
-    parser.add_argument("--runs", type=json_argument, help="runs as blocks of ids, as workflow_scripts.grid packs them")
+    step.plan_arguments(parser)
+    parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
         "--runs-list",
-        help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, "
-        "arrays}; without this and --runs, every run folder under ROOT/runs",
+        help="JSON list of {dataset, noise, partition, method, seed, dir, labels, partition_file, arrays}, or "
+        "a study's index.csv; default: ROOT/index.csv",
     )
 
 
 def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
     """The runs that a command is to show."""
-    return listed_runs(args.root, args.runs_list if args.runs is None else grid.rows(args.runs, args.root))
+    return listed_runs(args.runs_list or args.root)
 
 
-def run(name: str, work: Callable[[], str], code: str = "") -> int:
-    """Do the work of the step `name` and print its line; see `step.run`."""
-    return step.run(name, work, lambda steps: steps.report(name), code)
+def run(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
+    """Do the work of the step `name` and print its line; see `step.run`. figures: it draws all pictures of settings."""
+    return step.run(name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else ()), args)

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fednoise_core.io import SpecError
+from fednoise_core.io import SpecError, digest
 from fednoise_core.nets.weights import paths as weight_files
 from fednoise_core.spec import Train
 from workflow_scripts import paths
 
-__all__ = ["SPEC_KEYS", "PlannedRun", "check_spec", "net_code", "nets_of", "weights_of"]
+if TYPE_CHECKING:
+    from workflow_scripts.store import Plan, Store
+
+__all__ = ["SPEC_KEYS", "PlannedRun", "RunFiles", "check_spec", "net_code", "nets_of", "weights_of"]
 
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
 NEEDED = ("method", "train", "seed")
 
 
 @dataclass(frozen=True)
+class RunFiles:
+    """Where a run's files lie, and those of its setting."""
+
+    run: Plan
+    arrays: Plan
+    labels: Plan
+    partition: Plan
+    donor: Plan | None = None
+
+
+@dataclass(frozen=True)
 class PlannedRun:
     """One training run of a study, by its ids.
 
-    root: the study's results folder. donor: the arrays that open-set noise takes images from, if another data set's.
-    spec: what decides the run's numbers, see SPEC_KEYS; ids, labels and the study's name are no part of it. label: the
-    method's name as shown. oracle_rate: whether a field of the method was told the noise's nominal rate.
-    pooled: whether the method trains on all samples in one place.
+    root: the study's results folder. spec: what decides the run's numbers, see SPEC_KEYS; ids, labels and the study's
+    name are no part of it. label: the method's name as shown. oracle_rate: whether a field of the method was told the
+    noise's nominal rate. pooled: whether the method trains on all samples in one place. store: where its files lie.
     """
 
     root: str
@@ -33,54 +47,59 @@ class PlannedRun:
     partition: str
     method: str
     seed: int
-    arrays: str
-    labels: str
-    partition_file: str
-    donor: str | None = None
     spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
     label: str = ""
     oracle_rate: bool = False
     pooled: bool = False
+    store: Store | None = field(default=None, compare=False, repr=False)
+
+    @functools.cached_property
+    def files(self) -> RunFiles:
+        """The run's files; those of a finished run, if versions or a device are accepted besides the present ones."""
+        assert self.store is not None
+        return self.store.run(self)
 
     @property
     def folder(self) -> str:
         """The folder of the run's results."""
-        root = self.root.removeprefix("results/")
-        return paths.RUN.format(**{**vars(self), "root": root})
+        return self.files.run.folder
 
     @property
-    def outputs(self) -> list[str]:
-        """The run's result files."""
-        return [f"{self.folder}/{name}" for name in paths.RUN_OUTPUTS]
+    def arrays(self) -> str:
+        """The file of the data set's arrays."""
+        return f"{self.files.arrays.folder}/{paths.ARRAYS}"
+
+    @property
+    def labels(self) -> str:
+        """The file of the noisy labels."""
+        return f"{self.files.labels.folder}/{paths.LABELS}"
+
+    @property
+    def partition_file(self) -> str:
+        """The file of the partition."""
+        return f"{self.files.partition.folder}/{paths.PARTITION}"
+
+    @property
+    def donor(self) -> str | None:
+        """The file of the arrays that open-set noise takes images from, if another data set's."""
+        return f"{self.files.donor.folder}/{paths.ARRAYS}" if self.files.donor else None
 
     @property
     def labels_page(self) -> str:
         """The page of the run's suspect labels, made where it is asked for."""
-        root = self.root.removeprefix("results/")
-        return paths.LABELS_PAGE.format(**{**vars(self), "root": root})
+        return paths.LABELS_PAGE.format(**{**vars(self), "root": self.root.removeprefix("results/")})
 
-    @property
-    def work(self) -> str:
-        """The folder of the run's checkpoint."""
-        return paths.WORK.format(run=self.folder)
-
+    @functools.cached_property
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""
-        return {
-            "dataset": self.dataset,
-            "noise": self.noise,
-            "partition": self.partition,
-            "method": self.method,
-            "seed": self.seed,
-            "label": self.label,
-            "oracle_rate": self.oracle_rate,
-            "pooled": self.pooled,
-            "dir": self.folder,
-            "labels": self.labels,
-            "partition_file": self.partition_file,
-            "arrays": self.arrays,
-            **({"donor": self.donor} if self.donor else {}),
-        }
+        shown = ("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled")
+        files = ("labels", "partition_file", "arrays", *(["donor"] if self.donor else []))
+        return {"dir": self.folder, **{name: getattr(self, name) for name in (*shown, *files)}}
+
+    @functools.cached_property
+    def mark(self) -> str:
+        """Digest of the line."""
+        return digest(self.row)
 
 
 def check_spec(spec: Any, where: str) -> dict[str, Any]:

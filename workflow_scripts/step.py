@@ -14,16 +14,18 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
+from workflow_scripts.sums import write_sums
 
-__all__ = ["STOPPED", "USER_ERROR", "code_argument", "run", "spec_of"]
+__all__ = ["STOPPED", "USER_ERROR", "plan_arguments", "run", "spec_of"]
 
 USER_ERROR = 2
 STOPPED = 75  # "try again later"
 
 
-def code_argument(parser: argparse.ArgumentParser) -> None:
-    """--code."""
+def plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the step was planned with, and where it says that it is finished."""
     parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
+    parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
 
 
 def spec_of(text: str) -> dict[str, Any]:
@@ -34,16 +36,19 @@ def spec_of(text: str) -> dict[str, Any]:
     return found
 
 
-def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], code: str) -> int:
+def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace) -> int:
     """Do a step's work and print its line; returns the exit code.
 
-    entries: the files that the step's code hash starts from. code: the hash it must have; "": any.
+    entries: the files that the step's code hash starts from. args: see `plan_arguments`.
     """
     try:
-        if code:
+        if args.code:
             steps = StepCode(ROOT)
-            steps.check(code, entries(steps))
-        print(work())
+            steps.check(args.code, entries(steps))
+        line = work()
+        if args.sums:
+            write_sums(args.sums)
+        print(line)
     except (SpecError, ArtifactError, CodeChanged, json.JSONDecodeError, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return USER_ERROR

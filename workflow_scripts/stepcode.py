@@ -1,4 +1,4 @@
-"""The code behind each step of the workflow: from which files its hash starts, and under which hash it is recorded."""
+"""The code behind each step of the workflow: from which files its hash starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 from workflow_scripts.codehash import GPU_ONLY, closure_hash, module_file, registry
-from workflow_scripts.equal_code import first_of, recorded
 
 __all__ = ["ROOT", "CodeChanged", "StepCode", "own_file"]
 
@@ -35,8 +34,7 @@ class StepCode:
 
     def __init__(self, folder: str | Path = ".") -> None:
         self.folder = Path(folder)
-        self._same = recorded(self.folder)
-        self._codes: dict[tuple[str, ...], str] = {}
+        self._codes: dict[tuple[object, ...], str] = {}
 
     def download(self, spec: Mapping[str, Any]) -> list[str]:
         """The step that makes the arrays of a data set, whose public images may be of another source."""
@@ -69,17 +67,21 @@ class StepCode:
         modules += [own_file(self.folder, net) for net in nets if ":" in net]
         return ["workflow_scripts/training.py", *modules, *(GPU_ONLY if gpu else ())]
 
-    def report(self, script: str) -> list[str]:
-        """A step that makes tables, figures, summaries or pages."""
-        return [f"workflow_scripts/{script}.py"]
+    def report(self, script: str, figures: Iterable[str] = ()) -> list[str]:
+        """A step that makes tables, figures, summaries or pages. figures: the kinds that it draws."""
+        kinds = list(figures)
+        drawn = [*self._figures("result", kinds), *self._figures("setting", kinds)]
+        return [f"workflow_scripts/{script}.py", *drawn]
+
+    def setting_figures(self) -> list[str]:
+        """The kinds of figures that a setting's page shows, and a study's."""
+        return list(registry(self.folder, "fednoise_core/report/setting_figures/__init__.py", "SETTING_FIGURES"))
 
     def code(self, entries: Iterable[str]) -> str:
-        """The hash under which results of the code reachable from `entries` are recorded: its own, or that of older
-        code which same_numbers.csv says gives the same numbers.
-        """
+        """The hash under which results of the code reachable from `entries` are recorded."""
         key = tuple(sorted(set(entries)))
         if key not in self._codes:
-            self._codes[key] = first_of(closure_hash(self.folder, *key), self._same)
+            self._codes[key] = closure_hash(self.folder, *key)
         return self._codes[key]
 
     def check(self, planned: str, *accepted: Iterable[str]) -> str:
@@ -93,6 +95,9 @@ class StepCode:
                 "nothing was computed; start it again (a workflow: snakemake)"
             )
         return planned or codes[0]
+
+    def _figures(self, family: str, kinds: list[str]) -> list[str]:
+        return self._modules(f"report/{family}_figures/__init__.py", f"{family.upper()}_FIGURES", kinds)
 
     def _modules(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
         """Files and objects behind a registry's lines "module:object"; a registry that holds objects imports their

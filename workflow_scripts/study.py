@@ -6,15 +6,14 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from fednoise_core import noise as noises
-from fednoise_core import partition as partitions
 from fednoise_core.variants import family, position, settings
-from workflow_scripts import compatible, definitions, paper_tables, parts, paths, study_shown, sweeps
+from workflow_scripts import compatible, definitions, paper_tables, parts, study_shown, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
 from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
 from workflow_scripts.project import CATALOGUE, Project
 from workflow_scripts.runs import PlannedRun
+from workflow_scripts.store import Plan
 
 __all__ = ["Study"]
 
@@ -84,19 +83,12 @@ class Study:
             raise self.place.error(f"no run {'/'.join(map(str, ids))} in the grid")
         return self._runs[ids]
 
-    def artifacts(self, dataset: str, noise: str, partition: str, seed: int) -> dict[str, str]:
-        """Files of a setting, in the grid or not: `arrays`, `labels`, `partition_file`. SpecError if it cannot be."""
+    def setting(self, dataset: str, noise: str, partition: str, seed: int) -> tuple[Plan, Plan, Plan]:
+        """Arrays, labels and partition of a setting, in the grid or not. SpecError if it cannot be."""
         if (dataset, noise, partition) not in self._settings:
             self.project.dataset(dataset, self.place)
             self._check_setting(dataset, noise, partition, self.place)
-        holder = partition if noises.needs_partition(self.noise(noise)) else paths.ANY
-        given = noise if partitions.needs_labels(self.partition(partition)) else paths.ANY
-        ids = {"root": self.root.removeprefix("results/"), "dataset": dataset, "seed": seed}
-        return {
-            "arrays": self.project.arrays(dataset),
-            "labels": paths.LABELS.format(**ids, noise=noise, partition=holder),
-            "partition_file": paths.PARTITION.format(**ids, noise=given, partition=partition),
-        }
+        return self.project.store.first_setting(dataset, self.noise(noise), self.partition(partition), seed)
 
     def select(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
         """The runs that a table or figure shows: those allowed by its lists `datasets`, …, `seeds` (no list: all)."""
@@ -234,10 +226,5 @@ class Study:
         return spec, found.label, bool(told)
 
     def _run(self, ids: Ids, spec: Mapping[str, Any], label: str, oracle: bool) -> PlannedRun:
-        dataset, noise, partition, _, seed = ids
-        files = self.artifacts(dataset, noise, partition, seed)
-        donor = noises.needs_donor(self.noise(noise))
-        images = None if donor is None else self.project.arrays(donor)
         pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
-        paths = files["arrays"], files["labels"], files["partition_file"], images
-        return PlannedRun(self.root, *ids, *paths, {**spec, "seed": seed}, label, oracle, pooled)
+        return PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, self.project.store)

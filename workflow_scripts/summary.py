@@ -21,7 +21,6 @@ from fednoise_core.report.headline import closing
 from fednoise_core.report.marks import marked, marks_of
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import METRICS, RecordedRun, load
-from workflow_scripts.made import note
 from workflow_scripts.report_args import run, runs_arguments, shown_runs
 
 
@@ -129,12 +128,9 @@ def main(argv: list[str] | None = None) -> int:
         if args.curves:
             write_csv(args.curves, curves(runs))
         write_json(args.out, metrics(frame))
-        note(*filter(None, (args.out, args.headline, args.accuracy, args.curves)))
-        first, *others = closing(runs) or [f"{len(runs)} runs"]
-        name = args.root.removeprefix("results/")
-        return "\n".join([f"{name}: {first}", *(f"  {line}" for line in others), f"  page: {args.root}/report.html"])
+        return "\n".join(closing(runs) or [f"{len(runs)} runs"])
 
-    return run("summary", work, args.code)
+    return run("summary", work, args)
 
 
 if __name__ == "__main__":

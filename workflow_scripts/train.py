@@ -5,7 +5,7 @@ One run:      python -m workflow_scripts.train --spec SPEC --arrays F --labels F
 Several runs: python -m workflow_scripts.train --specs a.json b.json … [--minutes N], sharing one process and its lanes;
 each file holds
               {"spec": …, "arrays": F, "labels": F, "partition": F, "out": DIR, "work": DIR} and, if wanted, "donor",
-              "ids": "DATASET/NOISE/PARTITION/METHOD", "code".
+              "code", "versions".
 
 A spec is {"method": {…}, "train": {…}, "seed": N} and, if wanted, "dataset", "noise", "partition": all that decides a
 run's numbers, and nothing else. Works as plain Python wherever torch is installed; Snakemake, DVC and cleanlab are not
@@ -35,8 +35,6 @@ from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.spec import Train
 from workflow_scripts import training_jobs
 from workflow_scripts.device import claim, gpus
-from workflow_scripts.made import note
-from workflow_scripts.paths import RUN_OUTPUTS
 from workflow_scripts.progress import last_line
 from workflow_scripts.runs import net_code
 from workflow_scripts.step import STOPPED, USER_ERROR
@@ -52,10 +50,6 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spec", help="the run spec as JSON, or a file that holds it")
-    parser.add_argument(
-        "--settings", nargs="+", metavar="PART=JSON", help="the same in parts: method={…} train={…}"
-    )
-    parser.add_argument("--seed", type=int, help="the run's seed, with --settings")
     parser.add_argument("--specs", nargs="+", type=Path, help="files that each hold one run")
     parser.add_argument(
         "--minutes", type=float, default=0.0, help="stop cleanly after so long; the same command goes on next time"
@@ -69,7 +63,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--donor", type=Path, help="arrays artifact whose images replace some (open-set noise)")
     parser.add_argument("--out", type=Path, help="folder for the result files")
     parser.add_argument("--work", type=Path, help="folder for the checkpoint and the progress lines")
-    parser.add_argument("--ids", default="", help="DATASET/NOISE/PARTITION/METHOD, as tables and figures name them")
+    parser.add_argument("--versions", default="", help="of torch and numpy that must be installed; default: any")
     parser.add_argument(
         "--code", default="", help="hash that the code must have; default: any, and its own is recorded"
     )
@@ -189,7 +183,6 @@ def _attempt(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callab
         with _alone(job.work):
             _begin(job)
             train(job, options, pool, stop)
-            note(*(job.out / name for name in RUN_OUTPUTS))
     except Stopped as stopped:
         print(stopped, flush=True)  # says that the same command goes on
         return STOPPED

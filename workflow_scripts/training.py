@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError, digest, remove_unfinished, sha256_file
+from workflow_scripts.sums import SUMS, write_sums
+from workflow_scripts.versions import check_versions
 
 __all__ = ["TrainingJob", "TrainingOptions", "is_finished", "set_up_torch", "shared_lanes", "train"]
 
@@ -23,8 +25,8 @@ __all__ = ["TrainingJob", "TrainingOptions", "is_finished", "set_up_torch", "sha
 class TrainingJob:
     """One run to be trained: its spec (`runs.SPEC_KEYS`), the artifacts it reads, and the folders it writes to.
 
-    ids: data set, noise, partition and method as tables and figures name them; they decide no number. code: the hash of
-    the code, part of the checkpoint's key and recorded. where: the file the job was read from, for messages.
+    code: the hash of the code, part of the checkpoint's key and recorded. versions: of torch and numpy, the same; "":
+    those that are installed. where: the file the job was read from, for messages.
     """
 
     spec: dict[str, Any]
@@ -34,8 +36,8 @@ class TrainingJob:
     out: Path
     work: Path
     donor: Path | None = None
-    ids: tuple[str, ...] = ()
     code: str = ""
+    versions: str = ""
     where: str = ""
 
     def inputs(self) -> dict[str, str]:
@@ -86,13 +88,14 @@ def shared_lanes(options: TrainingOptions, together: int) -> Any:
 def is_finished(job: TrainingJob) -> bool:
     """Whether the results are there, and of these settings, code and inputs."""
     path = job.out / "spec.json"
-    if not (job.out / "summary.json").exists() or not path.exists():
+    if not (job.out / SUMS).exists() or not path.exists():
         return False
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SpecError(f"{path}: not readable as JSON ({error})") from error
-    return [found.get(key) for key in ("spec", "code", "inputs")] == [job.spec, job.code, job.inputs()]
+    wanted = [job.spec, job.code, check_versions(job.versions), job.inputs()]
+    return [found.get(key) for key in ("spec", "code", "versions", "inputs")] == wanted
 
 
 def _own_stream(pool: Any) -> contextlib.AbstractContextManager[Any]:
@@ -116,13 +119,14 @@ def train(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callable[
     from fednoise_core.simulate import run
 
     spec, inputs = job.spec, job.inputs()
-    key = digest(spec, job.code, inputs)
+    versions = check_versions(job.versions)
+    key = digest(spec, job.code, versions, inputs)
     for folder in (job.work, job.out):
         remove_unfinished(folder)
     saving = Saving(job.work / "checkpoint.pt", key, options.checkpoint_seconds, options.checkpoint_rounds, stop)
     labels, method = Labels.load(job.labels), spec["method"]["name"]
-    named = dict(zip(("dataset", "noise", "partition", "method"), job.ids, strict=False))
-    facts = {"run": {"method": method, **named, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
+    facts = {"run": {"method": method, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
+    about = {"spec": spec, "code": job.code, "versions": versions, "inputs": inputs}
     with _own_stream(pool):
         run(
             Arrays.load(job.arrays),
@@ -138,11 +142,12 @@ def train(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callable[
             saving=saving,
             room=options.keep_mb << 20,
             out=job.out,
-            spec={"spec": spec, "code": job.code, "inputs": inputs, "digest": digest(spec), "facts": facts},
-            label=f"{'/'.join(job.ids) or method}/seed{spec['seed']}",
+            spec={**about, "digest": digest(spec), "facts": facts},
+            label=job.out.as_posix().removeprefix("store/runs/"),
             console=sys.stdout,
             progress=job.work / "progress.jsonl",
             threads=options.threads,
         )
+    write_sums(job.out)
     clear(saving.path)
     (job.work / "progress.jsonl").unlink(missing_ok=True)

@@ -18,25 +18,12 @@ FILES = ("arrays", "labels", "partition", "out", "work")
 
 def one(args: argparse.Namespace) -> TrainingJob:
     """The run that the command line's words describe."""
-    missing = [f"--{name}" for name in FILES if getattr(args, name) is None]
-    if not args.spec and not args.settings:
-        missing.insert(0, "--spec")
+    missing = [f"--{name}" for name in ("spec", *FILES) if getattr(args, name) is None]
     if missing:
         raise SpecError(f"missing {', '.join(missing)}")
-    if args.settings:
-        spec: Any = {"seed": args.seed}
-        for part in args.settings:
-            name, _, text = part.partition("=")
-            spec[name] = _json(text, f"--settings {name}")
-    else:
-        text = args.spec if args.spec.lstrip().startswith("{") else Path(args.spec).read_text(encoding="utf-8")
-        spec = _json(text, "--spec")
-    return TrainingJob(
-        check_spec(spec, "--spec"),
-        **{name: getattr(args, name) for name in (*FILES, "donor")},
-        ids=_ids(args.ids, "--ids"),
-        code=args.code,
-    )
+    text = args.spec if args.spec.lstrip().startswith("{") else Path(args.spec).read_text(encoding="utf-8")
+    files = {name: getattr(args, name) for name in (*FILES, "donor")}
+    return TrainingJob(check_spec(_json(text, "--spec"), "--spec"), **files, code=args.code, versions=args.versions)
 
 
 def several(paths: list[Path]) -> list[TrainingJob]:
@@ -51,16 +38,16 @@ def several(paths: list[Path]) -> list[TrainingJob]:
         for key in ("out", "work"):
             if any(files[key].resolve() == getattr(other, key).resolve() for other in jobs):
                 raise SpecError(f"{path}: {key}: {files[key]} belongs to another of these runs")
-        spec, ids = check_spec(found["spec"], f"{path}: spec"), _ids(found.get("ids", ""), f"{path}: ids")
-        jobs.append(TrainingJob(spec, **files, ids=ids, code=found.get("code", ""), where=str(path)))
+        jobs.append(
+            TrainingJob(
+                check_spec(found["spec"], f"{path}: spec"),
+                **files,
+                code=found.get("code", ""),
+                versions=found.get("versions", ""),
+                where=str(path),
+            )
+        )
     return jobs
-
-
-def _ids(text: Any, where: str) -> tuple[str, ...]:
-    parts = tuple(str(text).split("/")) if text else ()
-    if len(parts) not in (0, 4):
-        raise SpecError(f"{where}: {text!r} is not DATASET/NOISE/PARTITION/METHOD")
-    return parts
 
 
 def one_precision(jobs: list[TrainingJob]) -> None:

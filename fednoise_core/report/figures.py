@@ -10,6 +10,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.report import agreement
 from fednoise_core.report.artifacts import artifacts_of
 from fednoise_core.report.csv_files import write_csv
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.result_figures import RESULT_FIGURES
 from fednoise_core.report.runs import ListedRun, load, select
 from fednoise_core.report.setting_figures import SETTING_FIGURES
@@ -32,9 +33,10 @@ def draw(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
     if not chosen:
         raise SpecError("the figure names no run")
     if kind in SETTING_FIGURES:
-        return SETTING_FIGURES[kind](artifacts_of(chosen), spec)
+        return figure_function(SETTING_FIGURES[kind])(artifacts_of(chosen), spec)
     runs = load(chosen)
-    return agreement.in_figure(RESULT_FIGURES[kind](runs, look([listed.method for listed in found]), spec), runs)
+    drawn = figure_function(RESULT_FIGURES[kind])(runs, look([listed.method for listed in found]), spec)
+    return agreement.in_figure(drawn, runs)
 
 
 def make(found: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:

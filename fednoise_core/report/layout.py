@@ -52,6 +52,8 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
             "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
             "nothing is averaged over the others alone."
         )
+    if "versions" in frame:
+        made.notes.append(str(frame["versions"].iloc[0]))
     if "dropped_updates" in frame:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)

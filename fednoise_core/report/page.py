@@ -22,18 +22,18 @@ from fednoise_core.report.cells import METRIC_WORDS
 from fednoise_core.report.csv_files import read_csv
 from fednoise_core.report.headline import Headline, headline, plain_averaging, points
 from fednoise_core.report.html_file import json_text, render, slug
+from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import Names, describe
 from fednoise_core.report.page_data import page_data, series_style
 from fednoise_core.report.paper_page import paper_parts
 from fednoise_core.report.pictures import Shelf, few_colours, png_size, thumbnails
-from fednoise_core.report.provenance import file_uri, limits, mixed_versions, provenance, tiles
+from fednoise_core.report.provenance import file_uri, limits, provenance, tiles
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.run_rows import run_columns, run_rows
 from fednoise_core.report.runs import ListedRun, RecordedRun, load
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from fednoise_core.report.style import png, styled, words_of
-from fednoise_core.report.tables import runs_of
 
 __all__ = ["setting_page", "study_page"]
 
@@ -69,7 +69,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             " ".join(part.split()) for part in re.split(r"\n\s*\n", study.get("text", "") or "") if part.strip()
         ],
         tiles=tiles(runs),
-        tables=[_table(root, name, frames[name], spec, runs) for name, spec in specs.items()],
+        tables=[_table(root, name, frames[name], spec) for name, spec in specs.items()],
         figures=[_figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()],
         settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
         score=agreement.word(set(agreement.datasets(runs)) == {run.listed.dataset for run in runs}),
@@ -94,7 +94,6 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
             *((str(key), _word(value)) for key, value in study.get("train", {}).items()),
             *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
         ],
-        root=root.as_posix(),
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
         paper=paper,
@@ -159,14 +158,9 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
     }
 
 
-def _table(
-    root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any], runs: Sequence[RecordedRun]
-) -> dict[str, Any]:
-    shown, chosen = grid(frame, spec), set(runs_of([run.listed for run in runs], spec))
-    # Said here and not in the table's own files: cost.json is an input of the page alone, so that a rerun with equal
-    # numbers, which takes another time, leaves all tables as they are.
-    shown.notes.extend(mixed_versions([run for run in runs if run.listed in chosen]))
-    return {"id": f"table-{slug(name)}", "grid": shown, "files": _files(root / "tables" / name, ("csv", "md", "tex"))}
+def _table(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
+    files = _files(root / "tables" / name, ("csv", "md", "tex"))
+    return {"id": f"table-{slug(name)}", "grid": grid(frame, spec), "files": files}
 
 
 def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
@@ -197,11 +191,11 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
     end = slug("-".join((one.dataset, one.noise, one.partition)))
-    for kind, function in SETTING_FIGURES.items():
+    for kind, where in SETTING_FIGURES.items():
         if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
         with styled():
-            drawn = function([one], {"kind": kind})
+            drawn = figure_function(where)([one], {"kind": kind})
             image = png(drawn, dpi=DPI)
         width, height = png_size(image)
         figures.append(

@@ -210,6 +210,6 @@ def _dash(dash: Any) -> str:
 
 def _command(study: Mapping[str, Any], run: RecordedRun) -> str:
     scale = study.get("scale") or "paper"
-    return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/summary.json" + (
+    return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/SHA256SUMS" + (
         f" --config scale={scale}" if scale != "paper" else ""
     )

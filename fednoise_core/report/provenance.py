@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -142,13 +143,18 @@ def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
-    """One sentence if the runs were made with several versions of torch, whose numbers differ in their last digits."""
-    counts: dict[str, int] = {}
+    """One sentence if the runs were made with several versions of numpy or torch, whose numbers differ in their last
+    digits: which methods' runs are of which.
+    """
+    counts: dict[str, Counter[str]] = {}
     for run in runs:
-        version = str(run.cost.get("versions", {}).get("torch", "unknown"))
-        counts[version] = counts.get(version, 0) + 1
-    words = ", ".join(f"{version} ({count:,} run{'s' * (count > 1)})" for version, count in sorted(counts.items()))
-    return [f"Made with several versions of torch, whose numbers may differ: {words}."] if len(counts) > 1 else []
+        counts.setdefault(str(run.record.get("versions", "unknown versions")), Counter())[run.label] += 1
+    words = "; ".join(
+        f"{version}: {', '.join(f'{label} ({count:,})' for label, count in sorted(of.items()))}"
+        for version, of in sorted(counts.items())
+    )
+    what = "Made with several versions, whose numbers may differ in the last digits (method and number of runs)"
+    return [f"{what}: {words}."] if len(counts) > 1 else []
 
 
 def file_uri(ending: str, content: bytes) -> str:

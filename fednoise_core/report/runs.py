@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fednoise_core.index import read_runs
 from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report.confusion_file import Confusion, read_confusion
 from fednoise_core.report.texts import one_line
@@ -106,22 +107,12 @@ class RecordedRun:
         return _json(self.listed.dir / "cost.json", ("seconds",))
 
 
-def listed_runs(root: str | Path, runs_list: str | Path | list[dict[str, Any]] | None = None) -> list[ListedRun]:
-    """The runs of a runs list (a JSON list of objects, or its file), or, without one, of every run folder under
-    `root`/runs. Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
+def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
+    """The runs of a study: of its results folder, of the index.csv in it, or of a JSON list (of objects, or its file).
+
+    Raises ArtifactError for a list that is missing or damaged; the run folders are not looked into.
     """
-    if runs_list is None:
-        found = []
-        for folder in sorted(Path(root).glob("runs/*/*/*/*/seed*")):
-            dataset, noise, partition, method = folder.parts[-5:-1]
-            found.append(ListedRun(dataset, noise, partition, method, int(folder.name.removeprefix("seed")), folder))
-        return found
-    try:
-        rows = runs_list if isinstance(runs_list, list) else json.loads(Path(runs_list).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{runs_list}: no such file") from error
-    except ValueError as error:
-        raise ArtifactError(f"{runs_list}: not a JSON list of runs ({error})") from error
+    rows: list[Any] = runs_list if isinstance(runs_list, list) else read_runs(runs_list)
     found = []
     for number, row in enumerate(rows):
         try:
@@ -170,12 +161,10 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
         summary = _json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
         )
-        for key in ("dataset", "noise", "partition", "method", "seed"):
-            if summary["run"].get(key) != getattr(listed, key):
-                raise ArtifactError(
-                    f"{listed.dir / 'summary.json'}: is of {key} {summary['run'].get(key)!r}, "
-                    f"expected {getattr(listed, key)!r}"
-                )
+        if summary["run"].get("seed") != listed.seed:
+            raise ArtifactError(
+                f"{listed.dir / 'summary.json'}: is of seed {summary['run'].get('seed')!r}, expected {listed.seed!r}"
+            )
         if summary["spec_digest"] != digest(record["spec"]):
             raise ArtifactError(
                 f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "

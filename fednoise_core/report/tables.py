@@ -16,6 +16,7 @@ from fednoise_core.report import agreement, frames, tuned
 from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.marks import marks_of, together
 from fednoise_core.report.names import Names
+from fednoise_core.report.provenance import mixed_versions
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.reproduction import reproduction
 from fednoise_core.report.runs import METRICS, ListedRun, RecordedRun, Setting, load, select
@@ -46,6 +47,8 @@ def build(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     table = TABLES[kind](runs, spec)
     if unknown := agreement.datasets(runs):
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
+    for words in mixed_versions(runs):
+        table["versions"] = words
     nothing = [name for name in ("as_told", "diverged", "dropped_updates") if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 

@@ -43,7 +43,7 @@ SCALE = ("--configfile", "config/scales/smoke.yaml")
 # as the page says for a cluster without accounting; the last two make a test short
 SLURM = ("--profile", "profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue")
 QUICKLY = ("--slurm-init-seconds-before-status-checks", "3", "--seconds-between-status-checks", "2")
-TIMED = ("cost.json", "report.html", "ledger.jsonl")  # hold seconds, or digests of what does
+TIMED = ("cost.json", "report.html", "SHA256SUMS")  # hold seconds, or digests of what does
 PATIENCE = 900.0
 
 
@@ -95,9 +95,6 @@ def _through_slurm(flow: Workflow) -> None:
     subprocess.run(["scancel", "-u", "root"], check=True)
     wait_until(lambda: not queue())
     flow("snakemake", "--unlock", *SCALE)
-    for step in ("pack",), ("check", "--discard"):
-        said = flow(sys.executable, "-m", "workflow_scripts.ledger", *step).strip().splitlines()
-        told(f"ledger {' '.join(step)}: {said[-1]}")
     output = flow(*command)
     went_on = len(re.findall(r"resumed from round", logs(flow)))
     told(f"continued: {finished(flow)} of {RUNS} runs finished, {went_on} of them from a checkpoint")
@@ -128,7 +125,7 @@ def wait_until(done, process: subprocess.Popen[bytes] | None = None, log: Path |
 
 def finished(flow: Workflow) -> int:
     """Runs that are done."""
-    return len(list(flow.path(ROOT).glob("runs/*/*/*/*/*/summary.json")))
+    return len(list(flow.path("store/runs").rglob("SHA256SUMS")))
 
 
 def under_way(flow: Workflow) -> bool:
@@ -149,7 +146,7 @@ def logs(flow: Workflow) -> str:
 
 def digests(flow: Workflow) -> dict[str, str]:
     """File → SHA-256, for all results and data but what holds seconds."""
-    files = [path for folder in (ROOT, "data/raw") for path in flow.path(folder).rglob("*") if path.is_file()]
+    files = [path for folder in ("store", ROOT) for path in flow.path(folder).rglob("*") if path.is_file()]
     return {
         path.relative_to(flow.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_workflow import ENV, ROOT, RUN, Workflow
+from toy_workflow import ENV, ROOT, Workflow
 
 from workflow_scripts.codehash import BOOKKEEPING, PACKAGES, closure, registry
 from workflow_scripts.config_file import read_yaml
-from workflow_scripts.grid import packed
 from workflow_scripts.project import Project
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study
@@ -68,12 +68,12 @@ def test_bad_input_is_one_message(
 
 def test_a_failed_job_is_one_line_at_the_end(workflow: Workflow) -> None:
     """Its log and the message in it stand after all else that Snakemake says of the failure."""
-    target = RUN.format("sym40/open/feddpcont", "summary.json")
-    log = "logs/train/toy/digits/sym40/open/feddpcont/seed0.log"
     rule = "    def phases(self, fed: Federation) -> list[Phase]:\n"
     message = "study.yaml: beta: expected 1, got 2"
     defect = f"{rule}        from fednoise_core.io import SpecError\n        raise SpecError({message!r})\n"
     with workflow.edited("fednoise_core/methods/feddpcont.py", rule, defect):
+        target = re.findall(r"store/runs/\S*feddpcont\S*/SHA256SUMS", workflow("snakemake", "-n", "toy_runs"))[0]
+        log = f"logs/train/{target.removeprefix('store/runs/').removesuffix('/SHA256SUMS')}.log"
         command = ["snakemake", "--cores", "1", target]
         done = subprocess.run(command, cwd=workflow.folder, env=ENV, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -83,10 +83,11 @@ def test_a_failed_job_is_one_line_at_the_end(workflow: Workflow) -> None:
 
 def test_kill_of_snakemake_and_its_job(workflow: Workflow) -> None:
     """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake` finishes it."""
-    summary = workflow.path(RUN.format("random20/even/fedavg", "summary.json"))
     edit = ("train: {net: mlp, rounds: 2,", "train: {net: mlp, rounds: 120,")
     with workflow.edited(TOY, *edit):
-        target = RUN.format("random20/even/fedavg", "summary.json")
+        planned = workflow("snakemake", "-n", "toy_runs")
+        target = re.findall(r"store/runs/digits/random-\S+/SHA256SUMS", planned)[0]
+        summary = workflow.path(f"{Path(target).parent}/summary.json")
         command = ["snakemake", "--cores", "1", target]
         running = subprocess.Popen(
             command,
@@ -116,11 +117,11 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     """Every project module that a step has loaded at its end lies in the closure that its hash is made from."""
     steps, project = StepCode(workflow.folder), Project(read_yaml(workflow.path(CONFIG)), workflow.folder)
     study = Study(project, "toy")
-    run = workflow.path("results/toy/runs/digits/sym40/open/fedcorr/seed0")
-    arrays, labels = "data/raw/digits.npz", "results/toy/labels/digits/sym40/any/seed0.npz"
-    partition = "results/toy/partitions/digits/sym40/open/seed0.npz"
+    run = workflow.path(workflow.run("fedcorr"))
+    row = workflow.rows()[0]
+    arrays, labels, partition = row["arrays"], row["labels"], row["partition_file"]
     setting = ["--arrays", arrays, "--labels", labels, "--partition", partition]
-    report = ["--root", "results/toy", "--runs", json.dumps(packed(study.runs))]
+    report = ["--root", "results/toy"]
     commands = {
         "download": (steps.download({"source": "digits"}), ["--spec", '{"source": "digits"}', "--out", "build/a.npz"]),
         "inject_noise": (
@@ -136,16 +137,16 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
             ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", "build/t"],
         ),
         "make_figure": (
-            steps.report("make_figure"),
+            steps.report("make_figure", ["curves"]),
             ["--spec", '{"kind": "curves"}', *report, "--out-prefix", "build/f"],
         ),
         "summary": (steps.report("summary"), [*report, "--out", "build/m.json"]),
         "make_page": (
-            steps.report("make_page"),
+            steps.report("make_page", steps.setting_figures()),
             ["--study", json.dumps(study.described()), *report, "--out", "build/r.html"],
         ),
         "describe": (
-            steps.report("describe"),
+            steps.report("describe", steps.setting_figures()),
             [*setting, "--out", "build/d.html"],
         ),
         "train": (
@@ -196,9 +197,9 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
         "fednoise_core/noise/__init__.py",
-        "workflow_scripts/by_hand.py",  # calls the steps' own programs; of no step's code itself
         "fednoise_core/params.py",  # the kinds of noise/registry.py and partition/registry.py
         "fednoise_core/partition/__init__.py",
+        "fednoise_core/report/kinds.py",  # kinds of figures
     }
 
 
@@ -210,9 +211,13 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     methods = registry(ROOT, "fednoise_core/methods/__init__.py", "METHODS")
     nets = registry(ROOT, "fednoise_core/nets/__init__.py", "NETS")
     behind = {
-        "data": [*(steps.download({"source": source}) for source in sources), *map(steps.pretrained, nets)],
-        "runs": [steps.noise("none"), steps.partition("iid"), *(steps.train(method, nets) for method in methods)],
-        "study": [steps.report(script) for script in reports],
+        "store": [
+            *(steps.download({"source": source}) for source in sources),
+            *map(steps.pretrained, nets),
+            *(steps.noise("none"), steps.partition("iid")),
+            *(steps.train(method, nets) for method in methods),
+            *(steps.report(script) for script in reports),
+        ],
     }
     for stage, entries in behind.items():
         deps = stages[stage].get("do", stages[stage])["deps"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import re
 import shutil
@@ -44,10 +45,10 @@ figures:
   curves: {kind: curves}
   classes: {kind: histogram, noises: [sym40]}
 """
-COLLECTING = ("all", "toy", "toy_runs", "toy_settings", "toy_main", "stage_data")  # rules without a command
+# rules without a command of their own, and those that only copy
+COLLECTING = ("all", "toy", "toy_runs", "toy_settings", "toy_main", "stage_data", "stored")
+COLLECTING += ("show_table", "show_figure", "show_study")
 FINISHED = re.compile(r"^Finished jobid: \d+ \(Rule: (\w+)\)", re.M)
-RUN = "results/toy/runs/digits/{}/seed0/{}"
-METRICS = RUN.format("sym40/open/fedcorr", "metrics.parquet")
 
 
 class Workflow:
@@ -92,8 +93,18 @@ class Workflow:
 
     def audit(self) -> list[str]:
         """Findings of the audit."""
-        output = self(sys.executable, "-m", "workflow_scripts.ledger", "check", check=False)
+        output = self(sys.executable, "-m", "workflow_scripts.audit", check=False)
         return [line.removeprefix("AUDIT: ") for line in output.splitlines() if line.startswith("AUDIT: ")]
+
+    def rows(self, study: str = "toy") -> list[dict[str, str]]:
+        """The rows of a study's index."""
+        with self.path(f"results/{study}/index.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def run(self, method: str, noise: str = "sym40") -> str:
+        """The folder of the toy study's run."""
+        (row,) = [row for row in self.rows() if (row["method"], row["noise"]) == (method, noise)]
+        return row["dir"]
 
     def path(self, file: str) -> Path:
         """A file of the project."""

@@ -4,38 +4,20 @@ over rounds; accuracy by class, and what classes are taken for. One file a kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from fednoise_core.report.result_figures.classes import classes
-from fednoise_core.report.result_figures.confusion import confusion
-from fednoise_core.report.result_figures.curves import curves
-from fednoise_core.report.result_figures.differences import differences
-from fednoise_core.report.result_figures.dots import dots
-from fednoise_core.report.result_figures.metric import metric
-from fednoise_core.report.result_figures.pareto import pareto
-from fednoise_core.report.result_figures.prestop import prestop
-from fednoise_core.report.result_figures.rate import rate
-from fednoise_core.report.result_figures.seconds import seconds
-from fednoise_core.report.result_figures.sweep import sweep
-from fednoise_core.report.result_figures.traffic import traffic
-from fednoise_core.report.runs import RecordedRun
-from fednoise_core.report.style import Drawn, Look
-
 __all__ = ["RESULT_FIGURES"]
 
-RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], Mapping[str, Any]], Drawn]] = {
-    "dots": dots,
-    "curves": curves,
-    "rate": rate,
-    "bytes": traffic,
-    "seconds": seconds,
-    "pareto": pareto,
-    "differences": differences,
-    "sweep": sweep,
-    "prestop": prestop,
-    "classes": classes,
-    "confusion": confusion,
-    "metric": metric,
+RESULT_FIGURES: dict[str, str] = {
+    "dots": "fednoise_core.report.result_figures.dots:dots",
+    "curves": "fednoise_core.report.result_figures.curves:curves",
+    "rate": "fednoise_core.report.result_figures.rate:rate",
+    "bytes": "fednoise_core.report.result_figures.traffic:traffic",
+    "seconds": "fednoise_core.report.result_figures.seconds:seconds",
+    "pareto": "fednoise_core.report.result_figures.pareto:pareto",
+    "differences": "fednoise_core.report.result_figures.differences:differences",
+    "sweep": "fednoise_core.report.result_figures.sweep:sweep",
+    "prestop": "fednoise_core.report.result_figures.prestop:prestop",
+    "classes": "fednoise_core.report.result_figures.classes:classes",
+    "confusion": "fednoise_core.report.result_figures.confusion:confusion",
+    "metric": "fednoise_core.report.result_figures.metric:metric",
 }
 """Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""

@@ -1,0 +1,62 @@
+"""The index of a study, results/<study>/index.csv: a row a run, with its ids and where its files lie."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import ArtifactError, SpecError
+
+__all__ = ["INDEX", "find_run", "is_index", "read_runs"]
+
+INDEX = "index.csv"
+FILES = ("dir", "labels", "partition_file", "arrays", "donor")
+
+
+def is_index(path: str | os.PathLike[str]) -> bool:
+    """Whether this is an index, or the folder of one."""
+    return Path(path).name == INDEX or Path(path, INDEX).is_file()
+
+
+def read_runs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The rows of an index (its file or folder) or of a JSON list. Paths of an index begin where results/ lies.
+
+    Raises ArtifactError, naming the file, if it is missing or damaged.
+    """
+    path = Path(path)
+    path = path / INDEX if path.is_dir() else path
+    try:
+        if path.suffix != ".csv":
+            return list(json.loads(path.read_text(encoding="utf-8")))
+        with path.open(encoding="utf-8", newline="") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path}: not a JSON list of runs ({error})") from error
+    base = Path(os.path.normpath(path.parent / ".." / ".."))
+    for row in rows:
+        row |= {key: base / row[key] for key in FILES if row.get(key)}
+        row |= {key: row.get(key) == "True" for key in ("oracle_rate", "pooled")}
+    return rows
+
+
+def find_run(path: str | os.PathLike[str], wanted: Mapping[str, object]) -> Path:
+    """The folder of the one run of an index that has the ids `wanted`. Raises SpecError if none has, or several."""
+    rows = read_runs(path)
+    unknown = [key for key in wanted if key not in ("dataset", "noise", "partition", "method", "seed")]
+    if unknown:
+        raise SpecError(f"{unknown[0]}: a run is named by dataset, noise, partition, method and seed")
+    found = [row for row in rows if all(str(row[key]) == str(value) for key, value in wanted.items())]
+    if len(found) == 1:
+        return Path(found[0]["dir"])
+    known = {
+        key: sorted({str(row[key]) for row in found or rows})
+        for key in ("dataset", "noise", "partition", "method", "seed")
+    }
+    words = "; ".join(f"{key}: {', '.join(values)}" for key, values in known.items() if len(values) > 1)
+    raise SpecError(f"{path}: {len(found)} runs are meant, expected one. There are {words}")

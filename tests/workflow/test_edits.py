@@ -1,0 +1,147 @@
+"""What runs again after an edit, counted from `snakemake -n`: exactly the jobs that depend on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from toy_workflow import Workflow
+
+pytestmark = pytest.mark.workflow
+
+TOY, CATALOGUE, DATASETS = "config/studies/toy.yaml", "config/catalogue.yaml", "config/datasets.yaml"
+CORE, STEPS = "fednoise_core/", "workflow_scripts/"
+FEDCORR, ENGINE = CORE + "methods/fedcorr.py", CORE + "engine/loop.py"
+CURVES, HISTOGRAM = CORE + "report/result_figures/curves.py", CORE + "report/setting_figures/histogram.py"
+FUTURE = ("from __future__ import annotations\n", "from __future__ import annotations\nNEVER_USED = 1\n")
+INIT = "    def init(self"
+GRID = "methods: [fedavg, feddpcont, fedcorr]"
+DPCONT = "feddpcont: {name: feddpcont, beta: 1.0}"
+SYM40 = "sym40: {kind: symmetric, rate: 0.4}"
+RANDOM20 = "random20: {kind: random, rate: 0.2}"
+OPEN = "open: {kind: openset, clients: 4, mode: uniform}"
+TABLE = "  main: {kind: accuracy}\n"
+
+PAGE = {"page": 1}
+NUMBERS = {"summary": 1, **PAGE}
+ONE_RUN = {"train": 1, "table": 1, "figure": 1, **NUMBERS}  # of the four: the other table and figure do not show it
+SHOWN = {"table": 2, "figure": 1, **NUMBERS}
+ALL_RUNS = {"train": 4, **SHOWN}
+NEW_SETTING = {"train": 1, "table": 2, "figure": 1, **NUMBERS}
+
+Edit = tuple[str, str, str]  # file, old text, new text
+EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
+    # code
+    "a method's code": ([(FEDCORR, INIT, f"    never_used = 1\n\n{INIT}")], ONE_RUN),
+    "the engine's code": ([(ENGINE, *FUTURE)], ALL_RUNS),
+    "code of training's own step": (
+        [(STEPS + "training.py", "key = digest(spec,", "key = digest(None, spec,")],
+        ALL_RUNS,
+    ),
+    "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
+    "a kind of noise": ([(CORE + "noise/models.py", *FUTURE)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
+    "another kind of noise": ([(CORE + "noise/asymmetric.py", *FUTURE)], {}),
+    "the code of a kind of figure": ([(CURVES, *FUTURE)], {"figure": 1, **PAGE}),
+    "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
+    "another kind of figure": ([(CORE + "report/result_figures/pareto.py", *FUTURE)], {}),
+    "what all figures share": ([(CORE + "report/style.py", *FUTURE)], {"figure": 2, **PAGE}),
+    "code of tables": ([(CORE + "report/layout.py", *FUTURE)], {"table": 2, **PAGE}),
+    "code of pages": ([(CORE + "report/page.py", *FUTURE)], PAGE),
+    "a template": ([(CORE + "report/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
+    "code of the GPU's executors": (
+        [(CORE + f"engine/executors/{name}.py", *FUTURE) for name in ("lanes", "captured")],
+        {},
+    ),
+    "code of the command line": ([(STEPS + "train.py", "stopped before the first round", "so long")], {}),
+    "code of the planner": ([(STEPS + "targets.py", *FUTURE), (STEPS + "store.py", *FUTURE)], {}),
+    "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
+    "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
+    "a help text": ([(STEPS + "inject_noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
+    "the version": ([(CORE + "__init__.py", '__version__ = "', '__version__ = "9.')], {}),
+    # settings
+    "a method's setting": ([(TOY, "beta: 1.0", "beta: 0.5")], ONE_RUN),
+    "a training setting": ([(TOY, "rounds: 2", "rounds: 3")], ALL_RUNS),
+    "a method's own training": ([(TOY, "beta: 1.0}", "beta: 1.0, train: {lr: 0.02}}")], ONE_RUN),
+    "a noise's kind": ([(CATALOGUE, RANDOM20, RANDOM20.replace("random,", "pair,"))], {"noise": 1, **NEW_SETTING}),
+    "a noise under a partition": (
+        [(CATALOGUE, SYM40, SYM40.replace("0.4", "0.3"))],
+        {"noise": 1, "partition": 1, "train": 3, "table": 1, "figure": 2, **NUMBERS},
+    ),
+    "a partition's clients": (
+        [(TOY, "clients: 4, mode", "clients: 5, mode")],
+        {"partition": 1, "train": 3, "table": 1, "figure": 2, **NUMBERS},
+    ),
+    "the data set": (
+        [(DATASETS, "public: 250}", "public: 250, split_seed: 1}")],
+        {"download": 1, "noise": 2, "partition": 2, **ALL_RUNS, "figure": 2},
+    ),
+    "one seed more": ([(TOY, "seeds: [0]", "seeds: [0, 1]")], {"noise": 2, "partition": 2, **ALL_RUNS, "figure": 2}),
+    "one method less": ([(TOY, GRID, "methods: [fedavg, feddpcont]")], {"table": 1, "figure": 1, **NUMBERS}),
+    "a table's setting": ([(TOY, TABLE, "  main: {kind: accuracy, metric: last}\n")], {"table": 1, **PAGE}),
+    "a figure's setting": (
+        [(TOY, "curves: {kind: curves}", "curves: {kind: curves, smooth: 3}")],
+        {"figure": 1, **PAGE},
+    ),
+    "a new table": ([(TOY, TABLE, f"{TABLE}  more: {{kind: accuracy, metric: last}}\n")], {"table": 1, **PAGE}),
+    # what decides nothing
+    "a study's title": ([(TOY, "title: Toy", "title: Another title")], PAGE),
+    "a method's label": ([(TOY, "beta: 1.0}", "beta: 1.0, label: Ours}")], {"table": 1, "figure": 1, **NUMBERS}),
+    "a method's id": (
+        [(TOY, "feddpcont:", "ours:"), (TOY, GRID, GRID.replace("feddpcont", "ours"))],
+        {"table": 1, "figure": 1, **NUMBERS},
+    ),
+    "a partition's id": (
+        [(TOY, OPEN, OPEN.replace("open:", "odd:")), (TOY, "partitions: [open]", "partitions: [odd]")],
+        {"table": 1, "figure": 2, **NUMBERS},
+    ),
+    "a noise's id": (
+        [
+            (CATALOGUE, RANDOM20, f"fifth: {{kind: random, rate: 0.2}}\n  {RANDOM20}"),
+            (TOY, "[random20], part", "[fifth], part"),
+            (TOY, "noises: [random20]", "noises: [fifth]"),
+        ],
+        {"table": 2, "figure": 1, **NUMBERS},
+    ),
+    "the order of methods": (
+        [(TOY, GRID, "methods: [feddpcont, fedcorr, fedavg]")],
+        {"table": 1, "figure": 1, **NUMBERS},
+    ),
+    "the order of tables": (
+        [(TOY, TABLE, ""), (TOY, "noises: [random20]}\nfig", f"noises: [random20]}}\n{TABLE}fig")],
+        PAGE,
+    ),
+    "an unused definition": ([(CATALOGUE, "rate: 0.4}", "rate: 0.4}\n  new40: {kind: random, rate: 0.4}")], {}),
+    "comments in a study": ([(TOY, "title: Toy", "# what it is\ntitle: Toy")], {}),
+    "a number written otherwise": ([(TOY, "beta: 1.0", "beta: 1")], {}),
+    "defaults written out": ([(TOY, "{net: mlp,", "{net: {name: mlp, hidden: 64}, momentum: 0,")], PAGE),
+    "the layout of a rule": (
+        [("rules/train.smk", '"OMP_NUM_THREADS={threads} python', '"OMP_NUM_THREADS={threads}  python')],
+        {},
+    ),
+    "a rule's message": ([("rules/noise.smk", '"labels of', '"noisy labels of')], {}),
+    "a rule's memory": ([("rules/train.smk", "needs(4000,", "needs(8000,")], {}),
+}
+
+
+@pytest.fixture(scope="module")
+def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """One copy for all edits: each is undone before the next."""
+    folder = tmp_path_factory.mktemp("edits") / "copy"
+    shutil.copytree(finished, folder, symlinks=True)
+    return Workflow(folder)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_makes_what_depends_on_it(made: Workflow, name: str) -> None:
+    edits, expected = EDITS[name]
+    before = {file: made.path(file).read_text(encoding="utf-8") for file, _, _ in edits}
+    try:
+        for file, old, new in edits:
+            text = made.path(file).read_text(encoding="utf-8")
+            assert old in text, f"{file} has no {old!r}"
+            made.path(file).write_text(text.replace(old, new, 1), encoding="utf-8")
+        assert made.stale() == expected
+    finally:
+        for file, text in before.items():
+            made.path(file).write_text(text, encoding="utf-8")

@@ -1,0 +1,276 @@
+"""The store: valid by existing, shared by studies, audited, pruned, and usable from another workflow."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_workflow import ENV, TOY, Workflow
+
+import fednoise_core as fn
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.targets import Targets
+
+pytestmark = pytest.mark.workflow
+
+STUDY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
+AUDIT = (sys.executable, "-m", "workflow_scripts.audit")
+RECORD = (sys.executable, "-m", "workflow_scripts.record")
+PRUNE = (sys.executable, "-m", "workflow_scripts.prune")
+BARE = ("--workflow-profile", "none")  # without profiles/default: every trigger of Snakemake counts
+
+
+def flip_a_byte(path: Path) -> None:
+    """Change one byte in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def planned(workflow: Workflow, monkeypatch: pytest.MonkeyPatch, **config: object) -> Targets:
+    """Targets of the toy project, in its folder."""
+    monkeypatch.chdir(workflow.folder)
+    monkeypatch.setenv("FEDNOISE_STUDIES", "")
+    return Targets(Project({**read_yaml(CONFIG), "device": "cpu", **config}))
+
+
+def test_the_address_is_known_while_planning(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder of the store is one that a plan names, and the other way round."""
+    targets = planned(workflow, monkeypatch)
+    named = {plan.folder for plan in targets.plans(targets.study("toy"))}
+    there = {path.parent.as_posix() for path in Path("store").rglob("SHA256SUMS")}
+    assert named == there
+    assert len(there) == 15
+    for folder in there:
+        subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=folder, check=True)
+
+
+def test_a_clone_has_nothing_to_do(workflow: Workflow, elsewhere: Callable[[Workflow], Workflow]) -> None:
+    """Nothing is restored: the files that DVC brings are enough, also when every trigger of Snakemake counts."""
+    clone = elsewhere(workflow)
+    assert not clone.path(".snakemake/metadata").exists()
+    assert clone.audit() == []
+    assert clone.stale() == {}
+    assert clone.stale(*BARE) == {}
+    assert clone.status("dvc", "status", "-q") == 0
+    shown = clone("dvc", "metrics", "show").splitlines()
+    assert shown[0].split() == ["Path", "fedavg", "fedcorr", "feddpcont"]
+    clone("dvc", "plots", "show")
+    clone("dvc", "plots", "diff")
+    with clone.edited(STUDY, "beta: 1.0", "beta: 0.5"):
+        assert clone.stale()["train"] == 1
+        assert clone.status(*RECORD) == 1  # there is work left to do
+    model = clone.path(clone.run("fedcorr")) / "model.safetensors"
+    whole = model.read_bytes()
+    flip_a_byte(model)
+    assert clone.status(*RECORD) == 1
+    clone("dvc", "repro")
+    assert model.read_bytes() == whole
+    assert clone.finished("train") == 1
+    assert clone.status("dvc", "status", "-q") == 0
+
+
+def test_damage_is_named_and_only_that_is_made_again(workflow: Workflow) -> None:
+    """A damaged file of each kind, one after the other: what follows from it stays."""
+    row = workflow.rows()[0]
+    damaged = {
+        row["labels"]: {"noise": 1},
+        row["partition_file"]: {"partition": 1},
+        row["arrays"]: {"download": 1},
+        f"{row['dir']}/metrics.parquet": {"train": 1},
+        next(path.relative_to(workflow.folder).as_posix() for path in workflow.path("store").rglob("figure.png")): {
+            "figure": 1
+        },
+    }
+    for file, jobs in damaged.items():
+        whole = workflow.path(file).read_bytes()
+        flip_a_byte(workflow.path(file))
+        assert workflow.audit() == [f"{file}: changed"]
+        workflow(*AUDIT, "--remove")
+        assert workflow.snakemake() == jobs
+        assert workflow.path(file).read_bytes() == whole
+        assert workflow.audit() == []
+        assert workflow.stale() == {}
+
+
+def test_missing_extra_and_unfinished(workflow: Workflow) -> None:
+    run, other = workflow.path(workflow.run("fedcorr")), workflow.path(workflow.run("feddpcont"))
+    (run / "suspects.csv").unlink()
+    (run / "more.txt").write_text("mine")
+    (other / "SHA256SUMS").unlink()
+    copy = workflow.path("results/toy/tables/main.md")
+    copy.write_text("other numbers")
+    here = run.relative_to(workflow.folder).as_posix()
+    assert sorted(workflow.audit()) == sorted(
+        [
+            f"{here}/suspects.csv: missing",
+            f"{here}/more.txt: not made by the workflow",
+            f"{other.relative_to(workflow.folder).as_posix()}: has no SHA256SUMS: its step did not end",
+            "results/toy/tables/main.md: not a copy of a file in the store",
+        ]
+    )
+    assert workflow.status(*AUDIT) == 1
+    workflow(*AUDIT, "--remove")
+    assert workflow.snakemake() == {"train": 2}
+    assert copy.read_text() != "other numbers"
+    assert workflow.audit() == []
+
+
+def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
+    """Also of a plan that was made before: nothing but the copying is left to do, and it is done."""
+    table = workflow.path("results/toy/tables/main.csv")
+    before = table.read_bytes()
+    with workflow.edited(STUDY, "kind: accuracy}", "kind: accuracy, metric: last}"):
+        workflow("snakemake", "--cores", "1")
+        after = table.read_bytes()
+        assert after != before
+    assert workflow.stale() == {}
+    workflow("snakemake", "--cores", "1")
+    assert table.read_bytes() == before
+    assert "Nothing to be done" in workflow("snakemake", "-n")
+    shutil.rmtree(workflow.path("results"))
+    assert workflow.snakemake() == {}
+    assert table.read_bytes() == before
+
+
+def test_studies_share_runs(workflow: Workflow) -> None:
+    """Another study under other names, with one run more."""
+    text = TOY.replace("feddpcont", "dp").replace("name: dp", "name: feddpcont").replace("even", "level")
+    text = text.replace("methods: [fedavg]}\ntables", "methods: [fedavg, fedcorr]}\ntables")
+    workflow.path("config/studies/other.yaml").write_text(text)
+    found = workflow.stale("other")
+    assert found["train"] == 1
+    assert not found.keys() & {"noise", "partition", "download"}
+    runs = "other_runs", "toy_runs"
+    with workflow.edited(STUDY, "rounds: 2", "rounds: 3"):
+        workflow.path("config/studies/other.yaml").write_text(text.replace("rounds: 2", "rounds: 3"))
+        assert workflow.stale(*runs)["train"] == 5  # 4 + 5, 4 of them shared
+
+
+def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
+    """A GPU that is not there is refused before any job, and a forced job that fails leaves the results."""
+    target = f"{workflow.run('fedcorr')}/SHA256SUMS"
+    before = {path: path.read_bytes() for path in workflow.path(workflow.run("fedcorr")).iterdir()}
+    env = {**ENV, "CUDA_VISIBLE_DEVICES": ""}
+    command = ["snakemake", "--cores", "2", target, "--force", "--config", "device=cuda"]
+    done = subprocess.run(command, cwd=workflow.folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "device: cuda was asked for, but no GPU is visible" in done.stderr
+    assert workflow.finished("train") == 4
+    assert workflow.snakemake("--forceall") == {}  # what is finished is no target
+    with workflow.edited("fednoise_core/methods/fedcorr.py", "    def init(self", "    def init(self, nobody"):
+        assert workflow.status("snakemake", "--cores", "1", "--force", target) == 1
+    assert {path: path.read_bytes() for path in workflow.path(workflow.run("fedcorr")).iterdir()} == before
+    assert workflow.audit() == []
+
+
+def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
+    with workflow.edited(
+        "workflow_scripts/inject_noise.py", "labels.save(", "raise step.SpecError('no'); labels.save("
+    ), workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"):
+        assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
+    logs = "".join(path.read_text() for path in workflow.path("logs/noise").rglob("*.log"))
+    assert logs.count("inject_noise: no") == 2  # of two noises, each once
+    assert "retries" not in "".join(path.read_text() for path in workflow.path("rules").iterdir())
+
+
+def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under another torch all runs are new; results of accepted versions stay, and the table says which they are."""
+    here = planned(workflow, monkeypatch)
+    mine = dict(here.project.store.versions[0])
+    runs = {run.folder for run in here.study("toy").runs}
+    monkeypatch.setattr("workflow_scripts.store.installed", lambda: (("numpy", mine["numpy"]), ("torch", "99.0")))
+    new = planned(workflow, monkeypatch)
+    assert not runs & {run.folder for run in new.study("toy").runs}
+    assert len(new.of_runs("toy")) == 4
+    accepting = planned(workflow, monkeypatch, accept_versions=[mine])
+    assert {run.folder for run in accepting.study("toy").runs} == runs
+    shutil.rmtree(workflow.run("fedcorr"))
+    accepting = planned(workflow, monkeypatch, accept_versions=[mine])
+    assert len({run.folder for run in accepting.study("toy").runs} - runs) == 1
+    made = json.loads(Path(workflow.run("feddpcont"), "spec.json").read_text())
+    assert made["versions"] == f"numpy {mine['numpy']}, torch {mine['torch']}"
+
+
+def test_prune(workflow: Workflow) -> None:
+    assert "every result is named by a config" in workflow(*PRUNE)
+    run = workflow.run("fedcorr")
+    shutil.copytree(workflow.path("results/toy"), workflow.path("results/gone"))
+    with workflow.edited(STUDY, "methods: [fedavg, feddpcont, fedcorr]", "methods: [fedavg, feddpcont]"):
+        workflow.snakemake()
+        listed = workflow(*PRUNE).splitlines()
+        assert run in listed
+        assert "results/gone" in listed
+        assert workflow.path(run).exists()
+        workflow(*PRUNE, "--yes")
+        assert not workflow.path(run).exists()
+        assert not workflow.path("results/gone").exists()
+        assert "train" not in workflow.stale()
+        assert workflow.audit() == []
+
+
+def test_runs_are_found_by_their_ids(workflow: Workflow) -> None:
+    root = workflow.path("results/toy")
+    run = fn.load(root, method="fedcorr")
+    assert run.folder == workflow.path(workflow.run("fedcorr"))
+    assert run.summary["run"] == {"method": "fedcorr", "seed": 0}
+    with pytest.raises(fn.io.SpecError, match=r"2 runs are meant, expected one. There are noise: random20, sym40"):
+        fn.load(root / "index.csv", method="fedavg")
+
+
+def test_as_a_module_of_another_workflow(workflow: Workflow, tmp_path: Path) -> None:
+    """The importing workflow lies elsewhere, and takes a study's table as its input."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/Snakefile").write_text(
+        f'module fednoise:\n    snakefile: "{workflow.folder}/Snakefile"\n    config: {{"device": "cpu"}}\n\n'
+        "use rule * from fednoise as fednoise_*\n\n"
+        'rule mine:\n    input: "results/toy/tables/main.csv"\n    output: "mine.txt"\n    default_target: True\n'
+        '    shell: "wc -l {input} > {output}"\n'
+    )
+    other = Workflow(tmp_path / "more")
+    shutil.copytree(workflow.path("store"), other.path("store"))
+    assert other.snakemake() == {"fednoise_show_table": 1, "mine": 1}
+    assert other.path("mine.txt").read_text().startswith("5 ")
+
+
+def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:
+    shutil.rmtree(workflow.path(".snakemake"))
+    for path in workflow.path("store").rglob("*"):
+        path.touch()
+    assert workflow.stale() == {}
+    assert workflow.stale(*BARE) == {}
+
+
+def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image replaced by another one of equal size, and a touched one."""
+    from workflow_scripts.contents import content
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images/a").mkdir(parents=True)
+    image = tmp_path / "images/a/1.png"
+    image.write_bytes(b"one")
+    before = content(tmp_path / "images")
+    image.touch()
+    assert content(tmp_path / "images") == before
+    image.write_bytes(b"two")
+    assert content(tmp_path / "images") != before
+    read: list[Path] = []
+    monkeypatch.setattr("workflow_scripts.contents.sha256_file", read.append)
+    content(tmp_path / "images")
+    assert read == []
+
+
+def test_report_needs_no_network(workflow: Workflow) -> None:
+    """Snakemake's own report: one file, every table and figure in it, nothing fetched from elsewhere."""
+    workflow("snakemake", "--report", "report.html")
+    page = workflow.path("report.html").read_text(encoding="utf-8")
+    for name in ("main.csv", "plain.csv", "curves.svg", "classes.svg"):
+        assert name in page
+    assert 'src="http' not in page
+    assert '<link href="http' not in page

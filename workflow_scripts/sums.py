@@ -1,0 +1,51 @@
+"""The SHA-256 list that a step writes last: a folder of the store is finished when it has one.
+
+The list has the format of coreutils, so that `sha256sum -c SHA256SUMS` in the folder checks it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from fednoise_core.io import atomic, remove_unfinished, sha256_file
+
+__all__ = ["SUMS", "damages", "read_sums", "write_sums"]
+
+SUMS = "SHA256SUMS"
+LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
+
+
+def write_sums(folder: str | os.PathLike[str]) -> None:
+    """Write the SHA-256 of every file in `folder`. Temporary files of writers that were killed are removed first."""
+    remove_unfinished(folder)
+    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _files(folder)]
+    with atomic(Path(folder, SUMS)) as file:
+        file.writelines(lines)
+
+
+def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """File name → SHA-256. What is not a list of sums counts as an empty one."""
+    try:
+        text = Path(folder, SUMS).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    whole = re.fullmatch(f"(?:{LINE.pattern})*", text)
+    return {name: value for value, name in LINE.findall(text)} if whole else {}
+
+
+def damages(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """(file name, what is wrong with it) for each file that is missing, changed or not in the list."""
+    known, there = read_sums(folder), set(_files(folder))
+    found = [(SUMS, "damaged, or lists nothing")] if not known else []
+    for name, value in known.items():
+        if name not in there:
+            found.append((name, "missing"))
+        elif sha256_file(Path(folder, name)) != value:
+            found.append((name, "changed"))
+    return found + [(name, "not made by the workflow") for name in sorted(there - known.keys())]
+
+
+def _files(folder: str | os.PathLike[str]) -> list[str]:
+    return sorted(entry.name for entry in os.scandir(folder) if entry.name != SUMS and not entry.is_dir())

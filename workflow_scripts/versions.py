@@ -1,0 +1,29 @@
+"""The versions of torch and numpy, which decide the last digits of a run's numbers: a part of its address."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fednoise_core.io import SpecError
+
+__all__ = ["Versions", "check_versions", "installed", "versions_text"]
+
+Versions = tuple[tuple[str, str], ...]  # (package, public version), sorted
+
+
+def installed() -> Versions:
+    """The installed versions, without a build's tag such as +cu130."""
+    return tuple((name, version(name).split("+")[0]) for name in ("numpy", "torch"))
+
+
+def versions_text(versions: Versions) -> str:
+    """ "numpy 2.3.1, torch 2.8.0"."""
+    return ", ".join(f"{name} {number}" for name, number in versions)
+
+
+def check_versions(expected: str) -> str:
+    """The text of the installed versions. Raises SpecError if a job was planned with others; "": any."""
+    found = versions_text(installed())
+    if expected and expected != found:
+        raise SpecError(f"planned with {expected}, but this machine has {found}: install the same versions")
+    return found
