@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-
 # relative, so that messages are short
 HOME = os.path.relpath(Path(str(workflow.current_basedir)).parent)
 sys.path.insert(0, os.path.abspath(HOME))

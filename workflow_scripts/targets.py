@@ -283,7 +283,7 @@ class Targets:
         return [*missing, _newer("/".join(filter(None, (root, key, name))), copies)]
 
     def closing(self, root: str) -> list[str]:
-        """What won in a study, for the end of a workflow: the words are in the log of its summary, if it was made here."""
+        """What won in a study: its summary's log says it, where the summary was made here."""
         log = Path("logs/summary", os.path.basename(self.summary(self.study(self.project.roots[root])).folder) + ".log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/report.html"]
