@@ -69,6 +69,7 @@ lint: setup
 	mypy
 	snakefmt --check Snakefile rules
 	snakemake --lint
+	python -m workflow_scripts.schema --check
 
 audit: setup
 	python -m workflow_scripts.ledger check

@@ -13,9 +13,7 @@ from report.fake_runs import write_run
 
 from fednoise_core.io import ArtifactError, digest
 from fednoise_core.report.csv_files import read_csv, read_texts
-from fednoise_core.report.marks import MARKS, together
 from fednoise_core.report.scorecard import score
-from workflow_scripts import readme_papers, readme_table
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.paper_settings import told
 from workflow_scripts.project import Project
@@ -142,40 +140,6 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     assert cells[:2] == ["60", "6"]
     assert [int(cell) for cell in cells[2:5]] == shown.judged
     assert "What scale" not in (out / "README.md").read_text()
-    table = readme_papers.table(folder)
-    mine = next(line for line in table.splitlines() if line.startswith("| `fedmixcon`"))
-    both = score(read_csv(out / "table4.csv"), study.tables["table4"]) + shown
-    assert [cell.strip() for cell in mine.split("|")[2:8]] == ["paper", "78", str(both.ran), *map(str, both.judged)]
-    assert "[page](docs/results/fedmixcon/README.md)" in mine
-
-
-def test_the_readme_counts_other_scales_apart_and_a_cell_once(folder: Path) -> None:
-    study = ran("fedmixcon-cpu", **THREE)
-    publish_paper(study, folder / "docs/results/fedmixcon-cpu")
-    before = readme_papers.table(folder)
-    publish_paper(study, folder / "docs/results/gpu/fedmixcon-cpu")
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in readme_papers.table(folder).splitlines()
-        if line.startswith("| `fedmixcon`")
-    ]
-    assert [line[1:4] for line in lines] == [["paper", "78", "0"], ["cpu", "78", "8"]]
-    assert lines[1][4:7] == ["–", "–", "–"]  # no verdicts
-    again = readme_papers.table(folder).replace(", [page](docs/results/gpu/fedmixcon-cpu/README.md)", "")
-    assert again == before
-
-
-def test_the_readme_is_as_docs_results_has_it() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme_table.filled(text, ROOT) == text
-    block = readme_table.BLOCK.search(text)
-    assert block is not None
-    marks = together([line for line in block[0].splitlines() if line.startswith("| ")])
-    assert marks
-    explained = [line for line in block[0].splitlines() if line[:1] in MARKS]
-    assert together([line[0] for line in explained]) == marks  # each mark is said below the table
-    assert "(ε = " in "".join(explained)
-    assert all(f"| `{paper}`" in text for paper in ("feddpcont", "fedefc", "fedhnl", "fedmixcon"))
 
 
 def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:

@@ -23,7 +23,7 @@ from fednoise_core.io import ArtifactError, SpecError, atomic
 from fednoise_core.report.provenance import limits
 from fednoise_core.report.runs import RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
-from workflow_scripts import grid, readme_table
+from workflow_scripts import grid
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.publish_paper import WORDS, paper_of, publish_paper
@@ -125,8 +125,6 @@ def main(argv: list[str] | None = None) -> int:
         paper = paper_of(args.root.name)
         if paper:
             made = publish_paper(paper, out, args.html)
-            if Path("docs/results").resolve() in out.resolve().parents:
-                readme_table.fill()
         else:
             study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
             runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
