@@ -116,13 +116,18 @@ def test_smoke_is_small_and_shows_everything(project) -> None:
     assert runs <= 40
 
 
-def test_cpu_trains_one_seed_on_smaller_data(project) -> None:
+def test_cpu_trains_one_seed_for_as_many_rounds_as_the_paper(project) -> None:
     made = project("cpu")
     for paper in PAPERS:
-        study = Study(made, paper)
+        study, whole = Study(made, paper), Study(project(), paper)
         assert {run.seed for run in study.runs} == {0}
-        assert all(made.facts(run.dataset)[0] <= 6000 for run in study.runs)
-        assert all(run.spec["train"]["rounds"] <= 80 for run in study.runs)
+        assert _rounds(study) == _rounds(whole)
+        assert study.data["scale_text"]
+
+
+def _rounds(study: Study) -> set[int | None]:
+    """Of all runs; None: the default."""
+    return {run.spec["train"].get("rounds") for run in study.runs}
 
 
 def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, tmp_path: Path) -> None:
@@ -185,14 +190,14 @@ def test_a_further_method_is_one_word_in_one_line(paper: str, copied: Path, proj
 
 
 def test_a_scale_keeps_the_ids_of_the_paper(project) -> None:
-    study = Study(project("cpu"), "fedmixcon")
-    spec = study.tables["table3"]
-    assert spec["datasets"] is None
-    assert spec["stand_ins"] == {"mnist": "mnist-6k", "fashion_mnist": "fashion_mnist-6k"}
-    assert {cell[0] for cell in spec["cells"]} == {"mnist", "fashion_mnist"}
-    assert {run.dataset for run in study.select(spec)} == {"mnist-6k", "fashion_mnist-6k"}
-    assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, spec))
-    assert study.figures["figure6"]["datasets"] == ["mnist-6k"]
+    study = Study(project("cpu"), "feddpcont")
+    spec = study.tables["table8"]
+    assert spec["datasets"] == ["cifar10-25k-public", "cifar100-25k-public"]
+    assert set(spec["stand_ins"].items()) <= set(study.stand_ins.items())
+    assert {cell[0] for cell in spec["cells"]} == {"cifar10-public", "cifar100-public"}
+    assert {run.dataset for run in study.select(spec)} == {"cifar10-25k-public", "cifar100-25k-public"}
+    assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, spec | {"datasets": list(spec["stand_ins"])}))
+    assert study.figures["curves"]["datasets"] == ["cifar10-25k-public"]
 
 
 def test_setup_tables_say_what_this_study_uses(project) -> None:
@@ -200,7 +205,7 @@ def test_setup_tables_say_what_this_study_uses(project) -> None:
     ours = study.tables["table1"]["ours"]
     assert [row["cifar10-fedefc"] for row in ours] == [10, 100, "resnet18", 200, 10]
     assert [row["mnist"] for row in Study(project(), "fedmixcon").tables["table2"]["ours"]] == [0.15, 0.2, 0.25]
-    assert [row["mnist-fedefc"] for row in Study(project("cpu"), "fedefc").tables["table1"]["ours"]][3] == 60
+    assert [row["mnist-fedefc"] for row in Study(project("cpu"), "fedefc").tables["table1"]["ours"]][3] == 100
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -242,3 +247,44 @@ def test_a_part_that_cannot_be(project, copied: Path, part: str, box: str, messa
     changed(copied, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
         Study(project("cpu", copied, part=part), "fedhnl")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{id: cl-helps,", "{id: hma-hurts,", "tables.table3.claims[1].id: 'hma-hurts' stands twice in the table"),
+        ("{id: cl-helps,", "{id: CL, ", "tables.table3.claims[1].id: "),
+        (
+            "above: [fedhnl-cl, local]",
+            "above: [fedhnl-cI, local]",
+            "claims[1].above: expected an id of the table's cells",
+        ),
+        (
+            "noises: [pair20-seed0]}",
+            "noises: [pair20-seed1]}",
+            "claims[2].noises: expected an id of the table's cells, got 'pair20-seed1'; did you mean 'pair20-seed0'?",
+        ),
+        (
+            "train:\n",
+            "why: {table3: {cl-help: x}}\ntrain:\n",
+            "why.table3.cl-help: expected the id of a claim of table3, got 'cl-help'; did you mean 'cl-helps'?",
+        ),
+        (
+            "train:\n",
+            "why: {tabel3: {best: x}}\ntrain:\n",
+            "why.tabel3: expected a table with claims, got 'tabel3'; did",
+        ),
+        (
+            "kind: gains, table: table2",
+            "kind: gains, table: tabel2",
+            "figures.gains.table: expected a table of kind repr",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be(project, copied: Path, old: str, new: str, message: str) -> None:
+    file = copied / "config/papers/fedhnl.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(SpecError, match=re.escape(message)):
+        Study(project(folder=copied), "fedhnl")

@@ -23,7 +23,7 @@ SOURCES = {"P": "paper", "C": "code", "R": "our choice"}
 """Tag in a comment → who says so."""
 
 TAG = re.compile(r"\[([PCR](?:, ?[^\]]*)?)\]")
-UNSHOWN = ("scales", "parts", "title", "text")  # what a scale changes is told apart
+UNSHOWN = ("scales", "parts", "title", "text", "paper", "why", "scale_text")  # what a scale changes is told apart
 COMMON = "train"  # all of it is shown, also what has no comment
 GONE = object()
 
@@ -31,7 +31,8 @@ GONE = object()
 def told(study: Study) -> dict[str, Any]:
     """What the study's page is told besides its settings: `head`, the comment at the head of the file; `settings`, rows
     {part, name, value, says, note, scaled}; `changes`, rows {name, value, scaled} of what the scale changes; `absent`,
-    data sets that are not here; `methods`, the names of the methods that are compared.
+    data sets that are not here; `methods`, the names of the methods that are compared; `citation`, what the file says
+    of the paper; `scale_text`; `why`, table → id of a claim → reason.
 
     says: words of SOURCES, comma-separated, "" where the comment has no tag. scaled: the value at the present scale, ""
     where it is the same, "–" where the scale has no such block of the grid.
@@ -48,6 +49,9 @@ def told(study: Study) -> dict[str, Any]:
         "changes": _changes(study),
         "absent": list(study.absent),
         "methods": sorted({str(run.spec["method"]["name"]) for run in study.runs}),
+        "citation": study.data.get("paper", {}),
+        "scale_text": study.data.get("scale_text", ""),
+        "why": study.data.get("why", {}),
     }
 
 
@@ -134,7 +138,7 @@ def _changes(study: Study) -> list[dict[str, str]]:
     if own.get("seeds"):
         over["seeds"] = own["seeds"]
     found = []
-    for keys, value in _leaves({key: part for key, part in over.items() if key not in ("grid", "stand_ins")}):
+    for keys, value in _leaves({key: part for key, part in over.items() if key not in ("grid", "stand_ins", *UNSHOWN)}):
         before = _at(study.full, keys)
         if before is GONE or canonical(before) != canonical(value):
             by_block = before is GONE and any(_has(block, keys) for block in study.full["grid"])
