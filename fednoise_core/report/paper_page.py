@@ -168,8 +168,8 @@ def _largest(
     sign = "the same" if row["same"] else "the other"
     paper, ours = (signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
-        f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, {paper} "
-        f"points ({table}, {where}): ours there is {ours}, of {sign} sign; {rows['same'].sum()} of {len(rows)} gains "
+        f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, "
+        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {rows['same'].sum()} of {len(rows)} gains "
         "have the paper's sign."
     ]
 
