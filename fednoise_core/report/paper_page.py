@@ -111,7 +111,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         made=_made(runs),
         sentences=[
             states_words(whole),
-            *_largest(frames, specs, titles),
+            *_largest(str(study["id"]), frames, specs, titles),
             _not_run(scores, titles),
         ],
         why=_why(scores, titles, told["why"]),
@@ -137,7 +137,7 @@ def _scale_words(told: Mapping[str, Any], scale: str) -> str:
     if scale == "paper":
         return "Scale paper: the paper's own size."
     first = told["scale_text"] or "Smaller than the paper's experiment."
-    changed = [f"{row['name']} {row['scaled']} (paper {row['value']})" for row in told["changes"]]
+    changed = [f"{row['name']} {row['scaled']} (paper {row['value']})" for row in told["changes"] if row["value"] != MISSING]
     more = f"; and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
     cut = f" Changed: {'; '.join(changed[:NAMED])}{more}." if changed else ""
     return f"Scale {scale}: {first[:1].lower()}{first[1:]}{cut}"
@@ -153,13 +153,19 @@ def _made(runs: Sequence[RecordedRun]) -> str:
 
 
 def _largest(
-    frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]
+    own: str,
+    frames: Mapping[str, pd.DataFrame],
+    specs: Mapping[str, Mapping[str, Any]],
+    titles: Mapping[str, str],
 ) -> list[str]:
-    """The paper's largest gain of the cells that were run, and whether ours agrees; nothing if none was run."""
+    """The paper's largest gain of the cells that were run, and ours there; nothing if none was run. own: the id of the
+    paper's method, which is the study's; where none of its gains was run, those of the others count.
+    """
     parts = [compared(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
-    rows = pd.concat(parts) if parts else pd.DataFrame()
-    if rows.empty:
+    every = pd.concat(parts) if parts else pd.DataFrame()
+    if every.empty:
         return []
+    rows = every[every["method"] == own] if own in set(every["method"]) else every
     row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
     spec = specs[row["table"]]
     base = spec.get("baseline") or BASELINE
@@ -169,20 +175,18 @@ def _largest(
     paper, ours = (signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, "
-        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {rows['same'].sum()} of {len(rows)} gains "
-        "have the paper's sign."
+        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {every['same'].sum()} of all {len(every)} "
+        "gains have the paper's sign."
     ]
 
 
 def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
-    """What was not run, by table."""
-    said = []
-    for name, one in scores.items():
-        whole = sum(one.cells.values())
-        if one.ran < whole:
-            cells = f"all {whole:,} cells" if not one.ran else f"{whole - one.ran:,} of {whole:,} cells"
-            said.append(f"{cells} of {titles[name].split(':')[0]}")
-    return f"Not run: {', '.join(said)}." if said else "Every cell of the paper's tables was run."
+    """How many cells were not run, and the tables of which none was."""
+    whole, ran = sum(sum(one.cells.values()) for one in scores.values()), sum(one.ran for one in scores.values())
+    if ran == whole:
+        return "Every cell of the paper's tables was run."
+    none = [titles[name].split(":")[0] for name, one in scores.items() if not one.ran]
+    return f"Not run: {whole - ran:,} of {whole:,} cells{', among them all of ' * bool(none)}{', '.join(none)}."
 
 
 def _why(
