@@ -137,7 +137,8 @@ def _scale_words(told: Mapping[str, Any], scale: str) -> str:
     if scale == "paper":
         return "Scale paper: the paper's own size."
     first = told["scale_text"] or "Smaller than the paper's experiment."
-    changed = [f"{row['name']} {row['scaled']} (paper {row['value']})" for row in told["changes"] if row["value"] != MISSING]
+    known = [row for row in told["changes"] if row["value"] != MISSING]
+    changed = [f"{row['name']} {row['scaled']} (paper {row['value']})" for row in known]
     more = f"; and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
     cut = f" Changed: {'; '.join(changed[:NAMED])}{more}." if changed else ""
     return f"Scale {scale}: {first[:1].lower()}{first[1:]}{cut}"
@@ -175,8 +176,8 @@ def _largest(
     paper, ours = (signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, "
-        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {every['same'].sum()} of all {len(every)} "
-        "gains have the paper's sign."
+        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {every['same'].sum()} of all "
+        f"{len(every)} gains have the paper's sign."
     ]
 
 
