@@ -66,11 +66,13 @@ def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
     legend = [
         Line2D([], [], color=QUIET, label="the paper", **ring),
         Line2D([], [], color=FILL, label="ours, of the same sign", **tip),
-        Line2D([], [], color=WRONG, label="ours, of the other sign", **{**tip, "marker": "X", "markersize": 6}),
     ]
+    if not rows["same"].all():
+        other = {**tip, "marker": "X", "markersize": 6}
+        legend.append(Line2D([], [], color=WRONG, label="ours, of the other sign", **other))
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + (0.3 if wide else 0.7))
-    figure.legend(handles=legend, loc="outside lower center", ncols=3 if wide else 1, fontsize=SIZE)
+    figure.legend(handles=legend, loc="outside lower center", ncols=len(legend) if wide else 1, fontsize=SIZE)
     return _told(figure, rows, spec, label)
 
 
@@ -81,6 +83,8 @@ def _told(figure: Any, rows: pd.DataFrame, spec: Mapping[str, Any], label: str) 
         f"Points of accuracy above {label} in the same column: a ring the paper's, the mark at the line's end ours. "
         f"{said} {count_words(rows['seeds']) if len(rows) else 'n = 0 seeds'}."
     )
+    common = [str(rows[f"{part}_label"].iloc[0]) for part in KEYS[:3] if rows[part].nunique() == 1]
+    caption += f" All on {' · '.join(common)}." if 0 < len(common) < 3 else ""
     each = [
         f"{_head(rows, tuple(row[key] for key in KEYS[:3]))}, {row['method_label']}: paper "
         f"{signed(row['paper_gain'], 1)}, ours {signed(row['ours_gain'], 1)}"

@@ -161,14 +161,11 @@ def _row(axis: Axes, board: Board, one: Claim, where: tuple[float, float, float,
         x = left + board.place(key) * step
         for holds, top in zip(both, (middle - SIDE - GAP / 2, middle + GAP / 2), strict=True):
             _square(axis, x, top, step - GAP, holds, faint=top > middle)
-    said = f"{one.state}\n{_short(one)}" if narrow else f"{one.state}, {_short(one)}"
+    known = [holds for holds in one.ours.values() if holds is not None]
+    count = f"{sum(known)} of {len(known)}"
+    said = f"{one.state}\n{count}" if narrow else f"{one.state}, {count} column{'s' * (len(known) != 1)}"
     axis.text(right + 0.05, middle, said, va="center", color=INKS[one.state], fontsize=SMALL + 0.5, fontweight="bold")
     return y + tall + AIR
-
-
-def _short(one: Claim) -> str:
-    known = [holds for holds in one.ours.values() if holds is not None]
-    return f"{sum(known)} of {len(known)} column{'s' * (len(known) != 1)}"
 
 
 def _square(axis: Axes, x: float, y: float, side: float, holds: bool | None, faint: bool) -> None:
