@@ -172,7 +172,7 @@ def run_of(wildcards):
 def train_code(wildcards):
     """The code hash of a run: the engine's, its method's and its nets'."""
     spec = run_of(wildcards).spec
-    return STEPS.code(STEPS.train(spec["method"]["name"], net_code(spec["train"])))
+    return STEPS.code(STEPS.train(spec["method"]["name"], net_code(spec["train"]), gpu=bool(GPU)))
 
 
 def spec_part(name):

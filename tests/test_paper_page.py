@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from report.fake_runs import write_run
 from report.layout_check import problems
 
-from fednoise_core.io import ArtifactError, digest
+from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report import figures, style
 from fednoise_core.report.claims import Claim
 from fednoise_core.report.csv_files import read_csv, read_texts
@@ -164,7 +164,7 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     assert "What scale" not in (out / "README.md").read_text()
 
 
-def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:
+def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
     project = {scale: Project({**CONFIG, "scale": scale}, folder) for scale in ("paper", "cpu")}
     study = Study(project["cpu"], "fedmixcon")
     rows = {(row["part"], row["name"]): row for row in told(study)["settings"]}
@@ -179,7 +179,14 @@ def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:
     assert rows["train", "rounds"]["says"] == "our choice"
     assert rows["train", "rounds"]["note"].startswith("t_w is a fifth")
     assert rows["train", "lr"]["scaled"] == ""
-    assert rows["mnist", "settings"]["scaled"] == ""
+    assert rows["mnist", "settings"] | {"scaled": ""} == {
+        "part": "mnist",
+        "name": "settings",
+        "value": "fedmixcon: {ramp: 10}",
+        "says": "paper",
+        "note": "t_w",
+        "scaled": "",
+    }
     assert rows["partitions", "classes3"]["says"] == "paper, code"
     assert rows["noises", ""]["says"] == "paper, code"
     whole = {paper: told(Study(project["paper"], paper)) for paper in project["paper"].papers}
@@ -190,6 +197,22 @@ def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:
         assert untold == [], paper  # every training setting of a paper says whose it is
         assert not any("[" in row["note"] for row in found["settings"]), paper
     assert whole["feddpcont"]["absent"] == ["clothing1m-public"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train.fractions: paper", "sources.train.fractions: expected the keys of a setting"),
+        ("grid.99.settings: paper", "sources.grid.99.settings: expected the keys"),
+        ("train.fraction: papers", "sources.train.fraction: "),
+    ],
+)
+def test_a_source_of_nothing_is_refused(folder: Path, line: str, message: str) -> None:
+    file = folder / "config/papers/fedmixcon.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("train.fraction: paper", line), encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        told(Study(Project({**CONFIG, "scale": "paper"}, folder), "fedmixcon"))
+    assert str(error.value).startswith(f"config/papers/fedmixcon.yaml: {message}")
 
 
 def test_changes_of_a_scale_are_told(folder: Path) -> None:

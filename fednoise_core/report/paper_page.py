@@ -32,6 +32,9 @@ LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
 
 
+LEGEND = "“paper”: the paper says so. “code”: published code does. “our choice”: neither says."
+
+
 @dataclass(frozen=True)
 class PaperParts:
     """The sections of a paper's page. Tables are (heads, rows of texts).
@@ -39,9 +42,10 @@ class PaperParts:
     citation: what the paper's file says of it. scale: what the runs are of; scale_words: in sentences, with what was
     cut. made: runs, seeds, CPU hours. sentences: what our numbers say: claims, the largest gain, what was not run.
     summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
-    that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so.
-    changes: what the scale changes. differs: rows of the paper's own tables of settings where we have another value.
-    notes: sentences on deviations. examples: commands. origin: `origins.origins`. squares: `claims_frame`.
+    that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
+    words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
+    have another value. notes: sentences on deviations. examples: commands. origin: `origins.origins`. squares:
+    `claims_frame`.
     """
 
     citation: Mapping[str, Any]
@@ -52,7 +56,7 @@ class PaperParts:
     why: list[tuple[str, str, str]]
     ranks: list[tuple[str, list[str], list[list[str]]]]
     squares: pd.DataFrame = field(repr=False)
-    head: str
+    legend: str
     summary: tuple[list[str], list[list[str]]]
     claims: tuple[list[str], list[list[str]]]
     settings: tuple[list[str], list[list[str]]]
@@ -117,7 +121,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         why=_why(scores, titles, told["why"]),
         ranks=[(titles[name], *found) for name in scores if len((found := _ranks(frames[name]))[1]) > 1],
         squares=claims_frame({name: one.claims for name, one in scores.items()}).assign(scale=scale),
-        head=told["head"],
+        legend=LEGEND,
         summary=_summary(scores, titles, scale),
         claims=_claims(scores, titles),
         settings=_settings(told["settings"], scale),

@@ -197,7 +197,6 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
         "fednoise_core/noise/__init__.py",
         "workflow_scripts/by_hand.py",  # calls the steps' own programs; of no step's code itself
-        "workflow_scripts/own_code.py",  # only what is in the closure already
         "fednoise_core/params.py",  # the kinds of noise/registry.py and partition/registry.py
         "fednoise_core/partition/__init__.py",
     }
