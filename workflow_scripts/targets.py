@@ -104,10 +104,8 @@ class Targets:
         """Id of a table → its plan."""
         code, found = self.steps.code(self.steps.report("make_table")), {}
         for name, spec in study.tables.items():
-            chosen, files = study.select(spec), paths.printed(spec)
-            held = [sha256_file(at_hand(file)) for file in files if at_hand(file).is_file()]
-            given = {"name": name, "spec": plain(spec)}
-            folder = f"store/tables/{spec['kind']}/{digest(given, code, held, _marks(chosen))}"
+            chosen, given = study.select(spec), {"name": name, "spec": plain(spec)}
+            folder = f"store/tables/{spec['kind']}/{digest(given, code, _printed(spec), _marks(chosen))}"
             found[name] = Plan(folder, code, _runs(chosen), spec=given | {"runs": [run.row for run in chosen]})
         return found
 
@@ -125,7 +123,7 @@ class Targets:
                 rows = marks = [_without_run(run) for run in first.values()][::-1]
                 inputs = tuple({plan.folder: plan for run in chosen for plan in run.files.run.inputs}.values())
                 given["spec"].pop("methods", None)
-            folder = f"store/figures/{spec['kind']}/{digest(given, code, marks)}"
+            folder = f"store/figures/{spec['kind']}/{digest(given, code, _printed(spec), marks)}"
             found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
         return found
 
@@ -375,6 +373,11 @@ def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
 
 def _marks(runs: Iterable[PlannedRun]) -> list[str]:
     return [run.mark for run in runs]
+
+
+def _printed(spec: Mapping[str, Any]) -> list[str]:
+    """Digests of the files of a paper's numbers that a table or figure is made from."""
+    return [sha256_file(at_hand(file)) for file in paths.printed(spec) if at_hand(file).is_file()]
 
 
 def _without_run(run: PlannedRun) -> dict[str, Any]:

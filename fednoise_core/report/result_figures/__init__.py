@@ -1,5 +1,5 @@
 """Figures of results: accuracy by method, over work, noise rate, bytes, seconds and swept settings; any other metric
-over rounds; accuracy by class, and what classes are taken for. One file a kind.
+over rounds; accuracy by class, and what classes are taken for; a paper's claims and gains. One file a kind.
 """
 
 from __future__ import annotations
@@ -19,5 +19,7 @@ RESULT_FIGURES: dict[str, str] = {
     "classes": "fednoise_core.report.result_figures.classes:classes",
     "confusion": "fednoise_core.report.result_figures.confusion:confusion",
     "metric": "fednoise_core.report.result_figures.metric:metric",
+    "scoreboard": "fednoise_core.report.result_figures.scoreboard:scoreboard",
+    "gains": "fednoise_core.report.result_figures.gains:gains",
 }
 """Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""
