@@ -9,6 +9,7 @@ are made from; where they are not what the plan asks for, their input is a file 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import csv
 import functools
 import io
@@ -84,7 +85,8 @@ class Targets:
         for name in dict.fromkeys([*first, *self.project.studies, *self.project.names]):
             if folder in self._plans:
                 break
-            self.study(name)
+            with contextlib.suppress(SpecError):  # another study may be broken, as long as nobody asks for it
+                self.study(name)
         if folder not in self._plans:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
         return self._plans[folder]
@@ -119,9 +121,11 @@ class Targets:
             rows, inputs = [run.row for run in chosen], _runs(chosen)
             marks: list[Any] = _marks(chosen)
             if spec["kind"] in paths.ARTIFACTS:
-                first = {(run.labels, run.partition_file): run for run in reversed(chosen)}
-                rows = marks = [_without_run(run) for run in first.values()][::-1]
-                inputs = tuple({plan.folder: plan for run in chosen for plan in run.files.run.inputs}.values())
+                first: dict[tuple[str, str], PlannedRun] = {}
+                for run in chosen:
+                    first.setdefault((run.labels, run.partition_file), run)
+                rows = marks = [_without_run(run) for run in first.values()]
+                inputs = _read(chosen)
                 given["spec"].pop("methods", None)
             folder = f"store/figures/{spec['kind']}/{digest(given, code, _printed(spec), marks)}"
             found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
@@ -149,7 +153,7 @@ class Targets:
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
         folder = f"store/pages/{digest(given, order, code, self.templates, _marks(study.runs))}"
         rows = [run.row for run in study.runs]
-        return Plan(folder, code, (*plans, *_runs(study.runs)), spec=given | {"runs": rows})
+        return Plan(folder, code, (*plans, *_runs(study.runs), *_read(study.runs)), spec=given | {"runs": rows})
 
     @functools.cached_property
     def templates(self) -> str:
@@ -366,9 +370,13 @@ class Targets:
 
 
 def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
-    """What is shown of runs: the runs, and what they read."""
-    found = {run.folder: run.files.run for run in runs}
-    return tuple(found.values())
+    """The runs' own plans, each once."""
+    return tuple({run.folder: run.files.run for run in runs}.values())
+
+
+def _read(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
+    """Plans of the arrays, labels and partitions of runs, each once."""
+    return tuple({plan.folder: plan for run in runs for plan in run.files.run.inputs}.values())
 
 
 def _marks(runs: Iterable[PlannedRun]) -> list[str]:
