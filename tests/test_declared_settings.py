@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import pytest
 import yaml
+from pydantic import Field
 
 from fednoise_core import methods
 from fednoise_core.io import SpecError
@@ -22,18 +23,7 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.fedmd import FedMD
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.scaffold import Scaffold
-from fednoise_core.settings import (
-    DeclaredSetting,
-    above,
-    at_least,
-    at_most,
-    below,
-    json_schema,
-    nearest,
-    or_word,
-    parse,
-    settings_of,
-)
+from fednoise_core.settings import AlsoAccepts, DeclaredSetting, nearest, parse, settings_of
 from fednoise_core.spec import Checked, Train
 from workflow_scripts import reference, schema
 from workflow_scripts.config_file import Place
@@ -46,7 +36,7 @@ NAN, INF = float("nan"), float("inf")
 class Pull(FedAvg):
     """A pull towards the broadcast model (nobody, 2000)."""
 
-    mu: Annotated[float, at_least(0), below(2), "Strength of the pull."] = 0.01
+    mu: Annotated[float, Field(ge=0, lt=2, description="Strength of the pull.")] = 0.01
 
 
 @pytest.fixture
@@ -135,7 +125,7 @@ def test_a_subclass_may_drop_and_take_up_again() -> None:
 
     @dataclass(frozen=True, kw_only=True)
     class Again(Drops):
-        mu: Annotated[float, at_least(0), "Back."] = 0.5
+        mu: Annotated[float, Field(ge=0, description="Back.")] = 0.5
 
     assert "mu" not in settings_of(Drops)
     assert settings_of(Again)["mu"].sentence == "Back."
@@ -197,8 +187,8 @@ def test_a_field_without_a_sentence_is_no_setting_and_cannot_be_listed() -> None
 class Group:
     """Some clients."""
 
-    share: Annotated[float, at_least(0), at_most(1), "How many."]
-    flip: Annotated[Literal["any", "next"], "Where to."] = "any"
+    share: Annotated[float, Field(ge=0, le=1, description="How many.")]
+    flip: Annotated[Literal["any", "next"], Field(description="Where to.")] = "any"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,12 +197,14 @@ class Many(Checked):
 
     place = "many"
 
-    word: Annotated[Literal["paper", "code", 1], "One of these."] = "paper"
-    maybe: Annotated[Literal["a", "b"] | None, "One or none."] = None
-    rate: Annotated[float | None, above(0), at_most(1), "A share."] = None
-    rows: Annotated[list[list[Annotated[float, at_least(0)]]] | None, json_schema(minItems=1), "A matrix."] = None
-    map: Annotated[dict[str, int], "A map."] = None  # type: ignore[assignment]
-    groups: Annotated[list[Group], "Groups."] = None  # type: ignore[assignment]
+    word: Annotated[Literal["paper", "code", 1], Field(description="One of these.")] = "paper"
+    maybe: Annotated[Literal["a", "b"] | None, Field(description="One or none.")] = None
+    rate: Annotated[float | None, Field(gt=0, le=1, description="A share.")] = None
+    rows: Annotated[list[list[Annotated[float, Field(ge=0)]]] | None, Field(min_length=1, description="A matrix.")] = (
+        None
+    )
+    map: Annotated[dict[str, int], Field(description="A map.")] = None  # type: ignore[assignment]
+    groups: Annotated[list[Group], Field(description="Groups.")] = None  # type: ignore[assignment]
     handed: object = None
 
 
@@ -287,7 +279,7 @@ def test_schemas_of_all_types() -> None:
     for name, setting in settings_of(Many).items():
         made = {key: value for key, value in schema.schema(setting).items() if key not in ("default", "description")}
         assert made == expected[name]
-    either = DeclaredSetting.of("rate", Annotated[float, at_least(0), or_word("oracle"), "Rate."])
+    either = DeclaredSetting.of("rate", Annotated[float, AlsoAccepts("oracle"), Field(ge=0, description="Rate.")])
     assert schema.schema(either) == {
         "anyOf": [{"type": "number", "minimum": 0}, {"const": "oracle"}],
         "description": "Rate.",

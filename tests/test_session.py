@@ -15,13 +15,13 @@ import pytest
 import torch
 import torchvision
 import toy
+from pydantic import Field
 from safetensors.torch import load_file
 
 import fednoise_core as fn
 from fednoise_core.data.arrays import ArraysError
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import at_least
 from fednoise_core.spec import Train
 
 NAMES = ("ant", "bee", "cat", "dog", "emu")
@@ -270,7 +270,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path):
 class Pulled(FedAvg):
     """FedProx, written by a user."""
 
-    mu: Annotated[float, at_least(0), "Weight of the pull."] = 0.0
+    mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.0
 
     def correct(self, grad: Any, w: Any, down: Any, mine: Any) -> None:
         grad.add_(w.trained.detach() - down["model"].trained, alpha=self.mu)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from fednoise_core.io import SpecError, atomic, canonical
+from fednoise_core.settings import words
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.schemas import KIND_KEYS
 
@@ -139,38 +139,8 @@ def _rows(schema: Schema, root: Schema, above: str) -> Iterator[tuple[str, ...]]
 
 
 def _words(schema: Schema, root: Schema) -> str:
-    """Type and range in words."""
-    schema = _resolved(schema, root)
-    if "enum" in schema or "const" in schema:
-        return " \\| ".join(f"`{_plain(value)}`" for value in schema.get("enum", [schema.get("const")]))
-    if "anyOf" in schema:
-        return ", or ".join(_words(part, root) for part in schema["anyOf"])
-    kinds = schema.get("type", "anything")
-    return ", or ".join(_word(kind, schema, root) for kind in ([kinds] if isinstance(kinds, str) else kinds))
-
-
-def _word(kind: str, schema: Schema, root: Schema) -> str:
-    if kind in ("integer", "number"):
-        low, high = (schema.get(key, schema.get(f"exclusive{key.title()}")) for key in ("minimum", "maximum"))
-        left, right = (
-            "" if end is None else f"{end:g} {'<' if f'exclusive{key}' in schema else '≤'}"
-            for key, end in (("Minimum", low), ("Maximum", high))
-        )
-        if low is not None and high is not None:
-            return f"{kind}, {left} x {right.split()[1]} {right.split()[0]}"
-        if low is not None:
-            return f"{kind} {'>' if 'exclusiveMinimum' in schema else '≥'} {low:g}"
-        return kind
-    if kind == "array":
-        least, most = schema.get("minItems"), schema.get("maxItems")
-        many = "" if most is None else f"{most} " if least == most else f"{least}–{most} "
-        inner = _words(schema.get("items", {}), root)
-        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", inner)
-        return f"list of {many}{plural}"
-    if kind == "object":
-        named = schema.get("properties") or dict.fromkeys(schema.get("required", []))
-        return "{" + ", ".join([*named, *(["…"] if not schema.get("properties") else [])]) + "}"
-    return {"string": "text", "boolean": "`true` \\| `false`", "null": "`null`"}.get(kind, kind)
+    """Type and range in words, for a table."""
+    return _cell(words(_resolved(schema, root), lambda value: f"`{_plain(value)}`"))
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:

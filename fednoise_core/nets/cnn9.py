@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
-from fednoise_core.settings import at_least, below
 
 __all__ = ["cnn9"]
 
@@ -26,7 +26,7 @@ WIDTHS = (128, 128, 128, 256, 256, 256, 512, 256, 128)
 def cnn9(
     *,
     dropout: Annotated[
-        float, at_least(0), below(1), "Rate of the channel dropout after the third and sixth convolution."
+        float, Field(ge=0, lt=1, description="Rate of the channel dropout after the third and sixth convolution.")
     ] = 0.25,
 ) -> Body:
     """Co-teaching's 9-layer CNN (Han et al., NeurIPS 2018; FedEFC, FedLSR): batch norm, LeakyReLU, channel dropout.
