@@ -36,12 +36,14 @@ __all__ = [
     "default_of",
     "json_schema",
     "key_text",
+    "mismatch",
     "model_of",
     "nearest",
     "parse",
     "problem",
     "settings_of",
     "summary",
+    "unknown_key",
     "with_settings",
     "words",
 ]
@@ -188,12 +190,21 @@ def problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[st
     if found["type"] == "missing":
         return keys[:-1], f"the key {last!r} is missing"
     if found["type"] == "extra_forbidden":
-        return keys, f"unknown key{nearest(last, _inner(schema, keys[:-1], 'properties'))}"
-    if found["type"] == "value_error":
-        return keys, str(found["ctx"]["error"])
-    wrong, inner = functools.reduce(operator.getitem, keys, value), _inner(schema, keys)
-    near = nearest(wrong, inner["enum"], or_all=False) if "enum" in inner and isinstance(wrong, str) else ""
-    return keys, f"expected {words(inner)}, got {_shown(wrong)}{near}"
+        inner = _inner(schema, keys[:-1])
+        known = (one["properties"] for one in (inner, *inner.get("anyOf", [])) if "properties" in one)
+        return keys, unknown_key(last, next(known, {}))
+    return keys, mismatch(functools.reduce(operator.getitem, keys, value), _inner(schema, keys))
+
+
+def unknown_key(key: object, known: Iterable[object]) -> str:
+    """What is wrong with a key that is not among the `known` ones."""
+    return f"unknown key{nearest(key, known)}"
+
+
+def mismatch(value: Any, schema: Schema) -> str:
+    """What is wrong with a value that does not fit its JSON schema."""
+    near = nearest(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
+    return f"expected {words(schema)}, got {_shown(value)}{near}"
 
 
 def key_text(keys: Iterable[str | int]) -> str:
@@ -211,20 +222,16 @@ def _keys(error: Any, value: Any) -> list[str | int]:
     return [*keys, error["loc"][-1]] if error["type"] == "missing" else keys
 
 
-def _inner(schema: Schema, keys: Iterable[str | int], part: str = "") -> Any:
-    """The schema of the value at `keys`, or a part of it; {} if there is none."""
-    found = [schema]
+def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
+    """The schema of the value at `keys`."""
     for key in keys:
-        branches = [branch for one in found for branch in (one, *one.get("anyOf", []))]
-        inner = [
-            one["items"] if isinstance(key, int) else one["properties"][key]
-            for one in branches
-            if (isinstance(key, int) and "items" in one) or key in one.get("properties", {})
-        ]
-        further = [one.get("additionalProperties") for one in branches]
-        found = inner or [one for one in further if isinstance(one, Mapping)]
-    branches = [branch for one in found for branch in (one, *one.get("anyOf", []))]
-    return next((one[part] for one in branches if part in one), {}) if part else found[0] if found else {}
+        for one in (schema, *schema.get("anyOf", [])):
+            part = "items" if isinstance(key, int) else "properties" if key in one.get("properties", {}) else ""
+            inner = one.get(part or "additionalProperties")
+            if isinstance(inner, Mapping):
+                schema = inner[key] if part == "properties" else inner
+                break
+    return schema
 
 
 def _shown(value: Any) -> str:

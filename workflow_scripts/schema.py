@@ -1,5 +1,5 @@
-"""Write the files of config/schema that come from the code: training settings, methods, nets, augmentations, noise
-models and partitions.
+"""Write the files of config/schema that come from the code: training settings, data sets, methods, nets,
+augmentations, noise models and partitions.
 
 python -m workflow_scripts.schema [--folder config/schema] [--check]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 from fednoise_core.data import augment
+from fednoise_core.data.sources import READERS, reader
 from fednoise_core.io import SpecError, atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
@@ -35,6 +37,10 @@ __all__ = ["FAMILIES", "kind", "kinds", "main", "text"]
 
 FIRST = "# Made by `python -m workflow_scripts.schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
+    "dataset": (
+        "the readers in fednoise_core/data",
+        "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
+    ),
     "augment": (
         "fednoise_core/data/augment.py",
         "Augmentations: name → what it is, its settings (JSON schema), which of them are required, and an example.",
@@ -86,6 +92,9 @@ def kinds(family: str) -> dict[str, Any]:
     if family == "augment":
         about = augment.ABOUT.items()
         return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
+    if family == "dataset":
+        readers = {name: importlib.import_module(reader(name)) for name in READERS}
+        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
@@ -133,6 +142,7 @@ def _lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
+    "dataset": READERS,
     "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,

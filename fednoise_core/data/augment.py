@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, create_model
+from pydantic import MISSING, Field, create_model
 from torch import Tensor
 
 from fednoise_core.arguments import spec_of
@@ -416,8 +416,8 @@ ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, setting
 
 
 def model(name: str) -> type[Settings]:
-    """The settings of an augmentation, with its values as defaults; of a chain, those of its parts. The default is None
-    where the parts of a chain differ: each keeps its own.
+    """The settings of an augmentation, with its values as defaults; of a chain, those of its parts. Where they
+    differ, there is no default: each part keeps its own.
     """
     found: dict[str, Any] = {}
     for part in _parts(AUGMENTS[name]):
@@ -426,7 +426,7 @@ def model(name: str) -> type[Settings]:
             value = getattr(part, key)
             if key in found and found[key][1] != value:
                 told = Field(description="Where all parts work; by default each where it does alone.")
-                found[key] = (Annotated[hints[key] | None, told], None)
+                found[key] = (Annotated[hints[key] | MISSING, told], MISSING)
             else:
                 found.setdefault(key, (hints[key], value))
     return create_model(name, __base__=Settings, **found)
@@ -446,5 +446,5 @@ def build(spec: str | Mapping[str, Any]) -> Augment:
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in AUGMENTS:
         raise SpecError(f"train.augment: unknown augmentation {name!r}{nearest(name, AUGMENTS)}")
-    given = check(model(name), options, "train.augment").model_dump(exclude_unset=True, exclude_none=True)
+    given = check(model(name), options, "train.augment").model_dump(exclude_unset=True)
     return AUGMENTS[name].replace(**given)
