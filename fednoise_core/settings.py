@@ -77,7 +77,6 @@ class AlsoAccepts:
 # declarations
 
 
-@functools.cache
 def model_of(*owners: Any) -> type[Settings]:
     """The model of the settings of a dataclass or function, or of several together; a model is its own.
 
@@ -86,6 +85,11 @@ def model_of(*owners: Any) -> type[Settings]:
     """
     if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
         return owners[0]
+    return _merged(owners)
+
+
+@functools.cache
+def _merged(owners: tuple[Any, ...]) -> type[Settings]:
     found: dict[str, Any] = {}
     for owner in owners:
         hints = typing.get_type_hints(owner, include_extras=True)
@@ -93,7 +97,7 @@ def model_of(*owners: Any) -> type[Settings]:
             if FieldInfo.from_annotation(hints.get(name, Any)).description:
                 found[name] = (hints[name], default)
             elif default is not ... and dataclasses.is_dataclass(owner):
-                where = f"{owner.__module__}.{owner.__qualname__}.{name}"
+                where = f"{owner.__module__}.{owner.__name__}.{name}"
                 cure = f"write Field(description=…), or, for a constant, `{name} = …` without a type"
                 raise TypeError(f"{where}: a setting says what it means: {cure}")
     return create_model(owners[0].__name__, __base__=Settings, **found)
@@ -294,11 +298,10 @@ def nearest(word: object, known: Iterable[object], *, or_all: bool = True) -> st
 # documentation
 
 
-def with_settings(text: str | None, owner: Any) -> str:
+def with_settings(docstring: str | None, owner: Any) -> str:
     """A docstring followed by the settings of `owner`."""
-    text, whole = inspect.cleandoc(text or ""), json_schema(model_of(owner))
-    lines = []
-    for name, one in whole.get("properties", {}).items():
+    text, lines = inspect.cleandoc(docstring or ""), []
+    for name, one in json_schema(model_of(owner)).get("properties", {}).items():
         default = f"default {_shown(one['default'])}" if "default" in one else "required"
         lines.append(f"    {name}: {words(one)}; {default}. {one['description']}")
     return "\n".join([text, "", "Settings", *lines]) if lines else text

@@ -23,7 +23,7 @@ class _Doc:
         self.text = text
 
     def __get__(self, instance: Any, owner: type) -> str | None:
-        made = "__dataclass_fields__" in vars(owner)  # not while the class is being made
+        made = "__match_args__" in vars(owner)  # not while `dataclass` makes the class and looks for a docstring
         return with_settings(self.text, owner) if made else self.text
 
 

@@ -304,9 +304,9 @@ def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
     assert made.spec["spec"]["method"] == {"name": f"{__name__}:Pulled", "mu": 0.5}
     assert made.spec["spec"]["train"]["rounds"] == 2
     assert fn.load(tmp_path).summary["run"]["method"] == f"{__name__}:Pulled"
-    with pytest.raises(SpecError, match=r"method Pulled\.nu: unknown key; did you mean 'mu'"):
+    with pytest.raises(SpecError, match=r"method\.nu: unknown"):
         play({"name": Pulled, "nu": 1})
-    with pytest.raises(SpecError, match=r"method Pulled\.mu: -1 is outside"):
+    with pytest.raises(SpecError, match=r"method\.mu: "):
         play({"name": Pulled, "mu": -1})
     with pytest.raises(SpecError, match="train: the method was made with other training settings"):
         play(Pulled(train=Train(**SHORT)), {**SHORT, "rounds": 5})

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import toy
 from cases import needed
+from pydantic.fields import FieldInfo
 
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.settings import REQUIRED, DeclaredSetting, parse, settings_of
+from fednoise_core.settings import parse, settings_of
 from fednoise_core.spec import Train, stage
 from workflow_scripts import schema
 from workflow_scripts.config_file import Place
@@ -29,7 +28,7 @@ def properties(family: str) -> dict[str, Any]:
     return schema["properties"]
 
 
-def fields(family: str) -> Mapping[str, DeclaredSetting]:
+def fields(family: str) -> Mapping[str, FieldInfo]:
     return settings_of(Train if family == "train" else method_class(family))
 
 
@@ -82,13 +81,13 @@ def test_schema_has_the_fields_and_defaults_of_the_class(family):
     assert described.keys() == known.keys()
     for name, field in known.items():
         assert described[name].get("description"), name
-        if field.default is REQUIRED:
+        if field.is_required():
             assert "default" not in described[name]
         else:
             assert described[name]["default"] == field.default, name
             assert type(described[name]["default"]) is type(field.default), name
     if family != "train":
-        required = [name for name, f in known.items() if f.default is REQUIRED]
+        required = [name for name, f in known.items() if f.is_required()]
         assert SCHEMAS.load("method")[family]["required"] == required
 
 
@@ -140,52 +139,15 @@ def test_nets_and_augmentations_may_carry_options(key, value):
     assert class_takes("train", key, value)
 
 
-@pytest.mark.parametrize("value", [[], [[]], {}, 3, {"hidden": 3}])
-def test_nets_without_a_name_are_refused(value):
+@pytest.mark.parametrize("value", [[], [[]], 3])
+def test_what_is_no_net_is_refused(value):
     assert not schema_takes("train", "net", value)
-
-
-def test_unknown_and_missing_keys_are_named_with_the_nearest():
-    with pytest.raises(SpecError, match=r"train\.momentun: unknown key; did you mean 'momentum'"):
-        parse(Train, {"momentun": 0.9}, "train")
-    with pytest.raises(SpecError, match=r"'sce'.alfa: unknown key; did you mean 'alpha'"):
-        make({"name": "sce", "alfa": 1}, Train())
-    with pytest.raises(SpecError, match=r"coteaching.*forget_rate: missing"):
-        make({"name": "coteaching"}, Train())
-    with pytest.raises(SpecError, match=r"'fedcor'.*did you mean 'fedcorr'"):
-        make({"name": "fedcor"}, Train())
-    with pytest.raises(SpecError, match="unknown method"):
-        make({}, Train())
+    assert not class_takes("train", "net", value)
 
 
 def test_train_is_not_a_field_that_a_spec_may_set():
     with pytest.raises(SpecError, match="unknown key"):
         make({"name": "fedavg", "train": {}}, Train())
-
-
-def test_numbers_keep_their_type():
-    @dataclass(frozen=True, kw_only=True)
-    class Thing:
-        rate: Annotated[float, "A number."] = 0.5
-        count: Annotated[int, "A whole number."] = 1
-        maybe: Annotated[float | None, "Perhaps a number."] = None
-        flag: Annotated[bool, "Yes or no."] = False
-
-    made = parse(Thing, {"rate": 1, "maybe": 2}, "thing")
-    assert made == Thing(rate=1.0, maybe=2.0)
-    assert (type(made.rate), type(made.maybe)) == (float, float)
-    assert parse(Thing, {"maybe": None}, "thing").maybe is None
-    for key, value in (
-        ("count", 1.5),
-        ("count", True),
-        ("rate", True),
-        ("rate", "1"),
-        ("flag", 1),
-        ("maybe", "x"),
-        ("count", None),
-    ):
-        with pytest.raises(SpecError, match=f"thing.{key}: .* is not (a|true)"):
-            parse(Thing, {key: value}, "thing")
 
 
 @pytest.mark.parametrize(
@@ -203,34 +165,6 @@ def test_numbers_keep_their_type():
 )
 def test_stages_scale_with_the_rounds_and_round_half_up(rounds, share, expected):
     assert stage(rounds, share) == expected
-
-
-@pytest.mark.parametrize("value", [0, 1, 40, 0.25, 1e-3])
-def test_a_stretch_of_rounds_is_a_number_or_a_share(value):
-    made = make({"name": "lc", "switch": value}, Train())
-    assert (made.switch, type(made.switch)) == (value, type(value))
-    assert schema_takes("lc", "switch", value)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (1.0, r"1.0 is outside \(0, 1\)"),  # one round, or all?
-        (2.5, r"2.5 is outside \(0, 1\)"),
-        (0.0, r"0.0 is outside \(0, 1\)"),
-        (-1, "-1 is below 0"),
-        (float("nan"), "nan is no finite number"),
-        (True, r"True is not a whole number in \[0, inf\) or a number in \(0, 1\)"),
-        ("half", "'half' is not a whole number"),
-    ],
-)
-def test_other_stretches_are_refused(value, message):
-    with pytest.raises(SpecError, match=rf"^method 'lc'.switch: {message}"):
-        make({"name": "lc", "switch": value}, Train())
-    if value == value:  # YAML has no NaN for it
-        told = rf"^method: switch: {json.dumps(value)} is not integer >= 0, or number > 0 and < 1$"
-        with pytest.raises(SpecError, match=told):
-            SCHEMAS.check_kind("method", {"name": "lc", "switch": value}, Place("method"))
 
 
 @pytest.mark.parametrize(

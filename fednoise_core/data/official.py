@@ -96,8 +96,6 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     Raises ArtifactError for files that are missing (and cannot be fetched), damaged, or not what they are called.
     """
     source = str(spec["source"])
-    if spec.get("human") and source not in ("cifar10", "cifar100"):
-        raise SpecError(f"dataset {source}: human: true; only cifar10 and cifar100 have labels by people")
     facts = FACTS[source]
     content = _content(source, places, cache)
     hashes = _check(source, facts, content)

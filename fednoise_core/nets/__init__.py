@@ -26,7 +26,7 @@ NETS: dict[str, str] = {
 }
 
 
-def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int) -> Net:
+def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     """The Net that `spec` names: a name, or {"name": …, options…}; docs/reference.md lists both.
 
     shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small
