@@ -6,6 +6,7 @@ Plain on purpose: activation before pooling, fixed average windows, `nn.Dropout2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,15 +37,23 @@ class MLP(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    def __init__(self, channels: int, side: int, classes: int):
+    """`norm`: batch norm between each pooling and its ReLU."""
+
+    def __init__(self, channels: int, side: int, classes: int, width: int = 8, hidden: int = 64, norm: bool = False):
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(channels, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
-        self.pool = nn.MaxPool2d(2)
-        self.hidden = nn.Linear(16 * (side // 4) ** 2, 64)
-        self.head = nn.Linear(64, classes)
+        self.conv1, self.conv2 = nn.Conv2d(channels, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
+        if norm:
+            self.bn1, self.bn2 = nn.BatchNorm2d(width), nn.BatchNorm2d(2 * width)
+        self.pool, self.norm = nn.MaxPool2d(2), norm
+        self.hidden = nn.Linear(2 * width * (side // 4) ** 2, hidden)
+        self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(torch.relu(self.conv2(self.pool(torch.relu(self.conv1(x))))))
+        if self.norm:
+            x = torch.relu(self.bn1(self.pool(self.conv1(x))))
+            x = torch.relu(self.bn2(self.pool(self.conv2(x))))
+        else:
+            x = self.pool(torch.relu(self.conv2(self.pool(torch.relu(self.conv1(x))))))
         return self.head(torch.relu(self.hidden(x.reshape(len(x), -1))))
 
 
@@ -64,14 +73,15 @@ class LeNet(nn.Module):
 class CNN9(nn.Module):
     """Co-teaching's net. `masks` (two tensors [B, C] of 0 and 1/(1 - rate)) stand in for the dropout if given."""
 
-    def __init__(self, channels: int, side: int, classes: int, rate: float = 0.25):
+    def __init__(self, channels: int, side: int, classes: int, rate: float = 0.25, width: int = 128):
         super().__init__()
-        widths = [channels, 128, 128, 128, 256, 256, 256, 512, 256, 128]
+        one, two, four = width, 2 * width, 4 * width
+        widths = [channels, one, one, one, two, two, two, four, two, one]
         for k in range(1, 10):
             setattr(self, f"conv{k}", nn.Conv2d(widths[k - 1], widths[k], 3, padding=1 if k < 7 else 0))
             setattr(self, f"bn{k}", nn.BatchNorm2d(widths[k]))
         self.pool, self.drop, self.act = nn.MaxPool2d(2), nn.Dropout2d(rate), nn.LeakyReLU(0.01)
-        self.head = nn.Linear(128, classes)
+        self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor, masks: Sequence[Tensor] | None = None) -> Tensor:
         for k in range(1, 10):
@@ -96,17 +106,17 @@ class Basic(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, channels: int, side: int, classes: int, blocks: Sequence[int]):
+    def __init__(self, channels: int, side: int, classes: int, blocks: Sequence[int], width: int = 64):
         super().__init__()
-        self.conv1, self.bn1 = conv_norm(channels, 64, 3)
-        into = 64
+        self.conv1, self.bn1 = conv_norm(channels, width, 3)
+        into = width
         for stage, count in enumerate(blocks):
-            out = 64 * 2**stage
+            out = width * 2**stage
             made = [Basic(into if k == 0 else out, out, 2 if stage and k == 0 else 1) for k in range(count)]
             setattr(self, f"layer{stage + 1}", nn.Sequential(*made))
             into = out
         self.pool = nn.AvgPool2d(4)
-        self.head = nn.Linear(512, classes)
+        self.head = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.bn1(self.conv1(x)))
@@ -125,14 +135,14 @@ class Separable(nn.Module):
 
 
 class MobileNetV1(nn.Module):
-    def __init__(self, channels: int, side: int, classes: int):
+    def __init__(self, channels: int, side: int, classes: int, width: int = 32):
         super().__init__()
-        self.conv1, self.bn1 = conv_norm(channels, 32, 3)
-        widths = [32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024]
+        self.conv1, self.bn1 = conv_norm(channels, width, 3)
+        widths = [width * times for times in (1, 2, 4, 4, 8, 8, 16, 16, 16, 16, 16, 16, 32, 32)]
         for k in range(1, 14):
             setattr(self, f"block{k}", Separable(widths[k - 1], widths[k], 2 if k in (2, 4, 6, 12) else 1))
         self.pool = nn.AvgPool2d(2)
-        self.head = nn.Linear(1024, classes)
+        self.head = nn.Linear(32 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.bn1(self.conv1(x)))
@@ -161,17 +171,18 @@ class Inverted(nn.Module):
 class MobileNetV2(nn.Module):
     STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
-    def __init__(self, channels: int, side: int, classes: int):
+    def __init__(self, channels: int, side: int, classes: int, width: int = 32):
         super().__init__()
-        self.conv1, self.bn1 = conv_norm(channels, 32, 3)
-        into = 32
-        for stage, (expansion, out, count, stride) in enumerate(self.STAGES, 1):
+        self.conv1, self.bn1 = conv_norm(channels, width, 3)
+        into = width
+        for stage, (expansion, full, count, stride) in enumerate(self.STAGES, 1):
+            out = full * width // 32
             made = [Inverted(out if k else into, out, expansion, 1 if k else stride) for k in range(count)]
             setattr(self, f"layer{stage}", nn.Sequential(*made))
             into = out
-        self.conv2, self.bn2 = conv_norm(320, 1280, 1)
+        self.conv2, self.bn2 = conv_norm(10 * width, 40 * width, 1)
         self.pool = nn.AvgPool2d(4)
-        self.head = nn.Linear(1280, classes)
+        self.head = nn.Linear(40 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.bn1(self.conv1(x)))
@@ -199,29 +210,29 @@ class Unit(nn.Module):
 
 
 class ShuffleNet(nn.Module):
-    def __init__(self, channels: int, side: int, classes: int):
+    def __init__(self, channels: int, side: int, classes: int, width: int = 200):
         super().__init__()
         self.conv1, self.bn1 = conv_norm(channels, 24, 1)
         into = 24
-        for stage, (out, count) in enumerate(((200, 4), (400, 8), (800, 4)), 1):
+        for stage, (out, count) in enumerate(((width, 4), (2 * width, 8), (4 * width, 4)), 1):
             made = [Unit(out if k else into, out, 1 if k else 2) for k in range(count)]
             setattr(self, f"layer{stage}", nn.Sequential(*made))
             into = out
         self.pool = nn.AvgPool2d(4)
-        self.head = nn.Linear(800, classes)
+        self.head = nn.Linear(4 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.bn1(self.conv1(x)))
         return self.head(self.pool(self.layer3(self.layer2(self.layer1(x)))).flatten(1))
 
 
-def eager(name: str, channels: int, side: int, classes: int) -> nn.Module:
-    """The module that corresponds to the net `name` for `channels` x `side` x `side` images."""
+def eager(name: str, channels: int, side: int, classes: int, **options: Any) -> nn.Module:
+    """The module that corresponds to the net `name` with `options` for `channels` x `side` x `side` images."""
     blocks = {"resnet10": (1, 1, 1, 1), "resnet12": (2, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
     if name in blocks:
-        return ResNet(channels, side, classes, blocks[name])
-    made = {
+        return ResNet(channels, side, classes, blocks[name], **options)
+    modules: dict[str, Any] = {
         "mlp": MLP, "small_cnn": SmallCNN, "lenet": LeNet, "cnn9": CNN9, "mobilenet_v1": MobileNetV1,
         "mobilenet_v2": MobileNetV2, "shufflenet": ShuffleNet,
     }  # fmt: skip
-    return made[name](channels, side, classes)
+    return modules[name](channels, side, classes, **options)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,15 @@ from fednoise_core.tree import Weights
 SIDE = {"mlp": 28, "small_cnn": 28, "lenet": 28}  # images that a net is compared on; 3x32x32 for the others
 SHIPPED = sorted(NETS.keys() - {"module"})  # a module of one's own: test_own_nets.py
 COMPARED = sorted(NETS.keys() - {"resnet50", "module"})  # ResNet-50 is compared with torchvision's
+NARROW: dict[str, dict[str, Any]] = {  # as scale cpu has them
+    "cnn9": {"width": 8},
+    "mobilenet_v1": {"width": 8},
+    "mobilenet_v2": {"width": 8},
+    "resnet10": {"width": 8},
+    "resnet12": {"width": 8},
+    "shufflenet": {"width": 56},
+    "small_cnn": {"width": 16, "hidden": 128, "norm": True},
+}
 ROOT = Path(__file__).parents[1]
 DESCRIBED = yaml.safe_load((ROOT / "config/schema/net.yaml").read_text(encoding="utf-8"))
 
@@ -69,12 +79,13 @@ def drops(net: Net, count: int, seed: int = 1) -> Tensor | None:
 
 
 def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
-    """What the two dropouts of the 9-layer CNN multiply with: columns 0…127 of u, then 128…383."""
-    return [(part >= rate).to(u.dtype) / (1 - rate) for part in (u[:, :128], u[:, 128:])]
+    """What the two dropouts of the 9-layer CNN multiply with: the first third of u's columns, then the others."""
+    third = u.shape[1] // 3
+    return [(part >= rate).to(u.dtype) / (1 - rate) for part in (u[:, :third], u[:, third:])]
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "classes", "parameters"),
+    ("spec", "shape", "classes", "parameters"),
     [
         ("cnn9", (3, 32, 32), 10, 4_434_570),
         ("cnn9", (1, 28, 28), 10, 4_432_266),
@@ -92,19 +103,25 @@ def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
         ("lenet", (3, 32, 32), 10, 62_006),
         ("small_cnn", (1, 28, 28), 10, 52_138),  # 80 + 1168 + 784*64 + 64 + 650
         ("mlp", (1, 28, 28), 10, 50_890),
+        # 9 * (8 + 2*64 + 128 + 2*256 + 512 + 512 + 128) + 3*128 + 90
+        ({"name": "cnn9", "width": 8}, (1, 28, 28), 10, 17_826),
+        # 160 + 32 + 4640 + 64 + 32*49*128 + 128 + 1290
+        ({"name": "small_cnn", "width": 16, "hidden": 128, "norm": True}, (1, 28, 28), 10, 207_018),
     ],
 )
-def test_parameter_counts(name: str, shape: tuple[int, int, int], classes: int, parameters: int) -> None:
-    net = build(name, shape, classes)
+def test_parameter_counts(
+    spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int, parameters: int
+) -> None:
+    net = build(spec, shape, classes)
     assert net.parameters == parameters
     assert net.parameters == sum(e.size for e in net.layout.entries if e.kind != "stat")
     assert net.layout.size - net.parameters == sum(e.size for e in net.layout.entries if e.kind == "norm")
 
 
-@pytest.mark.parametrize("name", COMPARED)
-def test_agrees_with_an_ordinary_module(name: str, double: None) -> None:
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in COMPARED), *NARROW.items()])
+def test_agrees_with_an_ordinary_module(name: str, options: dict[str, Any], double: None) -> None:
     shape = shape_of(name)
-    net, module = build(name, shape, 7), eager(name, shape[0], shape[1], 7)
+    net, module = build({"name": name, **options}, shape, 7), eager(name, shape[0], shape[1], 7, **options)
     w = lively(net)
     copy_into(module, w)
     x, u = images(shape, 3), drops(net, 3)
@@ -330,15 +347,17 @@ def test_wrong_settings_are_named() -> None:
     for spec, message in (
         ("resnet81", "unknown net 'resnet81'; did you mean 'resnet18'"),
         ({"stem": "3x3"}, "unknown net None; known: cnn9, lenet"),
-        ({"name": "cnn9", "dropuot": 0.1}, "train.net.dropuot: unknown"),
-        ({"name": "cnn9", "dropout": 1.0}, "^train.net.dropout: "),
-        ({"name": "cnn9", "dropout": "much"}, "^train.net.dropout: "),
-        ({"name": "resnet18", "stem": "5x5"}, "^train.net.stem: "),
-        ({"name": "mlp", "init": "zeros"}, "^train.net.init: "),
-        ({"name": "mlp", "dropout_at_eval": "yes"}, "^train.net.dropout_at_eval: "),
-        ({"name": "mlp", "weights": 3}, "^train.net.weights: "),
-        ({"name": "mlp", "hidden": 0}, "^train.net.hidden: "),
-        ({"name": "small_cnn", "width": 2.5}, "^train.net.width: "),
+        ({"name": "cnn9", "dropuot": 0.1}, "train.net.dropuot: net 'cnn9' has no such option; did you mean 'dropout'"),
+        ({"name": "mobilenet_v2", "width": 6}, "^train.net.width: 6 is not a multiple of 4$"),
+        ({"name": "shufflenet", "width": 60}, "^train.net.width: 60 is not a multiple of 8, as"),
+        ({"name": "cnn9", "dropout": 1.0}, r"^train.net.dropout: 1.0 is outside \[0, 1\)$"),
+        ({"name": "cnn9", "dropout": "much"}, "^train.net.dropout: 'much' is not a number$"),
+        ({"name": "resnet18", "stem": "5x5"}, "^train.net.stem: '5x5' is not one of '3x3', '7x7'"),
+        ({"name": "mlp", "init": "zeros"}, "^train.net.init: 'zeros' is not one of"),
+        ({"name": "mlp", "dropout_at_eval": "yes"}, "^train.net.dropout_at_eval: 'yes' is not true or false$"),
+        ({"name": "mlp", "weights": 3}, "^train.net.weights: 3 is not a text or null$"),
+        ({"name": "mlp", "hidden": 0}, "^train.net.hidden: 0 is below 1$"),
+        ({"name": "small_cnn", "width": 2.5}, "^train.net.width: 2.5 is not a whole number$"),
     ):
         with pytest.raises(SpecError, match=message):
             build(spec, shape, 10)

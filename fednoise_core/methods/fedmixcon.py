@@ -22,7 +22,7 @@ __all__ = ["FedMixCon", "contrast"]
 
 
 def contrast(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "negatives") -> Tensor:
-    """[B]: -(s(i, i')/tau - log sum_j exp(s(i, j)/tau)) of features h1, h2 [B, d] of two views and labels y [B].
+    """[B]: -(s(i, i')/tau - log sum_j exp(s(i, j)/tau)) of outputs h1, h2 [B, d] for two views and labels y [B].
 
     s is the cosine, 0 for a zero vector. j runs over the samples with another label ("negatives"), these and the
     second view of i ("negatives+positive"), or all samples but i ("all"). An anchor without any such j gives 0.
@@ -63,10 +63,13 @@ class FedMixCon(MixedPrediction):
             "setting's nominal rate, marked † in tables.",
         ),
     ] = 0.4
-    mu: Annotated[
-        float | None, Field(ge=0, description="Weight of the contrast after the ramp; 0 = off; overrides the rate.")
-    ] = None
-    tau: Annotated[float, Field(gt=0, description="Temperature of the contrast.")] = 0.5
+    mu: Annotated[float | None, at_least(0), "Weight of the contrast after the ramp; 0 = off; overrides the rate."] = (
+        None
+    )
+    contrast_on: Annotated[
+        Literal["features", "logits"], "What the contrast compares: penultimate features, or logits."
+    ] = "features"
+    tau: Annotated[float, above(0), "Temperature of the contrast."] = 0.5
     denominator: Annotated[
         Literal["negatives", "negatives+positive", "all"],
         Field(
@@ -88,5 +91,6 @@ class FedMixCon(MixedPrediction):
         else:
             loss = (self.loss(z1, batch.y) + self.loss(z2, batch.y)).mean() / 2
         if self.weight:
-            loss = loss + self.weight * down["ramp"] * contrast(h1, h2, batch.y, self.tau, self.denominator).mean()
+            pair = (h1, h2) if self.contrast_on == "features" else (z1, z2)
+            loss = loss + self.weight * down["ramp"] * contrast(*pair, batch.y, self.tau, self.denominator).mean()
         return loss

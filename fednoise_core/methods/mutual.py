@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -132,12 +132,11 @@ class Mutual(LocalOnly):
 
     needs_public = True
 
-    pretrain: Annotated[
-        int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
-    ] = 40
-    revisit: Annotated[
-        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
-    ] = 0
+    pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 40
+    pretrain_loss: Annotated[
+        Literal["own", "ce"], "Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."
+    ] = "own"
+    revisit: Annotated[int, at_least(0), "Epochs on one's own data in a round; 0 = the run's local epochs."] = 0
     epochs_by_size: Annotated[
         bool,
         Field(description="Parity: max(1, floor(public images / own samples)) epochs on one's own data in a round."),
@@ -193,6 +192,9 @@ class Mutual(LocalOnly):
         state.notes["losses"] = [None] * fed.n  # of each client, when it took part last
         state.server["cohort"] = []
         return state
+
+    def warm(self, fed: Federation, state: State) -> dict[str, float]:
+        return LocalOnly.warm(replace(self, cl=False) if self.pretrain_loss == "ce" else self, fed, state)
 
     def round(
         self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any

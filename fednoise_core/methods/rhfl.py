@@ -20,5 +20,5 @@ class RHFL(Mutual):
 
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
-    # switches of the ablation in paper 003
-    without = ("hma", "cl", "cws", "cws_target")  # type: ignore[assignment]
+    # switches of the ablation in paper 003, and its open question
+    without = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]

@@ -13,7 +13,7 @@ from fednoise_core.params import described
 
 __all__ = ["cnn9"]
 
-WIDTHS = (128, 128, 128, 256, 256, 256, 512, 256, 128)
+WIDTHS = (1, 1, 1, 2, 2, 2, 4, 2, 1)  # in units of the first block's channels
 
 
 @described(
@@ -28,19 +28,22 @@ def cnn9(
     dropout: Annotated[
         float, Field(ge=0, lt=1, description="Rate of the channel dropout after the third and sixth convolution.")
     ] = 0.25,
+    width: Annotated[
+        int, at_least(1), "Channels of the first block and of the features; between them twice and four times as many."
+    ] = 128,
 ) -> Body:
     """Co-teaching's 9-layer CNN (Han et al., NeurIPS 2018; FedEFC, FedLSR): batch norm, LeakyReLU, channel dropout.
 
     Nine 3x3 convolutions with bias, each followed by batch norm and LeakyReLU(0.01); after the third and the sixth
-    max-pool 2 and channel dropout of rate `dropout`; the last three unpadded; global average -> 128 features.
+    max-pool 2 and channel dropout of rate `dropout`; the last three unpadded; global average -> `width` features.
 
     LeakyReLU increases, so it may follow the pooling: equal, on a quarter of the map. Images need at least 28 pixels a
     side; below 32 the last map is 1x1.
     """
 
     def body(ops: Ops, x: Tensor) -> Tensor:
-        for k, width in enumerate(WIDTHS, 1):
-            x = ops.norm(f"bn{k}", ops.conv(f"conv{k}", x, width, 3, pad=1 if k < 7 else 0))
+        for k, units in enumerate(WIDTHS, 1):
+            x = ops.norm(f"bn{k}", ops.conv(f"conv{k}", x, units * width, 3, pad=1 if k < 7 else 0))
             if k not in (3, 6):
                 x = F.leaky_relu_(x, 0.01)
                 continue

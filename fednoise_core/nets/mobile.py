@@ -5,12 +5,17 @@ All end in a global average, which on 32x32 is the fixed window of the usual CIF
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
+from fednoise_core.settings import at_least
 
 __all__ = ["mobilenet_v1", "mobilenet_v2", "shufflenet"]
 
@@ -20,7 +25,8 @@ V1 = (  # (out, stride)
 V2 = (  # (expansion, out, blocks, stride of the first); the second stride is 1 where the paper has 2, for 32x32
     (1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
 )  # fmt: skip
-SHUFFLE = ((200, 4), (400, 8), (800, 4))  # (out, units) of each stage, for two groups
+SHUFFLE = ((1, 4), (2, 8), (4, 4))  # (out in units of the first stage's channels, units) of each stage, for two groups
+Stem = Annotated[int, at_least(4), "Channels of the first convolution, a multiple of 4; all others in proportion."]
 
 
 @described(
@@ -30,16 +36,17 @@ SHUFFLE = ((200, 4), (400, 8), (800, 4))  # (out, units) of each stage, for two 
     smallest=1,
     parameters=3217226,
 )
-def mobilenet_v1() -> Body:
+def mobilenet_v1(*, width: Stem = 32) -> Body:
     """MobileNet (Howard et al., 2017) with a stem of stride 1.
 
-    1024 features."""
+    32 * `width` features."""
+    scale = _scale(width)
 
     def body(ops: Ops, x: Tensor) -> Tensor:
-        x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, 32, 3))
+        x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, width, 3))
         for k, (out, stride) in enumerate(V1, 1):
             x = torch.relu_(_conv_norm(ops, f"block{k}.conv1", f"block{k}.bn1", x, x.shape[1], 3, stride, x.shape[1]))
-            x = torch.relu_(_conv_norm(ops, f"block{k}.conv2", f"block{k}.bn2", x, out))
+            x = torch.relu_(_conv_norm(ops, f"block{k}.conv2", f"block{k}.bn2", x, scale(out)))
         return x.mean((2, 3))
 
     return body
@@ -52,11 +59,12 @@ def mobilenet_v1() -> Body:
     smallest=1,
     parameters=2296922,
 )
-def mobilenet_v2() -> Body:
+def mobilenet_v2(*, width: Stem = 32) -> Body:
     """MobileNetV2 (Sandler et al., CVPR 2018) in RHFL's form for 32×32 images.
 
     ReLU instead of ReLU6, and every block of stride 1 has a
-    shortcut, through a 1x1 convolution with batch norm where the channels change; 1280 features."""
+    shortcut, through a 1x1 convolution with batch norm where the channels change; 40 * `width` features."""
+    scale = _scale(width)
 
     def block(ops: Ops, x: Tensor, name: str, expansion: int, out: int, stride: int) -> Tensor:
         wide = expansion * x.shape[1]
@@ -68,11 +76,11 @@ def mobilenet_v2() -> Body:
         return y.add_(x if x.shape[1] == out else _conv_norm(ops, f"{name}.shortcut.0", f"{name}.shortcut.1", x, out))
 
     def body(ops: Ops, x: Tensor) -> Tensor:
-        x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, 32, 3))
+        x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, width, 3))
         for stage, (expansion, out, blocks, stride) in enumerate(V2, 1):
             for k in range(blocks):
-                x = block(ops, x, f"layer{stage}.{k}", expansion, out, stride if k == 0 else 1)
-        return torch.relu_(_conv_norm(ops, "conv2", "bn2", x, 1280)).mean((2, 3))
+                x = block(ops, x, f"layer{stage}.{k}", expansion, scale(out), stride if k == 0 else 1)
+        return torch.relu_(_conv_norm(ops, "conv2", "bn2", x, scale(1280))).mean((2, 3))
 
     return body
 
@@ -84,11 +92,20 @@ def mobilenet_v2() -> Body:
     smallest=1,
     parameters=887582,
 )
-def shufflenet() -> Body:
+def shufflenet(
+    *,
+    width: Annotated[
+        int, at_least(32), "Channels of the first stage, a multiple of 8; the others have twice and four times as many."
+    ] = 200,
+) -> Body:
     """ShuffleNet (Zhang et al., CVPR 2018) with two groups, in RHFL's form for 32×32 images.
 
-    A 1x1 stem; 800 features. ReLU also follows the depthwise convolution, unlike in the paper.
+    A 1x1 stem of 24 channels; 4 * `width` features. ReLU also follows the depthwise convolution, unlike in the paper.
+
+    Raises SpecError for a width that the groups cannot share.
     """
+    if width % 8:
+        raise SpecError(f"train.net.width: {width} is not a multiple of 8, as ShuffleNet's groups need")
 
     def unit(ops: Ops, x: Tensor, name: str, out: int, stride: int) -> Tensor:
         main = out - x.shape[1] if stride == 2 else out  # a unit of stride 2 appends the pooled input
@@ -101,12 +118,19 @@ def shufflenet() -> Body:
 
     def body(ops: Ops, x: Tensor) -> Tensor:
         x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, 24))
-        for stage, (out, units) in enumerate(SHUFFLE, 1):
+        for stage, (factor, units) in enumerate(SHUFFLE, 1):
             for k in range(units):
-                x = unit(ops, x, f"layer{stage}.{k}", out, 1 if k else 2)
+                x = unit(ops, x, f"layer{stage}.{k}", factor * width, 1 if k else 2)
         return x.mean((2, 3))
 
     return body
+
+
+def _scale(width: int) -> Callable[[int], int]:
+    """Channels of a MobileNet whose stem has `width` instead of 32."""
+    if width % 4:
+        raise SpecError(f"train.net.width: {width} is not a multiple of 4")
+    return lambda channels: channels * width // 32
 
 
 def _conv_norm(ops: Ops, conv: str, norm: str, x: Tensor, out: int, kernel: int = 1, stride: int = 1,

@@ -1,4 +1,5 @@
-"""Small nets: a two-layer perceptron and a two-convolution net without normalisation (needed for exact invariants)."""
+"""Small nets: a two-layer perceptron and a two-convolution net, by default without normalisation (needed for exact
+invariants)."""
 
 from __future__ import annotations
 
@@ -42,12 +43,11 @@ def mlp(*, hidden: Annotated[int, Field(ge=1, description="Units of the hidden l
 )
 def small_cnn(
     *,
-    width: Annotated[
-        int, Field(ge=1, description="Channels of the first convolution; the second has twice as many.")
-    ] = 8,
-    hidden: Annotated[int, Field(ge=1, description="Units of the hidden linear layer.")] = 64,
+    width: Annotated[int, at_least(1), "Channels of the first convolution; the second has twice as many."] = 8,
+    hidden: Annotated[int, at_least(1), "Units of the hidden linear layer."] = 64,
+    norm: Annotated[bool, "Batch norm after each of the two poolings."] = False,
 ) -> Body:
-    """Two convolutions and two linear layers, no normalisation; small images on a CPU.
+    """Two convolutions and two linear layers, without normalisation unless `norm` is true; small images on a CPU.
 
     conv 3x3 `width` - pool - conv 3x3 2*`width` - pool - linear `hidden`.
 
@@ -55,8 +55,9 @@ def small_cnn(
     """
 
     def body(ops: Ops, x: Tensor) -> Tensor:
-        x = torch.relu(F.max_pool2d(ops.conv("conv1", x, width, 3, pad=1), 2))
-        x = torch.relu(F.max_pool2d(ops.conv("conv2", x, 2 * width, 3, pad=1), 2))
+        for k, channels in enumerate((width, 2 * width), 1):
+            x = F.max_pool2d(ops.conv(f"conv{k}", x, channels, 3, pad=1), 2)
+            x = torch.relu(ops.norm(f"bn{k}", x) if norm else x)
         return torch.relu(ops.linear("hidden", x.flatten(1), hidden))
 
     return body

@@ -140,6 +140,23 @@ def test_under_adam_equation_13_as_printed_changes_next_to_nothing(how, least, m
     assert least < max(away) < most
 
 
+def test_pre_training_on_cross_entropy_is_that_of_local_only_bit_for_bit():
+    runs = {}
+    for id_, method in (
+        ("ce", {"name": "fedhnl", "pretrain": 2, "pretrain_loss": "ce"}),
+        ("own", {"name": "fedhnl", "pretrain": 2}),
+        ("local", {"name": "local", "pretrain": 2}),
+    ):
+        fed = toy.federation()
+        made = make(method, fed.train)
+        state = made.init(fed)
+        state.round = 1
+        made.warm(fed, state)
+        runs[id_] = torch.stack([state.clients[c]["model"].flat for c in fed.all])
+    assert torch.equal(runs["ce"], runs["local"])
+    assert not torch.equal(runs["ce"], runs["own"])
+
+
 # both sizes of federation
 
 
@@ -306,8 +323,8 @@ def divergence(a: Tensor, b: Tensor) -> Tensor:
 class Reference:
     """The paper's equations on ordinary modules, with the batches of the run."""
 
-    def __init__(self, fed: Federation, seen: Seen, eta: float, kl: str, target: str):
-        self.seen, self.eta, self.kl, self.target = seen, eta, kl, target
+    def __init__(self, fed: Federation, seen: Seen, eta: float, kl: str, target: str, first: str = "own"):
+        self.seen, self.eta, self.kl, self.target, self.plain = seen, eta, kl, target, first == "ce"
         kinds = ["perceptron", "with_norm", "deep"]
         self.nets = [Module(kinds[c % 3]).double() for c in range(4)]
         for c, net in enumerate(self.nets):
@@ -317,12 +334,12 @@ class Reference:
         self.losses: list[tuple[str, int, float]] = []
         self.weights: list[list[float]] = []
 
-    def train(self, c: int, round: int, factor: float = 1.0) -> None:
+    def train(self, c: int, round: int, factor: float = 1.0, loss_of: Any = combinational) -> None:
         """Equation 7 (13 with a factor): one's own epochs on a fresh Adam."""
         net, adam = self.nets[c].train(), torch.optim.Adam(self.nets[c].parameters(), 0.01)
         for at, x, y, _ in self.seen.own[c]:
             if at == round:
-                loss = factor * combinational(net(x), y)
+                loss = factor * loss_of(net(x), y)
                 adam.zero_grad()
                 loss.backward()
                 adam.step()
@@ -360,7 +377,7 @@ class Reference:
 
     def play(self) -> None:
         for c in range(4):
-            self.train(c, 1)
+            self.train(c, 1, loss_of=F.cross_entropy if self.plain else combinational)
         for round in (2, 3, 4):
             weights = self.weigh()
             self.weights.append(weights)
@@ -369,14 +386,17 @@ class Reference:
                 self.train(c, round, weights[c] if self.target == "cl" else 1.0)
 
 
-@pytest.mark.parametrize(("kl", "target"), [("forward", "kl"), ("reverse", "kl"), ("forward", "cl")])
-def test_whole_rounds_against_a_second_implementation(kl, target, monkeypatch):
+@pytest.mark.parametrize(
+    ("kl", "target", "first"),
+    [("forward", "kl", "own"), ("reverse", "kl", "own"), ("forward", "cl", "own"), ("forward", "kl", "ce")],
+)
+def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeypatch):
     """Every loss and all numbers of the four models, of three architectures, after pre-training and three rounds."""
     monkeypatch.setattr(losses, "log_probs", lambda z: torch.log_softmax(z, -1))  # the library's are of float32
     monkeypatch.setattr(losses, "ce", lambda z, y: F.cross_entropy(z, y, reduction="none"))
     with toy64.doubled():
-        fed, state, seen = watched({"kl": kl, "cws_target": target}, monkeypatch)
-        reference = Reference(fed, seen, 0.5, kl, target)
+        fed, state, seen = watched({"kl": kl, "cws_target": target, "pretrain_loss": first}, monkeypatch)
+        reference = Reference(fed, seen, 0.5, kl, target, first)
         reference.play()
         np.testing.assert_allclose(seen.weights, reference.weights, rtol=0, atol=1e-6)
         for c in range(4):

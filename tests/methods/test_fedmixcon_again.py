@@ -70,6 +70,8 @@ def loss_of(net: Module, x: Tensor, x_aug: Tensor, y: Tensor, share: float, mu: 
         ce = -torch.log(sharpened[range(len(y)), y]).mean()
     else:
         ce = nn.CrossEntropyLoss()(sharpened, y)  # as FedLSR's code, which takes p_s for logits
+    if how.get("contrast_on") == "logits":
+        z, z_aug = net.head(z), net.head(z_aug)
     sim, total, tau = nn.CosineSimilarity(dim=0), z.new_zeros(()), 0.5
     for i in range(len(y)):
         others = [j for j in range(len(y)) if j != i and (y[j] != y[i] or how["denominator"] == "all")]
@@ -138,8 +140,9 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
         {"ce_mode": "double_softmax", "denominator": "negatives"},
         {"ce_mode": "log", "denominator": "negatives+positive"},
         {"ce_mode": "log", "denominator": "all", "per": "batch"},
+        {"ce_mode": "double_softmax", "denominator": "negatives", "contrast_on": "logits"},
     ],
-    ids=lambda how: f"{how['ce_mode']}, {how['denominator']}",
+    ids=lambda how: ", ".join(how.values()),
 )
 def test_three_rounds_loss_by_loss_against_a_second_implementation(how, monkeypatch):
     with toy64.doubled():
