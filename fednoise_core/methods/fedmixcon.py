@@ -63,13 +63,13 @@ class FedMixCon(MixedPrediction):
             "setting's nominal rate, marked † in tables.",
         ),
     ] = 0.4
-    mu: Annotated[float | None, at_least(0), "Weight of the contrast after the ramp; 0 = off; overrides the rate."] = (
-        None
-    )
+    mu: Annotated[
+        float | None, Field(ge=0, description="Weight of the contrast after the ramp; 0 = off; overrides the rate.")
+    ] = None
     contrast_on: Annotated[
-        Literal["features", "logits"], "What the contrast compares: penultimate features, or logits."
+        Literal["features", "logits"], Field(description="What the contrast compares: penultimate features, or logits.")
     ] = "features"
-    tau: Annotated[float, above(0), "Temperature of the contrast."] = 0.5
+    tau: Annotated[float, Field(gt=0, description="Temperature of the contrast.")] = 0.5
     denominator: Annotated[
         Literal["negatives", "negatives+positive", "all"],
         Field(

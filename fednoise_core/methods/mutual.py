@@ -132,11 +132,16 @@ class Mutual(LocalOnly):
 
     needs_public = True
 
-    pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 40
+    pretrain: Annotated[
+        int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
+    ] = 40
     pretrain_loss: Annotated[
-        Literal["own", "ce"], "Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."
+        Literal["own", "ce"],
+        Field(description="Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."),
     ] = "own"
-    revisit: Annotated[int, at_least(0), "Epochs on one's own data in a round; 0 = the run's local epochs."] = 0
+    revisit: Annotated[
+        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
+    ] = 0
     epochs_by_size: Annotated[
         bool,
         Field(description="Parity: max(1, floor(public images / own samples)) epochs on one's own data in a round."),

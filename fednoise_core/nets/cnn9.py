@@ -29,7 +29,11 @@ def cnn9(
         float, Field(ge=0, lt=1, description="Rate of the channel dropout after the third and sixth convolution.")
     ] = 0.25,
     width: Annotated[
-        int, at_least(1), "Channels of the first block and of the features; between them twice and four times as many."
+        int,
+        Field(
+            ge=1,
+            description="Channels of the first block and of the features; between them twice and four times as many.",
+        ),
     ] = 128,
 ) -> Body:
     """Co-teaching's 9-layer CNN (Han et al., NeurIPS 2018; FedEFC, FedLSR): batch norm, LeakyReLU, channel dropout.

@@ -43,9 +43,11 @@ def mlp(*, hidden: Annotated[int, Field(ge=1, description="Units of the hidden l
 )
 def small_cnn(
     *,
-    width: Annotated[int, at_least(1), "Channels of the first convolution; the second has twice as many."] = 8,
-    hidden: Annotated[int, at_least(1), "Units of the hidden linear layer."] = 64,
-    norm: Annotated[bool, "Batch norm after each of the two poolings."] = False,
+    width: Annotated[
+        int, Field(ge=1, description="Channels of the first convolution; the second has twice as many.")
+    ] = 8,
+    hidden: Annotated[int, Field(ge=1, description="Units of the hidden linear layer.")] = 64,
+    norm: Annotated[bool, Field(description="Batch norm after each of the two poolings.")] = False,
 ) -> Body:
     """Two convolutions and two linear layers, without normalisation unless `norm` is true; small images on a CPU.
 
