@@ -96,7 +96,7 @@ def _merged(owners: tuple[Any, ...]) -> type[Settings]:
         for name, default in _defaults(owner).items():
             if FieldInfo.from_annotation(hints.get(name, Any)).description:
                 found[name] = (hints[name], default)
-            elif default is not ... and dataclasses.is_dataclass(owner):
+            elif default is not ... and isinstance(owner, type):
                 where = f"{owner.__module__}.{owner.__name__}.{name}"
                 cure = f"write Field(description=…), or, for a constant, `{name} = …` without a type"
                 raise TypeError(f"{where}: a setting says what it means: {cure}")
@@ -266,7 +266,7 @@ def words(schema: Schema, quote: Callable[[Any], str] = _shown) -> str:
         names = [*schema.get("properties", schema.get("required", []))]
         return "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
     named = {"string": "text", "boolean": " | ".join(map(quote, (True, False))), "null": quote(None)}
-    return named.get(kind, kind)
+    return str(named.get(kind, kind))
 
 
 def _range(schema: Schema) -> str:
