@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from fednoise_core.io import SpecError
 
 __all__ = [
     "AlsoAccepts",
+    "NoBool",
     "Rounds",
     "Settings",
     "Share",
@@ -56,6 +57,15 @@ SHOWN = 60  # letters of a wrong value in a message
 Share = Annotated[float, Field(ge=0, le=1)]  # of a whole
 # a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1.0 is refused: one round, or all?
 Rounds = Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)]
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+NoBool = BeforeValidator(_no_bool)  # beside a Literal of numbers, which takes True for 1
 
 
 class Settings(BaseModel):
@@ -193,6 +203,8 @@ def problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[st
     last = keys[-1] if keys else ""
     if found["type"] == "missing":
         return keys[:-1], f"the key {last!r} is missing"
+    if found["type"] == "invalid_key" or "[key]" in found["loc"]:
+        return keys[:-1], f"expected texts as keys, got {last!r}"
     if found["type"] == "extra_forbidden":
         inner = _inner(schema, keys[:-1])
         known = (one["properties"] for one in (inner, *inner.get("anyOf", [])) if "properties" in one)
@@ -252,7 +264,7 @@ def words(schema: Schema, quote: Callable[[Any], str] = _shown) -> str:
         return " | ".join(map(quote, schema.get("enum", [schema.get("const")])))
     if "anyOf" in schema:
         return ", or ".join(words(one, quote) for one in schema["anyOf"])
-    kind = schema.get("type", "anything")
+    kind = schema.get("type", "a finite number, text, list or mapping")
     if isinstance(kind, list):
         return ", or ".join(words({**schema, "type": one}, quote) for one in kind)
     if kind in ("integer", "number"):

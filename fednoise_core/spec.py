@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from fednoise_core.io import SpecError
@@ -61,7 +61,7 @@ class Checked:
                 raise SpecError(f"train.{key}: {type(self).__name__} works with {names} only, not with {value!r}")
 
 
-Named = str | dict[str, Any]  # a name, or {name, options…}
+Named = str | dict[str, JsonValue]  # a name, or {name, options…}
 NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a function that makes the net
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import toy
-import yaml
 
 import fednoise_core as fn
 from fednoise_core.io import SpecError
@@ -93,28 +92,6 @@ CALLS = [
 @pytest.mark.parametrize(("name", "call", "wrong"), CALLS, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_wrong_argument_is_named(name, call, wrong):
     refused(call, name, wrong)
-
-
-def settings(family: str) -> list[tuple[str, dict[str, Any], str]]:
-    schema = yaml.safe_load((ROOT / f"config/schema/{family}.yaml").read_text(encoding="utf-8"))
-    return [(kind, entry["example"], key) for kind, entry in schema.items() for key in entry["properties"]]
-
-
-NEVER = [object(), np.zeros(3), math.nan, b"x", {"a": 1}, [[]]]  # no setting takes any of these
-
-
-@pytest.mark.parametrize(("kind", "example", "key"), settings("noise"))
-def test_a_wrong_setting_of_noise_is_refused(kind, example, key):
-    for value in NEVER:
-        with pytest.raises(SpecError):
-            fn.inject(data(), {**example, "kind": kind, key: value}, 0, split())
-
-
-@pytest.mark.parametrize(("kind", "example", "key"), settings("partition"))
-def test_a_wrong_setting_of_a_partition_is_refused(kind, example, key):
-    for value in NEVER:
-        with pytest.raises(SpecError):
-            fn.partition_of(data(), {**example, "kind": kind, key: value}, 0, labels())
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(fn.Train)])

@@ -83,7 +83,7 @@ def test_an_array_that_is_in_the_file_twice_is_refused(tmp_path):
     ("setting", "message"),
     [
         ({"std": [0.0]}, r"dataset\.std\[0\]"),
-        ({"mean": [float("inf")]}, r"dataset: mean: 0"),
+        ({"mean": [float("inf")]}, r"dataset\.mean\[0\]"),
         ({"tests": 3}, r"dataset\.tests: unknown"),
         ({"classes": "ten"}, r"dataset\.classes"),
         ({"clean_known": 1}, r"dataset\.clean_known"),

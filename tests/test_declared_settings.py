@@ -26,6 +26,7 @@ from fednoise_core.methods.coteaching import Coteaching
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings import (
     AlsoAccepts,
+    NoBool,
     Rounds,
     Settings,
     check,
@@ -95,7 +96,7 @@ class Group(Settings):
 def example(
     handed: Any = None,
     *,
-    word: Annotated[Literal["paper", "code", 1], Field(description="One of these.")] = "paper",
+    word: Annotated[Literal["paper", "code", 1], NoBool, Field(description="One of these.")] = "paper",
     count: Annotated[int, Field(ge=1, description="A whole number.")] = 1,
     flag: Annotated[bool, Field(description="Yes or no.")] = False,
     rate: Annotated[float | None, Field(gt=0, le=1, description="A share.")] = None,
@@ -127,6 +128,7 @@ NUMBER, SHARE, SOME = "number", "number, 0 < x ≤ 1, or null", "integer ≥ 0, 
 GROUP = "{share, flip}"
 REFUSED: list[tuple[str, Any, str]] = [
     ("word", "papr", ".word: expected \"paper\" | \"code\" | 1, got \"papr\"; did you mean 'paper'?"),
+    ("word", True, '.word: expected "paper" | "code" | 1, got true'),
     ("cuont", 1, ".cuont: unknown key; did you mean 'count'?"),
     ("x", 1, ".x: unknown key; known: count, either, flag, groups, map, rate, rows, some, word"),
     ("beside", 1, ".beside: unknown key; did you mean 'either'?"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical
 from fednoise_core.settings import mismatch, unknown_key
@@ -38,18 +38,8 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
 }
 
-# keywords of a schema that `fednoise_core.settings.words` tells
-IN_WORDS = {
-    "type",
-    "enum",
-    "const",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "minItems",
-    "maxItems",
-}
+# keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
+OTHER = {"oneOf", "uniqueItems", "maxLength", "minProperties", "maxProperties"}
 
 Schema = Mapping[str, Any]
 
@@ -174,11 +164,21 @@ def _types(schema: Schema) -> list[str]:
 
 
 def _compare(value: Any, validator: Any, place: Place) -> None:
-    error = best_match(validator.iter_errors(value))
-    if error is not None:
+    errors = list(validator.iter_errors(value))
+    if errors:
+        # an unknown key says more than that another is missing
+        error = _innermost(next((one for one in errors if one.validator == "additionalProperties"), errors[0]))
         for key in error.absolute_path:
             place = place / key
         raise _problem(error, place)
+
+
+def _innermost(error: ValidationError) -> ValidationError:
+    """The error in the branch of a union that fits best; the union's own if no branch fits better than another."""
+    for one in error.context if error.validator == "anyOf" else ():
+        if len(one.path) or one.validator in ("required", "additionalProperties"):
+            return _innermost(one)
+    return error
 
 
 def _problem(error: ValidationError, place: Place) -> SpecError:
@@ -193,8 +193,6 @@ def _problem(error: ValidationError, place: Place) -> SpecError:
     if error.validator == "pattern":
         rule = schema.get("description") or "letters, digits, and . _ + - after the first; 64 at most"
         return place.error(f"expected an id ({rule}), got {json.dumps(value)}")
-    if error.parent is not None and error.parent.validator == "anyOf":
-        return place.error(mismatch(value, error.parent.schema))  # all options, not the one that came nearest
-    if error.validator in IN_WORDS:
-        return place.error(mismatch(value, schema))
-    return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
+    if error.validator in OTHER:
+        return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
+    return place.error(mismatch(value, schema))

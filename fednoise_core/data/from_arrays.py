@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect, yes_no
+from fednoise_core.arguments import expect
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
@@ -47,7 +47,7 @@ def arrays(
         spec["test"] = check(Holdout, test, "test").model_dump()
     elif not isinstance(test, tuple | list) or len(test) != 2:
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
-    clean_known = yes_no(clean_known, "clean_known")
+    clean_known = check(bool, clean_known, "clean_known")
     x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
     given = {"y": y}
     x_test = None

@@ -19,6 +19,7 @@ from fednoise_core.data.owners import owners_named
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
+from fednoise_core.settings import NoBool
 
 __all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
 
@@ -44,7 +45,7 @@ class ImageFolder(Dataset):
             "be the same for all."
         ),
     ] = MISSING
-    channels: Annotated[Literal[1, 3], Field(description="1: grey, 3: colour.")] = 3
+    channels: Annotated[Literal[1, 3], NoBool, Field(description="1: grey, 3: colour.")] = 3
     given: Annotated[
         str | MISSING,
         Field(

@@ -15,7 +15,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.models import pair_targets, symmetric_matrix
 from fednoise_core.noise.sampling import T_CLIENT_LIMIT, Flip, NoiseResult, Superclass, check_labels, finish
 from fednoise_core.params import described, largest_remainder, number
-from fednoise_core.settings import Settings, Share
+from fednoise_core.settings import NoBool, Settings, Share
 
 __all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized", "owners"]
 
@@ -118,7 +118,7 @@ class Group(Settings):
     flip: Annotated[Literal["symmetric", "pair"], Field(description="To any other class or to the neighbour.")] = (
         "symmetric"
     )
-    offset: Annotated[Literal[1, -1], Field(description="Which neighbour; -1 as in FedRN.")] = -1
+    offset: Annotated[Literal[1, -1], NoBool, Field(description="Which neighbour; -1 as in FedRN.")] = -1
 
 
 @described(example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]})

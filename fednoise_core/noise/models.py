@@ -24,7 +24,7 @@ from fednoise_core.noise.sampling import (
     sample,
 )
 from fednoise_core.params import described, integer, one_of
-from fednoise_core.settings import Share
+from fednoise_core.settings import NoBool, Share
 
 __all__ = [
     "CIFAR10_MAP",
@@ -145,7 +145,9 @@ def pair(
     *,
     coarse: np.ndarray | None = None,
     rate: Annotated[Share, Field(description="Probability of the flip; below .5 to be identifiable.")],
-    offset: Annotated[Literal[1, -1], Field(description="-1: the class before, as in FedRN, FedLSR and FNBench.")] = 1,
+    offset: Annotated[
+        Literal[1, -1], NoBool, Field(description="-1: the class before, as in FedRN, FedLSR and FNBench.")
+    ] = 1,
     within_superclass: Superclass = None,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",

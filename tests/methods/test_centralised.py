@@ -93,5 +93,5 @@ def test_a_diverging_run_says_so():
 
 
 def test_settings_of_averaging_are_refused():
-    with pytest.raises(Exception, match="does nothing in Centralised"):
+    with pytest.raises(Exception, match="unknown key"):
         make({"name": "centralised", "weighting": "uniform"}, Train())

@@ -44,5 +44,5 @@ def test_one_step_by_hand(name, q):
 
 @pytest.mark.parametrize("q", [0.0, -1.0, 1.5])
 def test_q_lies_above_zero_and_not_above_one(q):
-    with pytest.raises(SpecError, match=r"method.*q: .* is outside \(0, 1\]"):
+    with pytest.raises(SpecError, match=r"^method\.q: "):
         make({"name": "gce", "q": q}, toy.federation().train)
