@@ -90,8 +90,7 @@ class AlsoAccepts:
 def model_of(*owners: Any) -> type[Settings]:
     """The model of the settings of a dataclass or function, or of several together; a model is its own.
 
-    What has no description is no setting: the caller hands it over. Raises TypeError for a field with a default and no
-    description.
+    What has no description is no setting: the caller hands it over.
     """
     if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
         return owners[0]
@@ -106,10 +105,6 @@ def _merged(owners: tuple[Any, ...]) -> type[Settings]:
         for name, default in _defaults(owner).items():
             if FieldInfo.from_annotation(hints.get(name, Any)).description:
                 found[name] = (hints[name], default)
-            elif default is not ... and isinstance(owner, type):
-                where = f"{owner.__module__}.{owner.__name__}.{name}"
-                cure = f"write Field(description=…), or, for a constant, `{name} = …` without a type"
-                raise TypeError(f"{where}: a setting says what it means: {cure}")
     return create_model(owners[0].__name__, __base__=Settings, **found)
 
 

@@ -240,16 +240,18 @@ def test_a_subclass_may_drop_and_take_up_again() -> None:
             without = ("mue",)
 
 
-def test_a_field_without_a_description_is_refused_and_a_constant_is_none() -> None:
+def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Toy(FedAvg):
         """Something."""
 
         draws: int = 2
 
-    for use in (lambda: Toy(train=Train()), lambda: schema.kind("method", "toy", Toy)):
-        with pytest.raises(TypeError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
-            use()
+    assert Toy(train=Train(), draws=3).draws == 3  # in Python only
+    with pytest.raises(SpecError, match=r"here\.draws: unknown key"):
+        parse(Toy, {"draws": 3}, "here", train=Train())
+    with pytest.raises(TypeError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
+        schema.kind("method", "toy", Toy)
 
     @dataclass(frozen=True, kw_only=True)
     class Nameless(FedAvg):

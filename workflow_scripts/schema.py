@@ -9,6 +9,7 @@ What a setting is stands where it is declared (see fednoise_core.settings). docs
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import importlib
 import sys
@@ -73,10 +74,13 @@ def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
 
     Raises TypeError if its class or function does not say what it is.
     """
-    told = summary(owner)
+    told, where = summary(owner), f"{owner.__module__}.{owner.__name__}"
     if not told or told.startswith(f"{owner.__name__}("):  # `dataclass` writes that where there is no docstring
-        where = f"{owner.__module__}.{owner.__name__}"
         raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
+    for field in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
+        if field.name not in {*model_of(owner).model_fields, "train"}:
+            cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
+            raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
     facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
     return _entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
