@@ -212,22 +212,9 @@ def at(*keys: Any, to: Any) -> Edit:
 BAD = {
     "unknown key": (at("train", "ruonds", to=3), "toy.yaml: train.ruonds: unknown key; did you mean 'rounds'?"),
     "unknown top key": (at("metods", to={}), "toy.yaml: metods: unknown key; did you mean 'methods'?"),
-    "wrong type": (at("train", "rounds", to="three"), 'toy.yaml: train.rounds: '),
+    "wrong type": (at("train", "rounds", to="three"), "toy.yaml: train.rounds: "),
     "missing key": (lambda s: s.pop("grid"), "toy.yaml: the key 'grid' is missing"),
     "no number": (at("train", "lr", to=float("nan")), "toy.yaml: train.lr: nan is no finite number"),
-    "rate above 1": (
-        at("noises", "mine", "rate", to=1.5),
-        "toy.yaml: noises.mine.rate: ",
-    ),
-    "rate of a method": (at("methods", "cot", "forget_rate", to=1.5), "toy.yaml: methods.cot.forget_rate: "),
-    "epsilon below 0": (
-        at("methods", "cot", to={"name": "feddpcont", "epsilon": -1}),
-        "toy.yaml: methods.cot.epsilon: ",
-    ),
-    "keep at 0": (
-        at("methods", "cot", to={"name": "feddpcont", "keep": 0}),
-        "toy.yaml: methods.cot.keep: ",
-    ),
     "keep below chance": (
         at("methods", "cot", to={"name": "feddpcont", "keep": 0.1}),
         "toy.yaml: methods.cot.keep: 0.1 tells nothing of 10 classes: it must be above 1/10",
@@ -259,14 +246,6 @@ BAD = {
     "no public images": (
         lambda s: (s["methods"].update(cot={"name": "fedmd"}), s["grid"][0].update(datasets=["mnist"])),
         "toy.yaml: methods.cot: fedmd needs public images: give 'mnist' a `public` part",
-    ),
-    "Q at 0": (
-        at("partitions", "open", "q", to=0),
-        "toy.yaml: partitions.open.q: ",
-    ),
-    "Q at 1": (
-        at("partitions", "open", "q", to=1),
-        "toy.yaml: partitions.open.q: ",
     ),
     "unknown method": (
         at("methods", "cot", "name", to="coteachin"),
@@ -313,7 +292,7 @@ BAD = {
         "toy.yaml: partitions.open.clients: 2000 clients, but 'digits' has 1187 training samples",
     ),
     "reserved id": (at("noises", "any", to={"kind": "none"}), "toy.yaml: noises: 'any' is no id"),
-    "id with a slash": (at("noises", "a/b", to={"kind": "none"}), 'toy.yaml: noises: expected an id'),
+    "id with a slash": (at("noises", "a/b", to={"kind": "none"}), "toy.yaml: noises: expected an id"),
     "unknown table kind": (at("tables", "main", "kind", to="acuracy"), "did you mean 'accuracy'?"),
     "table of no run": (
         at("tables", "main", "methods", to=["cott"]),
@@ -323,11 +302,8 @@ BAD = {
     "label of two lines": (at("methods", "cot", "label", to="a\nb"), "toy.yaml: methods.cot.label: expected one line"),
     "endless label": (at("methods", "cot", "label", to="x" * 10**5), "toy.yaml: methods.cot.label: expected one line"),
     "NUL in a label": (at("methods", "cot", "label", to="x\0"), "toy.yaml: methods.cot.label: a text with the control"),
-    "list for a name": (at("methods", "cot", "name", to=["fedavg"]), 'toy.yaml: methods.cot.name: '),
-    "list for a kind": (at("noises", "mine", "kind", to=["none"]), 'toy.yaml: noises.mine.kind: '),
     "list for an augmentation": (at("train", "augment", to={"name": ["flip"]}), "toy.yaml: train.augment.name: "),
-    "id that ends in a newline": (at("noises", "a\n", to={"kind": "none"}), 'toy.yaml: noises: expected an id'),
-    "endless id": (at("noises", "a" * 65, to={"kind": "none"}), "toy.yaml: noises: "),
+    "id that ends in a newline": (at("noises", "a\n", to={"kind": "none"}), "toy.yaml: noises: expected an id"),
     "seed of 300 digits": (at("seeds", to=[10**300]), "toy.yaml: seeds[0]: a whole number of more than 63 bits"),
     "default net too small": (
         lambda s: (s["train"].pop("net"), s["grid"][0].update(datasets=["tiny"])),
@@ -337,7 +313,6 @@ BAD = {
         at("tables", "runs", to={"kind": "accuracy"}),
         "toy.yaml: tables.runs: toy_runs is a target already",
     ),
-    "seed is no number": (at("seeds", to=[0, "one"]), 'toy.yaml: seeds[1]: '),
 }
 
 
@@ -359,7 +334,7 @@ def test_bad_study(folder: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"device": "tpu"}, '--config: device: '),
+        ({"device": "tpu"}, "--config: device: "),
         ({"studies": ["toi"]}, "--config: studies[0]: unknown study 'toi'; did you mean 'toy'?"),
         ({"stdies": ["toy"]}, "--config: stdies: unknown key; did you mean 'studies'?"),
         ({"scale": "huge"}, "--config: scale: 'huge' has no file in config/scales; known: cpu, paper, smoke"),
@@ -384,7 +359,7 @@ def test_config_file_is_named(folder: Path) -> None:
     [
         ("device: auto\nstudies: [toy\nscale: paper\n", "line 3: expected ',' or ']', but got ':'"),
         ("device: auto\ndevice: cpu\n", "line 2: the key 'device' stands twice"),
-        ("studies: toy\n", 'studies: '),
+        ("studies: toy\n", "studies: "),
         ("on: cuda\n", "on: unknown key; known: "),
         ("- device\n", "expected keys and values"),
     ],
@@ -404,7 +379,7 @@ def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
     study = Study(project(folder), "toy")
     assert study.data["train"]["augment"] == {"name": "flip", "on": "image"}
     (folder / "config/studies/toy.yaml").write_text(text.replace("KEY: image", "per: yes"))
-    with pytest.raises(SpecError, match=r'train\.augment.per: '):
+    with pytest.raises(SpecError, match=r"train\.augment.per: "):
         Study(project(folder), "toy")
     with pytest.raises(SpecError, match=r"the key True \(an unquoted on, off, yes or no may be read so\) is no text"):
         Study(project(folder, overlay={"train": {"augment": {True: "image"}}}), "toy")
