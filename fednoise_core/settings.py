@@ -10,7 +10,6 @@ and what `help()` says.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import json
@@ -34,7 +33,6 @@ __all__ = [
     "Settings",
     "Share",
     "check",
-    "default_of",
     "json_schema",
     "key_text",
     "mismatch",
@@ -102,27 +100,10 @@ def _merged(owners: tuple[Any, ...]) -> type[Settings]:
     found: dict[str, Any] = {}
     for owner in owners:
         hints = typing.get_type_hints(owner, include_extras=True)
-        for name, default in _defaults(owner).items():
+        for name, one in inspect.signature(owner).parameters.items():
             if FieldInfo.from_annotation(hints.get(name, Any)).description:
-                found[name] = (hints[name], default)
+                found[name] = (hints[name], ... if one.default is one.empty else one.default)
     return create_model(owners[0].__name__, __base__=Settings, **found)
-
-
-def _defaults(owner: Any) -> dict[str, Any]:
-    """Fields of a dataclass, or keyword-only parameters, with their defaults; `...` for none."""
-    if dataclasses.is_dataclass(owner):
-        return {one.name: default_of(one) for one in dataclasses.fields(owner) if one.init}
-    parameters = inspect.signature(owner).parameters.values()
-    return {
-        one.name: ... if one.default is one.empty else one.default for one in parameters if one.kind is one.KEYWORD_ONLY
-    }
-
-
-def default_of(one: dataclasses.Field[Any]) -> Any:
-    """The default of a field, `...` if it has none."""
-    if one.default_factory is not dataclasses.MISSING:
-        return one.default_factory()
-    return ... if one.default is dataclasses.MISSING else one.default
 
 
 def settings_of(owner: Any) -> dict[str, FieldInfo]:

@@ -43,19 +43,6 @@ def small(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         toy_data.photo_table(toy_data.photos(folder / "photos"))
 
 
-def test_every_source_is_described():
-    assert set(SCHEMA) == set(sources.READERS)
-    for source, kind in SCHEMA.items():
-        assert set(kind) == {"description", "properties", "required", "example"}
-        assert kind["example"]["source"] == source
-        for name, setting in kind["properties"].items():
-            assert {"type", "enum", "anyOf"} & set(setting), (source, name)
-            assert setting["description"]
-            optional = name not in kind["required"]
-            said = "default" in setting or "default" in setting["description"] or name == "given"
-            assert said or not optional, (source, name)
-
-
 @pytest.mark.parametrize("source", list(SCHEMA))
 def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, capsys):
     spec = SCHEMA[source]["example"]

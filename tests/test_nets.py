@@ -375,10 +375,6 @@ def test_no_net_needs_torchvision() -> None:
     assert done.stdout.split() == [str(len(NETS) - 1), "False", "False"]
 
 
-def test_the_schema_lists_every_net() -> None:
-    assert set(DESCRIBED) == set(NETS)
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_images_of_the_described_size_and_more_fit_and_smaller_ones_do_not(name: str) -> None:
     kind = DESCRIBED[name]
