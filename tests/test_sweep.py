@@ -146,7 +146,7 @@ def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
         ({"form": ["norms"]}, r"toy.yaml: methods.prox.sweep.form: form has a value beside the sweep"),
         ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value beside the sweep"),
         ({"train.lr": [-1]}, r"toy.yaml: methods.prox.sweep.train.lr\[0\]: "),
-        ({"train.rate": [1]}, r"toy.yaml: methods.prox.sweep.train.rate\[0\]: there is no training setting 'rate'"),
+        ({"train.rate": [1]}, r"toy.yaml: methods.prox.sweep.train.rate\[0\]: train has no setting 'rate'"),
         ({"train": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.train\[0\]: fedprox has no setting 'train'"),
     ],
 )

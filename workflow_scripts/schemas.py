@@ -81,19 +81,10 @@ class Schemas:
             )
         _compare(value, self._validators[family, kind], place)
 
-    def check_field(self, family: str, kind: str, key: str, value: Any, place: Place) -> None:
-        """Compare one setting of a kind with its schema."""
-        properties = self.load(family)[kind].get("properties", {})
+    def check_field(self, owner: str, properties: Schema, key: str, value: Any, place: Place) -> None:
+        """Compare one setting of `owner` with its schema, of those that are its `properties`."""
         if key not in properties:
-            raise place.error(f"{kind} has no setting {key!r}{hint(key, properties)}")
-        check_plain(value, place)
-        _compare(value, _VALIDATOR(properties[key]), place)
-
-    def check_train_field(self, key: str, value: Any, place: Place) -> None:
-        """Compare one training setting with its schema."""
-        properties = self.load("train")["properties"]
-        if key not in properties:
-            raise place.error(f"there is no training setting {key!r}{hint(key, properties)}")
+            raise place.error(f"{owner} has no setting {key!r}{hint(key, properties)}")
         check_plain(value, place)
         _compare(value, _VALIDATOR(properties[key]), place)
 
