@@ -63,7 +63,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_one_line_makes_check_schema_reference_and_help(tmp_path: Path) -> None:
-    assert type(make({"name": "pull", "mu": 1}, Train()).mu) is float  # type: ignore[attr-defined]
+    for made in (make({"name": "pull", "mu": 1}, Train()), Pull(train=Train(), mu=1)):
+        assert type(made.mu) is float  # type: ignore[attr-defined]
     told = "mu: expected number, 0 ≤ x < 2, got 2"
     for wrong in (lambda: make({"name": "pull", "mu": 2}, Train()), lambda: Pull(train=Train(), mu=2)):
         with pytest.raises(SpecError, match=f"^method.{told}$"):
