@@ -43,9 +43,7 @@ $(CLUSTER): $(STAMP) requirements-cluster.lock
 	fi
 	@touch $(CLUSTER)
 
-# first, if it takes more than an hour, how long
 reproduce: setup
-	@python -m workflow_scripts.plan --over 1 $(if $(filter-out all,$(CORES)),--cores $(CORES))
 	snakemake --cores $(CORES)
 
 # every table and figure of the papers at test size, to see that all goes through
@@ -69,6 +67,7 @@ lint: setup
 	mypy
 	snakefmt --check Snakefile rules
 	snakemake --lint
+	python -m workflow_scripts.schema --check
 
 audit: setup
 	python -m workflow_scripts.ledger check

@@ -31,18 +31,24 @@ rule all:
     default_target: True
     input:
         lambda wc: [file for name in PROJECT.studies for file in study_targets(name)],
+    message:
+        "all configured studies"
 
 
 rule papers:
     """Every paper's study, configured or not."""
     input:
         lambda wc: [file for name in PROJECT.papers for file in study_targets(name)],
+    message:
+        "all papers"
 
 
 rule stage_data:
     """All of data/ that the configured studies need."""
     input:
         lambda wc: sorted({file for name in PROJECT.studies for file in data_files(name)}),
+    message:
+        "all data"
 
 
 for _name in PROJECT.names:
@@ -54,6 +60,8 @@ for _name in PROJECT.names:
         input:
             lambda wc, name=_name: study_targets(name),
         localrule: True
+        message:
+            _name
 
     rule:
         """The noisy labels and partitions of one study, without training."""
@@ -62,6 +70,8 @@ for _name in PROJECT.names:
         input:
             lambda wc, name=_name: setting_targets(name),
         localrule: True
+        message:
+            f"settings of {_name}"
 
     rule:
         """The runs of one study, without its tables and figures."""
@@ -70,6 +80,8 @@ for _name in PROJECT.names:
         input:
             lambda wc, name=_name: [*setting_targets(name), *run_targets(name)],
         localrule: True
+        message:
+            f"runs of {_name}"
 
 
 for _target, _name in shown_targets():
@@ -81,17 +93,17 @@ for _target, _name in shown_targets():
         input:
             lambda wc, name=_name, part=_target.removeprefix(_name + "_"): asked(name, part),
         localrule: True
-
-
-onstart:
-    scheduling.start_as_jobs_end(workflow)
+        message:
+            _target
 
 
 onsuccess:
     ledger.pack()
-    for _line in told(closing_lines):
+    for _line in closing_lines():
         print(_line, file=sys.stderr)
 
 
 onerror:
     ledger.pack()
+    for _line in failures.last_words(log):
+        print(_line, file=sys.stderr)

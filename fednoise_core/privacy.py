@@ -3,8 +3,9 @@
 A label k of K classes is told as it is with probability p, and as each other class with probability q = (1-p)/(K-1);
 ε = ln(p/q). K below 2, ε ≤ 0 and NaN raise SpecError everywhere.
 
-What ε covers: the one message in which a client tells its labels, once per run. Debiasing, projecting and reusing that
-message is post-processing and free. Model updates trained on the raw labels and the sizes N_c are not covered."""
+What ε covers: one message in which a client tells its labels. Debiasing, projecting and reusing that message is
+post-processing and free; R such messages with noise of their own cost R·ε. Model updates trained on the raw labels and
+the sizes N_c are not covered."""
 
 from __future__ import annotations
 
@@ -97,59 +98,79 @@ def project(p: np.ndarray, how: str = "simplex") -> np.ndarray:
 
 
 class Release:
-    """The one release of a run: keeps the pooled counts and refuses a second one, also after a resume.
+    """The releases of a run: keeps the pooled counts of the latest, and refuses more than `times`, also after a resume.
 
-    The noise must not be drawn again: R releases would cost R·ε. So `state()` belongs into the checkpoint.
+    Noise that is drawn again costs again: `made` releases cost `spent` = made·ε (sequential composition). So `state()`
+    belongs into the checkpoint.
     """
 
-    def __init__(self, epsilon: float, K: int) -> None:
+    def __init__(self, epsilon: float, K: int, times: int = 1) -> None:
         keep_probability(epsilon, K)  # checks both
         self.epsilon, self.K = float(epsilon), int(K)
+        self.times = integer(times, "times", 1)
+        self.made = 0
         self.counts: np.ndarray | None = None
 
     @property
     def released(self) -> bool:
-        """Whether this run's release has happened."""
+        """Whether a release has happened."""
         return self.counts is not None
 
+    @property
+    def spent(self) -> float:
+        """ε of all releases so far."""
+        return self.made * self.epsilon
+
     def release(self, labels: np.ndarray | Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Randomise the labels of one client or of several; pooled counts int64 [K]. Raises RuntimeError if
-        released."""
-        self._refuse()
+        """Randomise the labels of one client or of several; pooled counts int64 [K]. Raises RuntimeError if no
+        release is left."""
+        self.refuse_more()
         parts = [labels] if isinstance(labels, np.ndarray) else list(labels)
         return self.record(
             [np.bincount(randomise(part, self.K, self.epsilon, rng), minlength=self.K) for part in parts]
         )
 
     def record(self, histograms: Sequence[np.ndarray]) -> np.ndarray:
-        """Pool histograms [K] of labels that clients randomised themselves. Raises RuntimeError if already released."""
-        self._refuse()
+        """Pool histograms [K] of labels that clients randomised themselves. RuntimeError if no release is left."""
+        self.refuse_more()
         pooled = np.sum([np.asarray(h) for h in histograms], axis=0).astype(np.int64)
         if pooled.shape != (self.K,) or pooled.min() < 0 or pooled.sum() == 0:
             raise SpecError(f"a release needs histograms of {self.K} counts with at least one label")
         self.counts = pooled
+        self.made += 1
         return pooled
 
     def prior(self, how: str = "simplex") -> np.ndarray:
         """The server's estimate p̂ [K] of the label distribution, projected. Post-processing: free to repeat."""
-        if self.counts is None:
-            raise RuntimeError("nothing was released yet")
-        return project(debias(self.counts, self.epsilon, self.K), how)
+        return project(debias(self._latest(), self.epsilon, self.K), how)
+
+    def shares(self) -> np.ndarray:
+        """The distribution [K] of the released labels as they are, randomised."""
+        return self._latest() / self._latest().sum()
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps (JSON)."""
-        return {"epsilon": self.epsilon, "K": self.K, "counts": None if self.counts is None else self.counts.tolist()}
+        counts = None if self.counts is None else self.counts.tolist()
+        return {"epsilon": self.epsilon, "K": self.K, "times": self.times, "made": self.made, "counts": counts}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Release:
-        """The release of a resumed run: already released if the state says so."""
-        release = cls(state["epsilon"], state["K"])
+        """The releases of a resumed run: as many are made as the state says."""
+        release = cls(state["epsilon"], state["K"], state["times"])
+        release.made = integer(state["made"], "made", 0)
         if state["counts"] is not None:
             release.counts = np.asarray(state["counts"], dtype=np.int64)
         return release
 
-    def _refuse(self) -> None:
-        if self.released:
+    def refuse_more(self) -> None:
+        """Raise RuntimeError if no release is left."""
+        if self.made >= self.times:
             raise RuntimeError(
-                f"the labels were released already: a second release would cost ε = {self.epsilon} again"
+                f"the labels were released already, as often as allowed ({self.times}): a further release would cost "
+                f"ε = {self.epsilon} again"
             )
+
+    def _latest(self) -> np.ndarray:
+        if self.counts is None:
+            raise RuntimeError("nothing was released yet")
+        return self.counts

@@ -9,15 +9,13 @@ import shlex
 import sys
 from pathlib import Path
 
-from snakemake.logging import logger
-from snakemake.settings.enums import Quietness
 from snakemake.utils import validate
 
 sys.path.insert(0, workflow.basedir)
 
 from fednoise_core import noise, partition
 from fednoise_core.io import ArtifactError, SpecError, canonical, digest, sha256_file
-from workflow_scripts import device, grid, ledger, paths, scheduling, sizes, terminal, why, winners
+from workflow_scripts import device, failures, grid, ledger, paths, sizes
 from workflow_scripts.config_file import Place, read_yaml
 from workflow_scripts.paths import ANY, ARTIFACTS, NEEDS, RUN_FILES, TABLE_SUFFIXES
 from workflow_scripts.project import Project
@@ -174,7 +172,7 @@ def run_of(wildcards):
 def train_code(wildcards):
     """The code hash of a run: the engine's, its method's and its nets'."""
     spec = run_of(wildcards).spec
-    return STEPS.code(STEPS.train(spec["method"]["name"], net_code(spec["train"])))
+    return STEPS.code(STEPS.train(spec["method"]["name"], net_code(spec["train"]), gpu=bool(GPU)))
 
 
 def spec_part(name):
@@ -321,23 +319,8 @@ def setting_files(wildcards):
     return told(study_of(wildcards).artifacts, *ids)
 
 
-def changed_settings():
-    """What a dry run says about the settings of the runs that it lists."""
-    runs = [run_of(job.wildcards) for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
-    lines = why.changes(runs)
-    more = "More: python -m workflow_scripts.why (code, too), plan (hours), or snakemake -n --quiet host (all reasons)"
-    return [*(["Settings of these runs:", *lines] if lines else []), more]
-
-
 def closing_lines():
-    """What won in the studies whose page this workflow made."""
-    roots = sorted({str(job.wildcards.root) for job in workflow.dag.jobs if job.rule.name == "page"})
-    lines = []
-    for root in roots:
-        name = PROJECT.roots[root]
-        lines += winners.closing(f"results/{root}", study(name).runs, label_pages(name))
-    return lines
-
-
-if workflow.is_main_process and Quietness.REASON in (workflow.output_settings.quiet or ()):
-    terminal.attach(logger, dryrun=workflow.output_settings.dryrun, changed=changed_settings)
+    """What won in the studies whose numbers this workflow made: what the step `summary` printed."""
+    made = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "summary"]
+    logs = [log for log in sorted(job.log[0] for job in made) if os.path.exists(log)]  # --touch writes none
+    return [line for log in logs for line in Path(log).read_text(encoding="utf-8").splitlines()]

@@ -1,21 +1,18 @@
-"""The code hash: blind to comments, sharp on code, and complete for what the steps import."""
+"""The code hash: blind to what decides nothing, sharp on code, and complete for what the steps import."""
 
 from __future__ import annotations
 
 import ast
-import atexit
-import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from workflow_scripts import codehash
-from workflow_scripts.codehash import closure, closure_hash, module_file, registry
-from workflow_scripts.stepcode import StepCode
+from workflow_scripts.codehash import GPU_ONLY, closure, closure_hash, module_file, registry
+from workflow_scripts.stepcode import CodeChanged, StepCode
 
 ROOT = Path(__file__).parents[1]
 FILES = {
@@ -28,26 +25,21 @@ FILES = {
 }
 
 
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+    return folder
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A small project."""
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
-
-
-def hash_with(root: Path, tmp_path_factory: pytest.TempPathFactory, **files: str) -> str:
-    """The hash of fednoise_core/a.py in a copy of the project with other files (a fresh folder: reading is cached)."""
-    copy = tmp_path_factory.mktemp("copy")
-    for name, text in {**FILES, **{f"fednoise_core/{key}.py": text for key, text in files.items()}}.items():
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_text(text)
-    return closure_hash(copy, "fednoise_core/a.py")
+    return write(tmp_path, FILES)
 
 
 def test_closure_follows_imports_and_packages(root: Path) -> None:
-    assert list(closure(root, "fednoise_core/a.py")) == [
+    assert closure(root, "fednoise_core/a.py") == [
         "fednoise_core/__init__.py",
         "fednoise_core/a.py",
         "fednoise_core/b.py",
@@ -56,52 +48,168 @@ def test_closure_follows_imports_and_packages(root: Path) -> None:
     assert set(closure(root, "fednoise_core/far/one.py")) >= {"fednoise_core/far/__init__.py", "fednoise_core/b.py"}
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (
-            "a",
-            '"""What it is."""\nfrom fednoise_core import b  # why\n\n\ndef f(x):\n    """Say."""\n    return b.g(x)+1',
-        ),
-        ("b", "import json\n\n# a comment\ndef g(x):\n    'doc'\n    return (x)\n"),
-        ("b", "import json\r\n\r\ndef g(x):\r\n    return x\r\n"),
-        ("unused", "x = 2\n"),
-    ],
-)
-def test_hash_ignores_words_and_other_files(
-    root: Path, tmp_path_factory: pytest.TempPathFactory, name: str, text: str
-) -> None:
-    assert hash_with(root, tmp_path_factory, **{name: text}) == closure_hash(root, "fednoise_core/a.py")
+PLAIN = '''
+    import json
+    def g(x, *, rate=0.5):
+        """Sum."""
+        if x is None:
+            raise ValueError(f"x: {x} is missing")
+        total = 0
+        parts = [one + rate for one in x]
+        for part in parts:
+            total += part
+        return total
+    class C:
+        """A class."""
+        mu: Annotated[float, Field(ge=0, description="A weight.")] = 1.0
+        def m(self, x):
+            y = x
+            return [lambda z: z + y for y in x], y
+'''
+METHODS = "\n    METHODS = {'one': 'fednoise_core.m:One'}"
+SAME = {  # replace this by that in PLAIN
+    "comment": ("total = 0", "total = 0  # so far"),
+    "blank lines": ("    import json", "\n\n    import json\n"),
+    "brackets": ("return total", "return (total)"),
+    "docstring": ("Sum.", "The sum."),
+    "docstring goes": ('        """A class."""\n', ""),
+    "annotation of a parameter": ("g(x,", "g(x: list[float],"),
+    "annotation of a result": ("rate=0.5):", "rate=0.5) -> float:"),
+    "annotation of a variable": ("total = 0", "total: float = 0"),
+    "error text": ("is missing", "is not there"),
+    "error text without values": ('f"x: {x} is missing"', '"no x"'),
+    "sentence of a setting": ("A weight.", "How much it weighs."),
+    "local variable": ("total", "found"),
+    "loop variable": ("part in parts:\n            total += part", "one in parts:\n            total += one"),
+    "variable of a comprehension": ("one + rate for one", "item + rate for item"),
+    "captured variable": ("z + y for y in x], y", "z + one for one in x], y"),
+    "future import": ("import json", "from __future__ import annotations\n    import json"),
+    "import for type checkers": ("import json", "import json\n    if TYPE_CHECKING:\n        import fednoise_core.a"),
+    "__all__": ("import json", "import json\n    __all__ = ['g']"),
+    "__version__": ("import json", "import json\n    __version__ = '2'"),
+    "line of a registry": ("import json", "import json" + METHODS.replace("}", ", 'two': 'fednoise_core.m:Two'}")),
+    "line of a registry of modules": ("import json", "import json\n    READERS = {'a': 'b', 'c': 'd'}"),
+    "help": ("import json", "import json\n    add('--a', help='another')"),
+}
+BEFORE = {  # what is replaced is added first
+    "line of a registry": "import json" + METHODS,
+    "line of a registry of modules": "import json\n    READERS = {'a': 'b'}",
+    "help": "import json\n    add('--a', help='one')",
+}
+OTHER = {
+    "number": ("total = 0", "total = 1"),
+    "type of a number": ("total = 0", "total = 0.0"),
+    "truth for a number": ("total = 0", "total = False"),
+    "none for a number": ("total = 0", "total = None"),
+    "default": ("rate=0.5", "rate=0.25"),
+    "name of a parameter": ("def g(x, *, rate=0.5)", "def g(x, *, share=0.5)"),
+    "sign": ("total += part", "total -= part"),
+    "another variable": ("return total", "return parts"),
+    "a global for a variable": ("return total", "return totals"),
+    "a global for a captured variable": ("z + y for y in x], y", "z + y for one in x], y"),
+    "variable of the other scope": ("lambda z: z + y", "lambda z: z + x"),
+    "condition of an error": ("x is None", "not x"),
+    "kind of an error": ("ValueError", "TypeError"),
+    "range of a setting": ("ge=0", "ge=1"),
+    "type of a setting": ("Annotated[float", "Annotated[int"),
+    "field of a class": ("mu:", "nu:"),
+    "statement goes": ("        total = 0\n", ""),
+    "further import": ("import json", "import json, math"),
+    "text": ("return total", "return 'total'"),
+    "help that is worked out": ("import json", "import json\n    add('--a', help=next(it))"),
+    "order": ("parts = [one + rate for one in x]\n        for part in parts", "for part in [one + rate for one in x]"),
+    "method": ("def m(self, x)", "def n(self, x)"),
+}
+
+
+def hash_of(folder: Path, text: str) -> str:
+    """The hash of a.py, which imports b.py with this text."""
+    return closure_hash(write(folder, {**FILES, "fednoise_core/b.py": text}), "fednoise_core/a.py")
+
+
+@pytest.mark.parametrize("edit", SAME)
+def test_what_decides_nothing_keeps_the_hash(edit: str, tmp_path: Path) -> None:
+    old, new = SAME[edit]
+    assert old in PLAIN
+    before = PLAIN.replace(old, BEFORE.get(edit, old))
+    assert hash_of(tmp_path / "b", before) == hash_of(tmp_path / "a", PLAIN.replace(old, new))
+
+
+@pytest.mark.parametrize("edit", OTHER)
+def test_what_decides_changes_the_hash(edit: str, tmp_path: Path) -> None:
+    old, new = OTHER[edit]
+    assert old in PLAIN
+    assert hash_of(tmp_path / "b", PLAIN) != hash_of(tmp_path / "a", PLAIN.replace(old, new))
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("one", "other"),
     [
-        ("a", "from fednoise_core import b\n\ndef f(x):\n    return b.g(x) + 2\n"),
-        ("a", "from fednoise_core import b\n\ndef f(x):\n    return b.g(x) + 1.0\n"),
-        ("b", "import json\n\ndef g(x=None):\n    return x\n"),
-        ("b", "import json\n\ndef g(x):\n    return x\n\nNAME = 'text'\n"),
-        ("__init__", "y = 3\n"),
+        ("[f for f in a] + [f(1)]", "[g for g in a] + [g(1)]"),  # the last is a global
+        ("[x for x in x]", "[x for x in y]"),
+        ("[[x for x in y] for y in a]", "[[y for x in y] for y in a]"),
+        ("lambda x=x: x", "lambda x=y: x"),
+        ("locals(), [x for x in a]", "locals(), [y for x in a]"),
     ],
 )
-def test_hash_sees_code(root: Path, tmp_path_factory: pytest.TempPathFactory, name: str, text: str) -> None:
-    assert hash_with(root, tmp_path_factory, **{name: text}) != closure_hash(root, "fednoise_core/a.py")
+def test_names_of_variables_do_not_hide_which_one_is_meant(one: str, other: str, tmp_path: Path) -> None:
+    texts = [f"def f(a):\n    x, y = a, 1\n    del y\n    return {text}\n" for text in (one, other)]
+    assert hash_of(tmp_path / "a", texts[0]) != hash_of(tmp_path / "b", texts[1])
 
 
-def test_hash_ignores_the_sentence_of_a_setting_and_sees_its_range(
-    root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    def hashed(told: str) -> str:
-        return hash_with(root, tmp_path_factory, b=f"class C:\n    mu: Annotated[{told}] = 1.0\n")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "class D:\n        {0} = 1\n    return D, {0}",
+        "def {0}():\n        return 1\n    return {0}.__name__",
+        "global {0}\n    {0} = 2\n    return {0}",
+        "{0} = 2\n    return locals()",
+    ],
+)
+def test_names_that_may_be_seen_from_outside_count(body: str, tmp_path: Path) -> None:
+    one, other = (f"def f(a):\n    {body.format(name)}\n" for name in ("x", "y"))
+    assert hash_of(tmp_path / "a", one) != hash_of(tmp_path / "b", other)
 
-    assert hashed("float, at_least(0), 'A weight.'") == hashed("float, at_least(0), 'A weight, ' 'in words.'")
-    assert hashed("float, at_least(0), 'A weight.'") != hashed("float, at_least(1), 'A weight.'")
-    assert hashed("float, at_least(0), 'A weight.'") != hashed("int, at_least(0), 'A weight.'")
+
+def test_a_moved_file_keeps_the_hash_and_another_module_does_not(tmp_path: Path) -> None:
+    start = "fednoise_core/a.py"
+    before = {"fednoise_core/b.py": "def g(): return 1\n", "fednoise_core/c.py": "def g(): return 2\n"}
+    text = "from fednoise_core.b import g\nfrom fednoise_core.c import g as h\n"
+    moved = {"fednoise_core/sub/b.py": before["fednoise_core/b.py"], "fednoise_core/sub/__init__.py": '"""New."""\n'}
+    moved |= {"fednoise_core/c.py": before["fednoise_core/c.py"], start: text.replace("core.b", "core.sub.b")}
+    other = {**before, start: "from fednoise_core.c import g\nfrom fednoise_core.b import g as h\n"}
+    old = closure_hash(write(tmp_path / "old", {**before, start: text}), start)
+    assert closure_hash(write(tmp_path / "moved", moved), start) == old
+    assert closure_hash(write(tmp_path / "other", other), start) != old
 
 
-def test_constants_of_other_type_differ(tmp_path_factory: pytest.TempPathFactory, root: Path) -> None:
-    texts = ["X = None\n", "X = 0\n", "X = False\n", "X = ''\n", "X = b''\n", "X = ()\n", "X = []\n", "X = 0.0\n"]
-    assert len({hash_with(root, tmp_path_factory, b=text) for text in texts}) == len(texts)
+def test_files_that_are_not_imported_do_not_count(root: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", {**FILES, "fednoise_core/unused.py": "x = 2\n"})
+    assert closure_hash(other, "fednoise_core/a.py") == closure_hash(root, "fednoise_core/a.py")
+
+
+def test_the_version_of_python_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = closure_hash(root, "fednoise_core/a.py")
+    monkeypatch.setattr(codehash.sys, "version_info", (3, 99))
+    assert closure_hash(root, "fednoise_core/a.py") != before
+
+
+def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:
+    steps = StepCode(ROOT)
+    assert all((ROOT / file).is_file() for file in GPU_ONLY)
+    on_cpu, on_gpu = (set(closure(ROOT, *steps.train("fedavg", ["mlp"], gpu=gpu))) for gpu in (False, True))
+    assert on_gpu - on_cpu == set(GPU_ONLY)
+    assert "fednoise_core/engine/executors/graphs.py" in on_cpu  # evaluations on a CPU pass through it
+
+
+def test_a_job_takes_the_code_that_it_was_planned_with() -> None:
+    steps = StepCode(ROOT)
+    accepted = [steps.train("fedavg", ["mlp"], gpu=gpu) for gpu in (False, True)]
+    for planned in map(steps.code, accepted):
+        assert steps.check(planned, *accepted) == planned
+    assert steps.check("", *accepted) == steps.code(accepted[0])
+    with pytest.raises(CodeChanged, match="the code has changed since this job was planned"):
+        steps.check("0" * 16, *accepted)
 
 
 def test_imports_for_type_checkers_do_not_count(root: Path) -> None:
@@ -178,47 +286,11 @@ def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> N
     assert code("other", {**lines, "limit": "3"}, "one") != before
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ('__version__ = "0.1.0"\nx = 1\n', '__version__ = "0.2.0"\nx = 1\n'),
-        ('__all__ = ["f"]\nx = 1\n', '__all__ = ["f", "g"]  # noqa\nx = 1\n'),
-        ("parser.add_argument('--a', help='one')\n", "parser.add_argument('--a', help='another')\n"),
-        ("X: dict[str, str]\nREADERS = {'a': 'b'}\n", "X: dict[str, str]\nREADERS = {'a': 'b', 'c': 'd'}\n"),
-    ],
-)
-def test_words_and_lists_that_decide_no_number_do_not_count(
-    root: Path, tmp_path_factory: pytest.TempPathFactory, one: str, other: str
-) -> None:
-    assert hash_with(root, tmp_path_factory, b=one) == hash_with(root, tmp_path_factory, b=other)
-    changed = other.replace("x = 1", "x = 2").replace("'--a'", "'--b'").replace("X: dict", "Y: dict")
-    assert hash_with(root, tmp_path_factory, b=one) != hash_with(root, tmp_path_factory, b=changed)
-
-
-def test_a_help_that_is_worked_out_counts(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    texts = ["f(help=next(it))\n", "f(help=first(it))\n"]
-    assert len({hash_with(root, tmp_path_factory, b=text) for text in texts}) == 2
-
-
-def test_f_strings_are_the_same_however_python_cuts_them() -> None:
-    """Python 3.12.1 leaves neighbouring texts apart, and empty ones in."""
-    name = ast.Name("x", ast.Load())
-    value = ast.FormattedValue(name, -1, None)
-    whole = [ast.Constant("a=1 "), value, ast.Constant("b")]
-    apart = [ast.Constant("a="), ast.Constant("1 "), ast.Constant(""), value, ast.Constant("b"), ast.Constant("")]
-    bare = ast.FormattedValue(name, -1, ast.JoinedStr([ast.Constant("")]))
-    found = [
-        codehash._words(ast.JoinedStr(parts), [])
-        for parts in (whole, apart, [whole[0], bare, whole[2]], [ast.Constant("a=1 b"), value])
-    ]
-    assert found[0] == found[1] == found[2] != found[3]
-
-
 def test_the_command_line_around_training_is_not_in_its_hash() -> None:
     steps = StepCode(ROOT)
     training = closure(ROOT, *steps.train("fedavg", ["mlp"]))
     assert "workflow_scripts/training.py" in training
-    commands = ("train", "training_jobs", "device", "step", "codehash", "own_code", "stepcode")
+    commands = ("train", "training_jobs", "device", "step", "codehash", "stepcode")
     assert not [name for name in commands if f"workflow_scripts/{name}.py" in training]
 
 
@@ -254,55 +326,3 @@ def test_nothing_is_imported_by_star() -> None:
         for path in (ROOT / package).rglob("*.py"):
             nodes = ast.walk(ast.parse(path.read_bytes()))
             assert not [n for n in nodes if isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names)], path
-
-
-@pytest.fixture
-def remembering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
-    """A folder whose code hash is asked for as by one process after another."""
-    (tmp_path / "workflow_scripts").mkdir()
-    (tmp_path / "fednoise_core").mkdir()
-    (tmp_path / "workflow_scripts/a.py").write_text("from fednoise_core import b\n")
-    (tmp_path / "fednoise_core/b.py").write_text("X = 1\n")
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-
-    def ask() -> str:
-        codehash._parsed.cache_clear()
-        codehash._kept.cache_clear()
-        value = closure_hash(tmp_path, "workflow_scripts/a.py")
-        kept = codehash._kept(tmp_path.resolve())
-        kept.write()
-        atexit.unregister(kept.write)
-        return value
-
-    return ask
-
-
-def kept_file(tmp_path: Path) -> Path:
-    (path,) = (tmp_path / "workflow_scripts/__pycache__").glob("codehash.*.json")
-    return path
-
-
-def test_what_is_kept_gives_the_same_hash_and_an_edit_another(remembering, tmp_path, monkeypatch) -> None:
-    first = remembering()
-    assert len(json.loads(kept_file(tmp_path).read_text())) == 2
-    with monkeypatch.context() as patch:
-        patch.setattr(codehash, "_analysed", lambda *_: pytest.fail("read again"))
-        assert remembering() == first
-    (tmp_path / "fednoise_core/b.py").write_text("X = 2\n")
-    second = remembering()
-    assert second != first
-    (tmp_path / "fednoise_core/b.py").write_text("X = 1  # a comment\n")
-    assert remembering() == first
-
-
-@pytest.mark.parametrize("entry", [None, ["x"], [None, [1]], ["ab", "cd"], ["ab", []], {"a": 1}, ["0" * 64, [1]]])
-def test_a_damaged_entry_is_not_believed(entry, remembering, tmp_path) -> None:
-    first = remembering()
-    path = kept_file(tmp_path)
-    path.write_text(json.dumps({key: entry for key in json.loads(path.read_text())}))
-    assert remembering() == first
-    path.write_text("[" * 100_000)
-    assert remembering() == first
-    path.write_text("3")
-    assert remembering() == first
-    assert len(json.loads(path.read_text())) == 2

@@ -12,18 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import settings_page
 
 import fednoise_core as fn
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OUTSIDE = {"project.md": "README.md", "benchmarks.md": "benchmarks/README.md", "config.md": "config/README.md"}
+PAGES = [*(ROOT / page for page in OUTSIDE.values()), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PLACED = re.compile(r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^::: ([\w.]+)$", re.MULTILINE)
 
 
 def text(page: Path) -> str:
-    """A page without its blocks of code."""
-    return re.sub(r"^\s*(```|~~~).*?^\s*\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    """A page without its blocks of code, and with the tables that `make docs` puts into it."""
+    plain = re.sub(r"^\s*(```|~~~).*?^\s*\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return plain + (settings_page.tables() if page == ROOT / "docs/reference.md" else "")
 
 
 def links() -> Iterator[tuple[Path, str, str]]:
@@ -73,8 +76,10 @@ def test_every_page_is_in_the_site() -> None:
     named = {file for file in re.findall(r"([\w/]+\.md)$", nav, re.MULTILINE)}
     folders = re.findall(r": (\w+)$", nav, re.MULTILINE)
     notebooks = (ROOT / "docs").rglob("*.ipynb")  # pages of the same name: docs/site/hooks.py
-    pages = {page.relative_to(ROOT / "docs").with_suffix(".md").as_posix() for page in [*PAGES[2:], *notebooks]}
-    assert {page for page in pages if page.partition("/")[0] not in folders} | {"project.md", "benchmarks.md"} == named
+    found = [page.relative_to(ROOT / "docs") for page in (*PAGES[len(OUTSIDE) :], *notebooks)]
+    assert {
+        page.with_suffix(".md").as_posix() for page in found if page.parts[0] not in folders
+    } | OUTSIDE.keys() == named
 
 
 @pytest.mark.skipif(not os.environ.get("FEDNOISE_DOCS"), reason="builds the site; FEDNOISE_DOCS=1 asks for it")
@@ -87,6 +92,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     notebook = (site / "quickstart.html").read_text(encoding="utf-8")
     assert notebook.count('src="data:image/png;base64,') == 3
     assert 'href="quickstart.html"' in (site / "index.html").read_text(encoding="utf-8")
+    assert 'id="training-settings"' in (site / "reference.html").read_text(encoding="utf-8")
+    assert '<a href="fedavg.html">' in (site / "methods/index.html").read_text(encoding="utf-8")
     shown = (site / "api/data.html").read_text(encoding="utf-8")
     assert 'id="fednoise_core.data.from_arrays.arrays"' in shown
     assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', shown)  # no request leaves the site

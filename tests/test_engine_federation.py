@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 import toy
+from scipy import stats
 
 from fednoise_core import privacy
+from fednoise_core.engine import federation as engine
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER, Federation
@@ -301,6 +303,53 @@ def test_labels_are_released_once_also_after_a_resume(tmp_path):
     with pytest.raises(RuntimeError, match="released already"):
         toy.federation().release_labels(back, 0.1)
     assert privacy.Release.restore(back.notes["release"]).counts.tolist() == release.counts.tolist()
+
+
+def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_path, monkeypatch):
+    """Told k and l of a label i: P = T[i, k] T[i, l]. So the log-likelihood ratio of two labels is at most 2 epsilon,
+    which is reached; the same noise twice, or noise that goes together, would show.
+    """
+    made = toy.world(split=toy.partition((60,)))
+    made.given = torch.full_like(made.given, 3)
+    made.index[0] = torch.arange(60).repeat(200)
+    made.sizes[0] = 12000
+    fed, state, said = toy.federation(), State(), []
+    fed._world, fed.all = made, [0]
+    monkeypatch.setattr(engine, "randomise", lambda *how: said.append(privacy.randomise(*how)) or said[-1])
+    for state.round in (1, 2):
+        fed.release_labels(state, 1.0, times=2)
+    pairs = np.bincount(5 * said[0] + said[1], minlength=25).reshape(5, 5)
+    T = privacy.matrix(1.0, 5)
+    assert stats.chisquare(pairs.ravel(), 12000 * np.outer(T[3], T[3]).ravel()).pvalue > 1e-3
+    ratios = np.log([np.outer(T[i], T[i]) / np.outer(T[j], T[j]) for i in range(5) for j in range(5)])
+    assert ratios.max() == pytest.approx(2.0)
+    assert privacy.Release.restore(state.notes["release"]).spent == 2.0
+
+
+def test_a_release_in_every_round_is_the_rounds_own_also_after_a_resume(tmp_path):
+    fed, state, counts = toy.federation(), State(), []
+    for state.round in (1, 2, 3):
+        if state.round == 3:
+            save_checkpoint(tmp_path / "c.pt", "key", state, {})
+        counts.append(fed.release_labels(state, 1.5, times=3).counts.tolist())
+    assert counts[0] != counts[1] != counts[2] != counts[0]
+    back, _ = load_checkpoint(tmp_path / "c.pt", "key", torch.device("cpu"))
+    assert back.round == 3
+    assert toy.federation().release_labels(back, 1.5, times=3).counts.tolist() == counts[2]
+    state.round = 4
+    with pytest.raises(RuntimeError, match=r"as often as allowed \(3\)"):
+        fed.release_labels(state, 1.5, times=3)
+
+
+def test_a_release_is_made_once_a_round_at_one_price():
+    fed, state = toy.federation(), State(round=1)
+    fed.release_labels(state, 1.5, times=3)
+    with pytest.raises(RuntimeError, match="round 1: the labels were released already"):
+        fed.release_labels(state, 1.5, times=3)
+    state.round = 2
+    for epsilon, times in ((0.5, 3), (1.5, 4)):
+        with pytest.raises(ValueError, match="share epsilon and times"):
+            fed.release_labels(state, epsilon, times)
 
 
 def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_truth():

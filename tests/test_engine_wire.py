@@ -290,6 +290,9 @@ def test_a_label_that_several_clients_hold_costs_as_often(rows, m, tmp_path):
     assert summary["epsilon"] == m * 0.75
     assert summary.get("releases_of_a_label") == (m if m > 1 else None)
     assert summary.get("epsilon_a_release") == (0.75 if m > 1 else None)
+    anew = {"mode": "expect", "epsilon": 0.75, "release": "every_round"}
+    told = toy.play("feddpcont", method=anew, split=split, fraction=1.0, rounds=3).summary
+    assert (told["epsilon"], told["epsilon_a_release"], told["releases_of_a_label"]) == (3 * m * 0.75, 0.75, 3 * m)
     assert toy.play("fedavg", split=split, fraction=1.0).summary["epsilon"] is None
 
 

@@ -292,8 +292,7 @@ def test_the_columns_of_result_files_are_described(tmp_path: Path) -> None:
 
 def test_the_page_on_methods_says_what_was_missing() -> None:
     text = (ROOT / "docs/add_a_method.md").read_text(encoding="utf-8")
-    for test in ("test_capture.py", "test_spec.py", "test_reference.py"):
-        assert test in text
+    assert "test_capture.py" in text
     assert "torch.tensor(2.0)" in text  # a tensor made from the host's numbers
     assert re.search(r"`traffic\(run\)` lists \(bytes down, bytes up\)", text)
     for name, module in (("Work", "local"), ("Batch", "local"), ("Trained", "optim"), ("Layout", "tree")):

@@ -10,7 +10,6 @@ from report.layout_check import problems
 from fednoise_core import noise, partition
 from fednoise_core.data import sources
 from fednoise_core.io import SpecError
-from fednoise_core.methods import METHODS
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report import style
@@ -118,17 +117,6 @@ def test_images_of_another_data_set_are_told_to_the_page() -> None:
     assert (clean.donor, foreign.donor) == (None, "data/local/mnist.npz")
     assert foreign.row()["donor"] == foreign.donor
     assert "donor" not in clean.row()
-
-
-def test_gallery_methods_has_every_method_once() -> None:
-    """Whatever is registered or in the catalogue, in one setting: its table is the list of methods with their costs."""
-    config = read_yaml(ROOT / "config/config.yaml")
-    made = Study(Project({**config, "studies": ["gallery-methods"]}, ROOT), "gallery-methods")
-    assert {run.spec["method"]["name"] for run in made.runs} == set(METHODS)
-    assert {run.method for run in made.runs} == set(made.project.catalogue["methods"]) | {"fedavg-resnet"}
-    assert len({(run.dataset, run.noise, run.partition, run.seed) for run in made.runs}) == 1
-    small = {**config, **read_yaml(ROOT / "config/scales/smoke.yaml"), "studies": ["gallery-methods"]}
-    assert {run.spec["train"]["rounds"] for run in Study(Project(small, ROOT), "gallery-methods").runs} == {2}
 
 
 def test_feddpcont_digits_changes_one_thing_at_a_time() -> None:

@@ -25,7 +25,6 @@ from workflow_scripts import (
 )
 from workflow_scripts import partition as split
 from workflow_scripts.codehash import BOOKKEEPING, closure
-from workflow_scripts.own_code import CodeChanged, own_code
 from workflow_scripts.stepcode import StepCode
 
 ROOT = Path(__file__).parents[1]
@@ -92,28 +91,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "code"
 
 
-@pytest.mark.parametrize("undone", [False, True])
-def test_code_edited_while_a_run_starts_is_noticed(
-    project: Path, inputs: dict[str, str], tmp_path: Path, undone: bool
-) -> None:
-    """nets/small.py is edited after the process has begun and before it is imported; also if that is undone at once."""
-    code = (
-        "import sys, pathlib\n"
-        "from workflow_scripts import train\n"
-        f"path = pathlib.Path({SMALL!r})\n"
-        f"text = path.read_text(); assert {RELU!r} in text; path.write_text(text.replace({RELU!r}, 'tanh'))\n"
-        "import fednoise_core.nets.small\n"
-        f"if {undone}: path.write_text(text)\n"
-        "sys.exit(train.main(sys.argv[1:]))\n"
-    )
-    env = {**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", code, *run_words(inputs, tmp_path)]
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert f"{SMALL} was changed while this job started" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
 def test_other_code_than_planned_is_refused_though_it_does_not_change_any_more(
     project: Path, inputs: dict[str, str], tmp_path: Path
 ) -> None:
@@ -127,14 +104,6 @@ def test_other_code_than_planned_is_refused_though_it_does_not_change_any_more(
     assert done.returncode == 2, done.stderr
     assert "the code has changed since this job was planned" in done.stderr
     assert not (tmp_path / "run").exists()
-
-
-def test_a_file_that_is_new_is_a_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workflow_scripts import own_code as module
-
-    monkeypatch.delitem(module.BEFORE, SMALL)
-    with pytest.raises(CodeChanged, match=r"small\.py was changed while this job started"):
-        own_code(lambda folder: ([SMALL], "x"), load=False)
 
 
 def test_what_keeps_the_books_is_in_no_closure() -> None:

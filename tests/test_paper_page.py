@@ -11,11 +11,9 @@ import pandas as pd
 import pytest
 from report.fake_runs import write_run
 
-from fednoise_core.io import ArtifactError, digest
+from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report.csv_files import read_csv, read_texts
-from fednoise_core.report.marks import MARKS, together
 from fednoise_core.report.scorecard import score
-from workflow_scripts import readme_papers, readme_table
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.paper_settings import told
 from workflow_scripts.project import Project
@@ -64,7 +62,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     publish_paper(study, out, folder / "page.html")
     text = (out / "README.md").read_text(encoding="utf-8")
     table3 = next(line for line in section(text, "Reproduction").splitlines() if line.startswith("| Table 3"))
-    assert [cell.strip() for cell in table3.split("|")[2:5]] == ["60", "6", "54"]
+    assert [cell.strip() for cell in table3.split("|")[2:5]] == ["76", "6", "70"]
     assert "±" not in section(text, "Tables").split("**Table 3")[1].splitlines()[4]  # one seed has no spread
     assert "within 2 points" not in text  # no verdict but at the paper's scale
     assert f"6 of {len(study.runs)} runs so far" in text
@@ -139,46 +137,12 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     assert sum(shown.judged) == shown.ran == 6
     line = next(line for line in (out / "README.md").read_text().splitlines() if line.startswith("| Table 3"))
     cells = [cell.strip() for cell in line.split("|")[2:]]
-    assert cells[:2] == ["60", "6"]
+    assert cells[:2] == ["76", "6"]
     assert [int(cell) for cell in cells[2:5]] == shown.judged
     assert "What scale" not in (out / "README.md").read_text()
-    table = readme_papers.table(folder)
-    mine = next(line for line in table.splitlines() if line.startswith("| `fedmixcon`"))
-    both = score(read_csv(out / "table4.csv"), study.tables["table4"]) + shown
-    assert [cell.strip() for cell in mine.split("|")[2:8]] == ["paper", "78", str(both.ran), *map(str, both.judged)]
-    assert "[page](docs/results/fedmixcon/README.md)" in mine
 
 
-def test_the_readme_counts_other_scales_apart_and_a_cell_once(folder: Path) -> None:
-    study = ran("fedmixcon-cpu", **THREE)
-    publish_paper(study, folder / "docs/results/fedmixcon-cpu")
-    before = readme_papers.table(folder)
-    publish_paper(study, folder / "docs/results/gpu/fedmixcon-cpu")
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in readme_papers.table(folder).splitlines()
-        if line.startswith("| `fedmixcon`")
-    ]
-    assert [line[1:4] for line in lines] == [["paper", "78", "0"], ["cpu", "78", "8"]]
-    assert lines[1][4:7] == ["–", "–", "–"]  # no verdicts
-    again = readme_papers.table(folder).replace(", [page](docs/results/gpu/fedmixcon-cpu/README.md)", "")
-    assert again == before
-
-
-def test_the_readme_is_as_docs_results_has_it() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme_table.filled(text, ROOT) == text
-    block = readme_table.BLOCK.search(text)
-    assert block is not None
-    marks = together([line for line in block[0].splitlines() if line.startswith("| ")])
-    assert marks
-    explained = [line for line in block[0].splitlines() if line[:1] in MARKS]
-    assert together([line[0] for line in explained]) == marks  # each mark is said below the table
-    assert "(ε = " in "".join(explained)
-    assert all(f"| `{paper}`" in text for paper in ("feddpcont", "fedefc", "fedhnl", "fedmixcon"))
-
-
-def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:
+def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
     project = {scale: Project({**CONFIG, "scale": scale}, folder) for scale in ("paper", "cpu")}
     study = Study(project["cpu"], "fedmixcon")
     rows = {(row["part"], row["name"]): row for row in told(study)["settings"]}
@@ -188,12 +152,19 @@ def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:
         "value": "cnn9",
         "says": "paper",
         "note": "",
-        "scaled": "small_cnn",
+        "scaled": "name: cnn9, width: 8",
     }
     assert rows["train", "rounds"]["says"] == "our choice"
     assert rows["train", "rounds"]["note"].startswith("t_w is a fifth")
     assert rows["train", "lr"]["scaled"] == ""
-    assert rows["mnist", "settings"]["scaled"] == f"fedmixcon: {{ramp: {study.data['settings']['fedmixcon']['ramp']}}}"
+    assert rows["mnist", "settings"] | {"scaled": ""} == {
+        "part": "mnist",
+        "name": "settings",
+        "value": "fedmixcon: {ramp: 10}",
+        "says": "paper",
+        "note": "t_w",
+        "scaled": "",
+    }
     assert rows["partitions", "classes3"]["says"] == "paper, code"
     assert rows["noises", ""]["says"] == "paper, code"
     whole = {paper: told(Study(project["paper"], paper)) for paper in project["paper"].papers}
@@ -204,6 +175,22 @@ def test_who_says_so_is_read_from_the_comments(folder: Path) -> None:
         assert untold == [], paper  # every training setting of a paper says whose it is
         assert not any("[" in row["note"] for row in found["settings"]), paper
     assert whole["feddpcont"]["absent"] == ["clothing1m-public"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train.fractions: paper", "sources.train.fractions: expected the keys of a setting"),
+        ("grid.99.settings: paper", "sources.grid.99.settings: expected the keys"),
+        ("train.fraction: papers", "sources.train.fraction: "),
+    ],
+)
+def test_a_source_of_nothing_is_refused(folder: Path, line: str, message: str) -> None:
+    file = folder / "config/papers/fedmixcon.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("train.fraction: paper", line), encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        told(Study(Project({**CONFIG, "scale": "paper"}, folder), "fedmixcon"))
+    assert str(error.value).startswith(f"config/papers/fedmixcon.yaml: {message}")
 
 
 def test_changes_of_a_scale_are_told(folder: Path) -> None:

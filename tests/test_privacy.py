@@ -191,6 +191,26 @@ def test_a_resumed_run_does_not_release_again() -> None:
         after.release(np.arange(4), rng())
 
 
+def test_releases_add_up_and_end() -> None:
+    release = privacy.Release(0.5, 3, times=3)
+    for made in (1, 2, 3):
+        release.record([np.array([made, 0, 1])])
+        release = privacy.Release.restore(json.loads(json.dumps(release.state())))
+        assert (release.made, release.spent) == (made, 0.5 * made)
+        assert release.counts.tolist() == [made, 0, 1]  # the latest, not their sum
+    with pytest.raises(RuntimeError, match=r"released already, as often as allowed \(3\)"):
+        release.record([np.array([1, 1, 1])])
+
+
+def test_the_latest_release_as_it_is() -> None:
+    release = privacy.Release(0.5, 3)
+    with pytest.raises(RuntimeError, match="nothing was released"):
+        release.shares()
+    release.record([np.array([1, 0, 3])])
+    assert release.shares().tolist() == [0.25, 0, 0.75]
+    assert release.prior()[2] == 1
+
+
 def test_wrong_histograms_are_refused() -> None:
     release = privacy.Release(1.0, 3)
     for histograms in ([np.array([1, 2])], [np.zeros(3, int)], [np.array([1, -1, 3])], []):

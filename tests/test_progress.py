@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from workflow_scripts import progress
+from workflow_scripts.runs import PlannedRun
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,27 +56,39 @@ def test_a_job_that_holds_its_lock_is_running(tmp_path: Path) -> None:
     assert [one.running for one in progress.jobs(tmp_path)] == [False]  # looking took nothing from it
 
 
+def run(method: str, seed: int = 0) -> PlannedRun:
+    """A planned run of one setting."""
+    ids = {"dataset": "digits", "noise": "sym40", "partition": "iid", "method": method, "seed": seed}
+    files = {"arrays": "a.npz", "labels": "l.npz", "partition_file": "p.npz"}
+    return PlannedRun("results/quick", **ids, **files, spec={"train": {"net": "mlp"}, "method": {"name": method}})
+
+
 def test_the_total_counts_runs_that_have_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of five runs one took 100 s, one has 60 s to go of 80, one is in its first round: two wait. The mean is 90 s, so
-    60 + 90 + 2 · 90 = 330 s on the two that go side by side.
+    60 + 90 + 2 · 90 = 330 s on the two that go side by side. Another method's run says nothing about these.
     """
     monkeypatch.chdir(tmp_path)
-    folders = [f"results/quick/{name}" for name in "abcde"]
-    made = tmp_path / folders[0]
+    runs = [run("fedavg", seed) for seed in range(5)]
+    made = tmp_path / runs[0].folder
     made.mkdir(parents=True)
     (made / "summary.json").write_text("{}")
     (made / "cost.json").write_text('{"seconds": 100.0}')
     begun = '{"round": 0, "of": 8, "phase": "begun"}'
-    held = [job(tmp_path / "work", folders[1], after(2)), job(tmp_path / "work", folders[2], begun)]
+    held = [job(tmp_path / "work", runs[1].folder, after(2)), job(tmp_path / "work", runs[2].folder, begun)]
     job(tmp_path / "work", "results/other/x", after(1))  # another study's: not counted
     files = [(folder / "lock").open("w") for folder in held]
     for file in files:
         fcntl.flock(file, fcntl.LOCK_EX)
-    said = progress.total(folders, progress.jobs(tmp_path / "work"))
-    assert said == "5 runs: 1 done, 2 running, 2 waiting; about 3 min left"
+    said = progress.total("quick", runs, progress.jobs(tmp_path / "work"))
+    assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min"
+    said = progress.total("quick", [*runs, run("sce")], progress.jobs(tmp_path / "work"))
+    assert said == "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min; no measured run yet of the kind of 1"
     for file in files:
         file.close()
-    assert progress.total(folders, progress.jobs(tmp_path / "work")) == "5 runs: 1 done, 0 running, 4 waiting"
+    said = progress.total("quick", runs, progress.jobs(tmp_path / "work"))
+    assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min, one after the other"
+    said = progress.total("quick", [run("sce")], [])
+    assert said == "quick: 1 runs, 0 done, 0 running, 1 to do; no measured run yet of the kind of 1"
 
 
 def test_watch_ends_at_an_interrupt(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -108,21 +121,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_totals_are_of_the_scale_that_runs(project: Path) -> None:
     """quick has two seeds, its smoke size one; without an unfinished run the totals are of what is configured."""
-    run = "runs/digits/sym40/iid/fedavg/seed0"
+    folder = "runs/digits/sym40/iid/fedavg/seed0"
     whole = progress.planned([], [], [])
-    assert f"results/quick/{run}" in whole
-    assert progress.planned([], [], [f"results/quick/{run}"]) == whole
-    smoke = progress.planned([], [], [f"results/quick-smoke/{run}"])
-    assert {folder.split("/")[1] for folder in smoke} == {"quick-smoke"}
-    assert 2 * len(smoke) == len(whole)
+    assert f"results/quick/{folder}" in [one.folder for one in whole["quick"]]
+    assert progress.planned([], [], [f"results/quick/{folder}"]) == whole
+    smoke = progress.planned([], [], [f"results/quick-smoke/{folder}"])
+    assert list(smoke) == ["quick-smoke"]
+    assert 2 * len(smoke["quick-smoke"]) == len(whole["quick"])
     assert progress.planned([], ["scale=smoke"], []) == smoke
-    assert progress.planned([], ["scale=smoke"], [f"results/quick/{run}"]) == whole
-    assert progress.planned(["quick"], [], [f"results/quick-smoke/{run}"]) == whole
+    assert progress.planned([], ["scale=smoke"], [f"results/quick/{folder}"]) == whole
+    assert progress.planned(["quick"], [], [f"results/quick-smoke/{folder}"]) == whole
 
 
 def test_watching_takes_up_a_study_that_begins(project: Path, monkeypatch, capsys) -> None:
     """Started before the runs are, as from a second terminal."""
-    total = len(progress.planned([], ["scale=smoke"], []))
+    runs = progress.planned([], ["scale=smoke"], [])["quick-smoke"]
+    total, alike = len(runs), sum(one.spec["method"]["name"] == "fedavg" for one in runs)
+    left = f"about {progress.duration(70 + 80 * (alike - 1))}, one after the other"
+    unknown = "no measured run yet of the kind of"
     looks = []
 
     def sleep(seconds: float) -> None:
@@ -134,13 +150,13 @@ def test_watching_takes_up_a_study_that_begins(project: Path, monkeypatch, capsy
 
     monkeypatch.setattr(progress.time, "sleep", sleep)
     assert progress.main(["--watch", "1"]) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if " runs: " in line]
+    said = [line for line in capsys.readouterr().out.splitlines() if " runs, " in line]
     assert said == [
-        f"{2 * total} runs: 0 done, 0 running, {2 * total} waiting",
-        f"{total} runs: 0 done, 0 running, {total} waiting",
+        f"quick: {2 * total} runs, 0 done, 0 running, {2 * total} to do; {unknown} {2 * total}",
+        f"quick-smoke: {total} runs, 0 done, 0 running, {total} to do; {left}; {unknown} {total - alike}",
     ]
 
 
 def test_a_mistake_in_the_config_is_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert progress.main(["--config", "scale"]) == 2
-    assert capsys.readouterr().err.startswith("progress: --config: 'scale' is no KEY=VALUE")
+    assert capsys.readouterr().err.startswith("progress: --config: expected KEY=VALUE, such as scale=cpu, got 'scale'")

@@ -11,6 +11,7 @@ import pytest
 from report.fake_runs import METHODS, write_study
 
 from fednoise_core.io import ArtifactError
+from fednoise_core.report.headline import closing
 from fednoise_core.report.runs import RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
 from workflow_scripts import make_figure, make_table, publish
@@ -38,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Published:
 
 def test_the_page_has_the_studys_order_captions_and_alternative_texts(finished: Published, tmp_path: Path) -> None:
     root, study, runs = finished
-    made = publish.publish(root, tmp_path, study, runs, ["quick: accuracy", "  iid: SCE 90 %"])
+    made = publish.publish(root, tmp_path, study, runs)
     names = {path.name for path in made}
     assert names == {
         "main.md",
@@ -58,7 +59,7 @@ def test_the_page_has_the_studys_order_captions_and_alternative_texts(finished: 
         _, caption, alt = words_of(root / f"figures/{name}.svg")
         assert f"![{alt}]({name}.png)" in page
         assert f"*{caption}*" in page
-    assert "- iid: SCE 90 %" in page
+    assert f"\n- {closing(runs)[0]}\n" in page
     assert "† marks a method that was told the true noise rate" in page
     assert "2 seeds: a standard deviation of so few values is itself rough" in page
 

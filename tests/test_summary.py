@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from report.fake_runs import write_study
 
+from fednoise_core.report import headline as report_headline
 from fednoise_core.report.frames import results
 from fednoise_core.report.runs import listed_runs, load
 from workflow_scripts import summary
@@ -22,7 +23,9 @@ GRID = [
 ]
 
 
-def test_headline_is_the_mean_over_seeds_and_noisy_settings(tmp_path: Path) -> None:
+def test_headline_is_the_mean_over_seeds_and_noisy_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_study(tmp_path, grid=GRID, rounds=12)
     out, runs = tmp_path / "metrics.json", ["--root", str(tmp_path), "--runs-list", str(tmp_path / "runs.json")]
     assert summary.main([*runs, "--out", str(out), "--headline", str(tmp_path / "headline.json")]) == 0
@@ -32,7 +35,17 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(tmp_path: Path) -> N
         assert len(noisy) == 2
         assert headline[method] == pytest.approx(sum(noisy) / 2, abs=1e-4)
     assert len(metrics["fedavg"]) == 3
-    frame = results(load(listed_runs(tmp_path, tmp_path / "runs.json")))
+    name, page = tmp_path.as_posix(), f"  page: {tmp_path}/report.html"
+    first, *won, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{name}: FedAvg leads in the mean in 2 of 2 settings, by ")
+    assert [line.partition(":")[2].partition(" with ")[0] for line in won] == [" FedAvg leads in the mean"] * 2
+    assert last == page
+    loaded = load(listed_runs(tmp_path, tmp_path / "runs.json"))
+    monkeypatch.setattr(report_headline, "LINES", 1)
+    assert [line.split(" ", 1)[0] for line in report_headline.closing(loaded)[2:]] == ["and"]
+    (alone,) = report_headline.closing([run for run in loaded if run.listed.partition == "openset-uniform"])
+    assert alone.startswith("FedAvg leads in the mean with ")
+    frame = results(loaded)
     only_clean = summary.headline(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)
 

@@ -183,7 +183,7 @@ def test_finished_runs_are_left_alone_but_those_of_other_settings_or_code_are_no
     first = cost.read_text()
     assert call(files) == 0
     assert cost.read_text() == first
-    monkeypatch.setattr(train, "_code", lambda job, load=True: "def")
+    monkeypatch.setattr(train, "_code", lambda *_: "def")
     assert call(files) == 0
     assert cost.read_text() != first
     assert json.loads((tmp_path / "fedavg" / "out" / "spec.json").read_text())["code"] == "def"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from workflow_scripts import config_file
 from workflow_scripts.config_file import Layer, Place, check_plain, deep_merge, hint, read_yaml
 from workflow_scripts.schemas import Schemas
 
@@ -28,13 +27,14 @@ def test_damaged_yaml_names_file_and_line(tmp_path: Path) -> None:
         read_yaml(tmp_path / "b.yaml")
 
 
-def test_yaml_numbers_and_merge_keys(tmp_path: Path) -> None:
-    text = "a: &a {x: 1e-4, y: 1E5, z: -2e+3}\nb: {<<: *a, x: 2}\nc: e5\nd: 1_0\n"
+def test_numbers_words_and_merge_keys(tmp_path: Path) -> None:
+    text = "a: &a {x: 1e-4, y: 1E5, z: -2e+3}\nb: {<<: *a, x: 2}\nc: e5\nd: [yes, no, on, off, y, True, false]\n"
     (tmp_path / "a.yaml").write_text(text)
     found = read_yaml(tmp_path / "a.yaml")
     assert found["a"] == {"x": 1e-4, "y": 1e5, "z": -2e3}
     assert found["b"] == {"x": 2, "y": 1e5, "z": -2e3}
     assert found["c"] == "e5"
+    assert found["d"] == ["yes", "no", "on", "off", "y", True, False]
 
 
 def test_deep_merge_and_hint() -> None:
@@ -58,19 +58,10 @@ def test_schema_of_schemas() -> None:
                 assert setting.get("description"), f"{family} {kind}.{key}"
 
 
-LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 12)
-)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (LAUGHS, "line 5: more than 100000 values, counting each use of an anchor"),
-        ("a: &a [1, *a]\n", "line 1: an anchor that holds itself"),
-        ("a: &a {b: *a}\n", "line 1: an anchor that holds itself"),
-        ("a: " + "[" * 200 + "]" * 200, "line 1: nested more than 50 levels deep"),
-        ("a: " + "[" * 3000 + "]" * 3000, "nested more than 50 levels deep"),
+        ("a: &a [1, *a]\n", "line 1: found unconstructable recursive node"),
         ("a: " + "9" * 5000, "not readable as YAML"),
         ("a: 2024-13-45\n", "not readable as YAML"),
         ("a: !!int many\n", "not readable as YAML"),
@@ -82,7 +73,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_file_made_to_hurt_is_one_message(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_what_is_no_plain_yaml_is_one_message(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SpecError) as error:
@@ -103,8 +94,6 @@ def test_what_is_no_file_is_one_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": "x\0y"}, r"f: a: a text with the control character '\\x00'"),
-        ({"a": ["x\x1by"]}, r"f: a\[0\]: a text with the control character"),
         ({"a": 2**63}, "f: a: a whole number of more than 63 bits"),
         ({"a": {3: 1}}, "f: a: the key 3 is no text"),
     ],
@@ -150,29 +139,3 @@ def test_equal_settings_have_one_normal_form() -> None:
     nets = ["mlp", {"name": "mlp", "hidden": 32}]
     assert schemas.normal_train({"net": nets})["net"] == nets
     assert schemas.normal_train({"clip": 0, "eval_every": 1, "momentum": 0.9}) == {"momentum": 0.9}
-
-
-CONFIG = sorted((ROOT / "config").rglob("*.yaml"))
-
-
-@pytest.mark.skipif(config_file._FAST is None, reason="PyYAML without libyaml")
-@pytest.mark.parametrize("path", CONFIG, ids=[path.relative_to(ROOT / "config").as_posix() for path in CONFIG])
-def test_the_fast_parser_reads_what_the_other_one_reads(path: Path) -> None:
-    assert config_file._FAST is not None
-    text, place = path.read_text(encoding="utf-8"), Place(str(path))
-    assert config_file._value(config_file._FAST, text, place) == config_file._value(config_file._Loader, text, place)
-
-
-@pytest.mark.parametrize("text", ["a: !\n", "a: [! , b]\n", "a:\t1\n", "a: b\tc\n", "! : 1\n", "a: !!timestamp x\n"])
-def test_what_they_read_differently_is_read_one_way(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.yaml").write_text(text)
-
-    def read() -> object:
-        try:
-            return read_yaml(tmp_path / "a.yaml")
-        except SpecError as error:
-            return str(error)
-
-    found = read()
-    monkeypatch.setattr(config_file, "_FAST", None)
-    assert found == read()

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -20,10 +19,7 @@ from fednoise_core.settings import nearest as hint
 
 __all__ = ["Layer", "Place", "check_plain", "deep_merge", "hint", "read_yaml"]
 
-DEEPEST = 50  # levels of lists and mappings in one file
-MOST_VALUES = 100_000  # in one file, each use of an anchor counted: a few nested anchors could stand for billions
 LARGEST = 2**63  # whole numbers beyond it fit no array
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in a text; tab and newline are fine
 
 
 @dataclass(frozen=True)
@@ -70,13 +66,11 @@ class Place:
         return SpecError(f"{self}: {problem}")
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error, and as in YAML 1.2 1e-4 is a number and `on`, `off`, `yes`, `no`
-    are words.
-    """
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe YAML that refuses a repeated key and, as YAML 1.2, reads 1e-4 as a number and on, off, yes, no as words."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [key.value for key, _ in node.value]
     for number, key in enumerate(keys):
         if key in keys[:number]:
@@ -99,128 +93,46 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _fast_loader() -> type[_Loader] | None:
-    """The same with libyaml's parser, eight times as fast; None where PyYAML was built without it. For texts without
-    what the two read differently (`ODD`).
-
-    Of libyaml only the parser, which gives events: its composer calls itself for each level, and a file of a thousand
-    levels would end the process.
-    """
-    if not yaml.__with_libyaml__:
-        return None
-    from yaml.composer import Composer
-    from yaml.constructor import SafeConstructor
-    from yaml.cyaml import CParser  # type: ignore[attr-defined]
-    from yaml.resolver import Resolver
-
-    class Fast(Composer, CParser, SafeConstructor, Resolver):
-        yaml_constructors = _Loader.yaml_constructors
-        yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
-
-        def __init__(self, text: str) -> None:
-            CParser.__init__(self, text)
-            for part in (Composer, SafeConstructor, Resolver):
-                part.__init__(self)
-
-    return cast(type[_Loader], Fast)
-
-
-_FAST = _fast_loader()
-ODD = re.compile(r"\t|(?:^|[\s\[{,])!", re.M)  # tabs, which libyaml lets through in more places; tags: `!` differs
-
-
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises SpecError, naming file and line, if it is missing or no YAML mapping."""
     place = Place(str(path))
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError as error:
         raise place.error("no such file") from error
     except OSError as error:  # a folder, a link to itself, no permission
         raise place.error(f"cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise place.error(f"not readable as YAML ({_short(error)})") from error
-    if _FAST is not None and not ODD.search(text):
-        with contextlib.suppress(SpecError):
-            return _value(_FAST, text, place)
-    return _value(_Loader, text, place)  # whose messages say more
-
-
-def _value(loads: type[_Loader], text: str, place: Place) -> dict[str, Any]:
-    try:
-        loader = loads(text)
-        node = loader.get_single_node()
-        _measure(node, place)  # before anything walks over values that anchors have multiplied
-        value = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise place.error(f"{line}{error.problem}") from error
-    except RecursionError as error:
-        raise place.error(f"nested more than {DEEPEST} levels deep") from error
-    except SpecError:
-        raise
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
-        # ValueError: `!!int many`, a date that is none; TypeError: a key that is a list or mapping; AttributeError:
-        # `!!timestamp many`
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # ValueError: no UTF-8, `!!int many`, a date that is none; TypeError: a key that is a list or mapping;
+        # AttributeError: `!!timestamp many`
         raise place.error(f"not readable as YAML ({_short(error)})") from error
     if not isinstance(value, dict):
         raise place.error("expected keys and values")
     return value
 
 
-def _measure(node: yaml.Node | None, place: Place) -> None:
-    """Refuse a document that is nested too deeply, holds itself, or whose anchors stand for too much."""
-    sizes: dict[int, int] = {}  # by node: an anchor's is worked out once, however often it is used
-    open_nodes: set[int] = set()
-
-    def size(one: yaml.Node | None, depth: int) -> int:
-        if not isinstance(one, yaml.CollectionNode):
-            return 1
-        line = f"line {one.start_mark.line + 1}: "
-        if id(one) in open_nodes:
-            raise place.error(f"{line}an anchor that holds itself")
-        if depth > DEEPEST:
-            raise place.error(f"{line}nested more than {DEEPEST} levels deep")
-        if id(one) not in sizes:
-            open_nodes.add(id(one))
-            parts = [part for pair in one.value for part in (pair if isinstance(pair, tuple) else (pair,))]
-            sizes[id(one)] = 1 + sum(size(part, depth + 1) for part in parts)
-            open_nodes.remove(id(one))
-        if sizes[id(one)] > MOST_VALUES:
-            raise place.error(f"{line}more than {MOST_VALUES} values, counting each use of an anchor")
-        return sizes[id(one)]
-
-    size(node, 0)
-
-
 def check_plain(value: Any, place: Place) -> None:
     """Raise SpecError for what JSON cannot say or no setting needs: NaN, infinity, whole numbers of more than 63 bits,
-    dates, keys that are no text, texts with control characters.
+    dates, keys that are no text.
     """
     if isinstance(value, Mapping):
         for key, part in value.items():
             if not isinstance(key, str):
                 told = " (an unquoted on, off, yes or no may be read so)" if isinstance(key, bool) else ""
                 raise place.error(f"the key {_short(key)}{told} is no text; put it in quotes")
-            _check_text(key, place)
             check_plain(part, place / key)
     elif isinstance(value, list):
         for number, part in enumerate(value):
             check_plain(part, place / number)
-    elif isinstance(value, str):
-        _check_text(value, place)
     elif isinstance(value, float) and not math.isfinite(value):
         raise place.error(f"{value} is no finite number")
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LARGEST:
         raise place.error("a whole number of more than 63 bits")
-    elif value is not None and not isinstance(value, int | float):
+    elif value is not None and not isinstance(value, int | float | str):
         raise place.error(f"{_short(value)} is a {type(value).__name__}; put it in quotes")
-
-
-def _check_text(text: str, place: Place) -> None:
-    odd = CONTROL.search(text)
-    if odd:
-        raise place.error(f"a text with the control character {odd[0]!r}")
 
 
 def _short(value: object) -> str:

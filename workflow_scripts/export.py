@@ -19,9 +19,8 @@ from fednoise_core.model import read_models
 from fednoise_core.report.texts import markdown_text
 from fednoise_core.session import LoadedRun, load
 from workflow_scripts.codehash import PACKAGES, closure
-from workflow_scripts.own_code import ROOT
 from workflow_scripts.step import run
-from workflow_scripts.stepcode import own_file
+from workflow_scripts.stepcode import ROOT, own_file
 
 __all__ = ["main"]
 

@@ -1,49 +1,41 @@
 """What the page of a paper tells of its settings: who says so, what the scale changes, and where we differ.
 
-Who says so stands in the comments of the paper's own file ([P] the paper, [C] published code, [R] our choice), and is
-read from there.
+Who says so stands in the paper's own file, under `sources`: keys, joined by dots → "paper", "code" or "our choice", or
+several of these with commas, and free text after a colon.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import canonical
-from workflow_scripts.config_file import deep_merge
-from workflow_scripts.yaml_notes import Keys, notes
+from workflow_scripts.config_file import Place, deep_merge
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
 
-__all__ = ["SOURCES", "told"]
+__all__ = ["told"]
 
-SOURCES = {"P": "paper", "C": "code", "R": "our choice"}
-"""Tag in a comment → who says so."""
-
-TAG = re.compile(r"\[([PCR](?:, ?[^\]]*)?)\]")
-UNSHOWN = ("scales", "parts", "title", "text")  # what a scale changes is told apart
-COMMON = "train"  # all of it is shown, also what has no comment
+Keys = tuple[str | int, ...]
+COMMON = "train"  # all of it is shown, also what has no source
 GONE = object()
 
 
 def told(study: Study) -> dict[str, Any]:
-    """What the study's page is told besides its settings: `head`, the comment at the head of the file; `settings`, rows
-    {part, name, value, says, note, scaled}; `changes`, rows {name, value, scaled} of what the scale changes; `absent`,
-    data sets that are not here; `methods`, the names of the methods that are compared.
+    """What the study's page is told besides its settings: `settings`, rows {part, name, value, says, note, scaled};
+    `changes`, rows {name, value, scaled} of what the scale changes; `absent`, data sets that are not
+    here; `methods`, the names of the methods that are compared.
 
-    says: words of SOURCES, comma-separated, "" where the comment has no tag. scaled: the value at the present scale, ""
-    where it is the same, "–" where the scale has no such block of the grid.
+    says: as in `sources`. scaled: the value at the present scale, "" where it is the same, "–" where the scale has no
+    such block of the grid. Raises SpecError for a key of `sources` that the study does not have.
     """
-    found = notes(study.project.folder / study.project.file(study.name))
-    rows = {note.keys: note.text for note in found if note.keys and note.keys[0] not in UNSHOWN}
+    rows = _sources(study)
     for place in _trained(study.full):
         rows.setdefault(place, "")
     first = list(study.full)
     order = sorted(rows, key=lambda keys: (first.index(str(keys[0])), *_numbers(keys)))
     return {
-        "head": next((_head(note.text) for note in found if not note.keys), ""),
         "settings": [_row(study, keys, rows[keys]) for keys in order],
         "changes": _changes(study),
         "absent": list(study.absent),
@@ -51,7 +43,18 @@ def told(study: Study) -> dict[str, Any]:
     }
 
 
-def _row(study: Study, keys: Keys, note: str) -> dict[str, str]:
+def _sources(study: Study) -> dict[Keys, str]:
+    """Keys → what `sources` says of them."""
+    place, found = Place(study.project.file(study.name)) / "sources", dict[Keys, str]()
+    for text, source in study.full.get("sources", {}).items():
+        keys = tuple(int(key) if key.isdecimal() else key for key in text.split("."))
+        if _at(study.full, keys) is GONE:
+            raise (place / text).error("expected the keys of a setting of this study, joined by dots")
+        found[keys] = source
+    return found
+
+
+def _row(study: Study, keys: Keys, source: str) -> dict[str, str]:
     value, scaled = _at(study.full, keys), _scaled(study, keys)
     part, name = str(keys[0]), keys[1:]
     if part == "grid":
@@ -59,42 +62,16 @@ def _row(study: Study, keys: Keys, note: str) -> dict[str, str]:
         part, name, value = _block(block), keys[2:], value if keys[2:] else _contents(block)
     elif part in ("tables", "figures"):
         part, name = str(study.full[part][keys[1]].get("title", keys[1])).split(":")[0], keys[2:]
+    says, _, note = source.partition(": ")
     same = study.data is study.full or (scaled is not GONE and canonical(scaled) == canonical(value))
     return {
         "part": part,
         "name": ".".join(map(str, name)),
         "value": _words(value),
-        "says": ", ".join(says for tag, says in SOURCES.items() if tag in _tags(note)),
-        "note": _plain(note),
+        "says": says,
+        "note": note,
         "scaled": "" if same else _words(scaled),
     }
-
-
-def _tags(note: str) -> set[str]:
-    return {letter for found in TAG.findall(note) for letter in re.findall(r"\b[PCR]\b", found)}
-
-
-def _plain(note: str) -> str:
-    """A comment without a tag that is about all of it, since the table has a column for that; several tags in words."""
-    if not TAG.sub("", note).strip(" ;:,"):
-        return ""
-    if len(TAG.findall(note)) > 1:
-        text = TAG.sub(lambda found: _said(found[1]), note)
-        return re.sub(r"^\((.*?)\)", r"\1", text) if TAG.match(note) else text
-    section = next((found.partition(", ")[2] for found in TAG.findall(note)), "")
-    text = TAG.sub(f"({section})" if section and section not in SOURCES else "", note)
-    return re.sub(r" +([,;:.]|$)", r"\1", text).strip(" :;,")
-
-
-def _head(comment: str) -> str:
-    """The comment at the head of a file, with the words that the tags have on the page."""
-    return TAG.sub(lambda found: f"“{SOURCES[found[1]]}”:", comment)
-
-
-def _said(tag: str) -> str:
-    """ "P, section 10" → "(paper, section 10)"."""
-    words = re.sub(r"\b[PCR]\b", lambda letter: SOURCES[letter[0]], tag)
-    return f"({words})"
 
 
 def _scaled(study: Study, keys: Keys) -> Any:

@@ -1,9 +1,10 @@
-"""Show how far every unfinished run is, those in their first round among them, and what is left of the studies.
+"""Show how far every unfinished run is, how many runs of the studies are done, and how long the others take.
 
 python -m workflow_scripts.progress [STUDY…] [--watch [SECONDS]] [--work DIR] [--config scale=cpu …]
 
-Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it. Without a study the totals
-are those of the studies that have an unfinished run, else of the configured ones.
+Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it; times are those in the
+cost.json of finished runs. Without a study the totals are those of the studies that have an unfinished run, else of the
+configured ones; `papers` is every paper's.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fednoise_core.io import ArtifactError, SpecError
-from workflow_scripts.terminal import duration
+from fednoise_core.io import ArtifactError, SpecError, canonical
 
-__all__ = ["Job", "jobs", "last_line", "lines", "total"]
+if TYPE_CHECKING:  # a training process imports this module, too
+    from workflow_scripts.runs import PlannedRun
+
+__all__ = ["Job", "duration", "jobs", "last_line", "lines", "planned", "total"]
 
 SECONDS = 5.0  # between two looks of --watch
 
@@ -106,26 +109,54 @@ def _held(path: Path) -> bool:
     return False
 
 
-def total(folders: Iterable[str], unfinished: Iterable[Job], known: dict[str, float] | None = None) -> str:
-    """One line about all runs of some studies: done, running, stopped, waiting, time left.
+def total(
+    name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job], known: dict[str, float] | None = None
+) -> str:
+    """One line about a study: how many of its runs are done, running and to do, and the time left.
 
-    folders: of all planned runs. known: seconds of finished runs, kept between two calls. Runs that have not begun
-    count with the mean of those that are done or far enough to tell; as many go side by side as now.
+    A run that has not begun counts as long as those of its data set, net and method that are done or have ended a
+    round. As many go side by side as now.
+
+    Args:
+        known: Seconds of finished runs by folder, kept between two calls.
     """
-    folders, known = list(folders), {} if known is None else known
-    planned = set(folders)
-    here = [job for job in unfinished if job.name in planned]
-    done = [folder for folder in folders if _done(folder, known)]
-    running = [job for job in here if job.running]
-    waiting = len(planned - set(done) - {job.name for job in running})
-    said = f"{len(folders)} runs: {len(done)} done, {len(running)} running, {waiting} waiting"
-    whole = [known[folder] for folder in done if known[folder] > 0]
-    whole += [job.seconds + job.left for job in here if job.left is not None]
-    if not running or not whole:
-        return said
-    mean = sum(whole) / len(whole)
-    left = sum(mean if job.left is None else job.left for job in running) + waiting * mean
-    return f"{said}; about {duration(left / len(running))} left"
+    known = {} if known is None else known
+    here = {job.name: job for job in unfinished}
+    left = [run for run in runs if not _done(run.folder, known)]
+    begun = {run.folder: here[run.folder] for run in left if run.folder in here}
+    running = sum(job.running for job in begun.values())
+    said = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
+    times: dict[str, list[float]] = {}
+    for run in runs:
+        job = begun.get(run.folder)
+        seconds = known.get(run.folder, 0.0) if job is None else job.seconds + job.left if job.left is not None else 0.0
+        if seconds > 0:
+            times.setdefault(_alike(run), []).append(seconds)
+    found = []
+    for run in left:
+        job, alike = begun.get(run.folder), times.get(_alike(run))
+        if job is not None and job.left is not None:
+            found.append(job.left)
+        elif alike:
+            found.append(sum(alike) / len(alike))
+    if found:
+        said.append(f"about {duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}")
+    if len(found) < len(left):
+        said.append(f"no measured run yet of the kind of {len(left) - len(found)}")
+    return "; ".join(said)
+
+
+def _alike(run: PlannedRun) -> str:
+    return canonical([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]])
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "12 min", "3.4 h", "2.1 days"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
 def _done(folder: str, known: dict[str, float]) -> bool:
@@ -139,19 +170,21 @@ def _done(folder: str, known: dict[str, float]) -> bool:
     return True
 
 
-def planned(studies: list[str], config: list[str], names: Iterable[str]) -> list[str]:
-    """Folders of all runs of these studies; of none named, of those that own one of `names`, at whatever scale they
-    run, else the configured ones.
+def planned(targets: list[str], config: list[str], names: Iterable[str]) -> dict[str, list[PlannedRun]]:
+    """Name of a study's results folder -> its runs: of these studies, or of `papers`. Without any, of those that own
+    one of `names`, at whatever scale they run, else of the configured ones.
 
-    Raises SpecError for a mistake in the config or an unknown study.
+    Raises:
+        SpecError: For a mistake in the config or an unknown study.
     """
     from workflow_scripts.config_file import read_yaml
-    from workflow_scripts.plan import planned_runs, told
     from workflow_scripts.project import Project
+    from workflow_scripts.study import Study
 
-    settings = {**read_yaml("config/config.yaml"), **dict(map(told, config))}
+    settings = {**read_yaml("config/config.yaml"), **dict(map(setting_of, config))}
     project = Project(settings)
-    owners = set() if studies else owners_of(names)
+    owners = set() if targets else owners_of(names)
+    studies = [name for target in targets for name in (project.papers if target == "papers" else [target])]
     wanted = {project: studies or [name for name in project.names if project.root(name) in owners]}
     for scale in {"paper", *project.scales} - {project.scale}:
         ours = [name for name in project.names if f"results/{name}{'' if scale == 'paper' else '-' + scale}" in owners]
@@ -159,7 +192,21 @@ def planned(studies: list[str], config: list[str], names: Iterable[str]) -> list
             wanted[Project({**settings, "scale": scale})] = ours
     if not any(wanted.values()):
         wanted = {project: project.studies}
-    return [run.folder for at, ours in wanted.items() for runs in planned_runs(at, ours).values() for run in runs]
+    found = [(at, name) for at, ours in wanted.items() for name in ours]
+    return {at.root(name).removeprefix("results/"): Study(at, name).runs for at, name in found}
+
+
+def setting_of(pair: str) -> tuple[str, Any]:
+    """Key and value of a KEY=VALUE of --config."""
+    import yaml
+
+    key, sign, value = pair.partition("=")
+    try:
+        if sign:
+            return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise SpecError(f"--config: expected KEY=VALUE, such as scale=cpu, got {pair!r}")
 
 
 def owners_of(names: Iterable[str]) -> set[str]:
@@ -167,32 +214,32 @@ def owners_of(names: Iterable[str]) -> set[str]:
     return {"/".join(name.split("/")[:2]) for name in names}
 
 
-def shown(work: Path, folders: list[str], known: dict[str, float]) -> str:
+def shown(work: Path, studies: Mapping[str, Sequence[PlannedRun]], known: dict[str, float]) -> str:
     """All that the command prints at one look."""
     found = jobs(work)
     width = max((len(job.name) + 1 for job in found), default=0)
     text = [job.line(width) for job in found] or ["no unfinished job"]
-    return "\n".join([*text, *([total(folders, found, known)] if folders else [])])
+    return "\n".join([*text, *(total(name, runs, found, known) for name, runs in studies.items())])
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the lines, with --watch until Ctrl-C; exit status 0, or 2 for a mistake in the config."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("studies", nargs="*", help="whose totals")
+    parser.add_argument("studies", nargs="*", help="whose totals; or papers")
     parser.add_argument("--watch", nargs="?", type=float, const=SECONDS, metavar="SECONDS", help="look again and again")
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=cpu")
     args = parser.parse_args(arguments)
     known: dict[str, float] = {}
     owners: set[str] | None = None
-    folders: list[str] = []
+    studies: dict[str, list[PlannedRun]] = {}
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
     try:
         while True:
             now = owners_of(job.name for job in jobs(args.work))
-            if (args.studies or _here(args.work)) and now != owners and (now or not folders):
-                folders, owners = planned(args.studies, args.config, now), now  # another study has begun
-            print(f"{clear}{shown(args.work, folders, known)}", flush=True)
+            if (args.studies or _here(args.work)) and now != owners and (now or not studies):
+                studies, owners = planned(args.studies, args.config, now), now  # another study has begun
+            print(f"{clear}{shown(args.work, studies, known)}", flush=True)
             if args.watch is None:
                 return 0
             time.sleep(max(args.watch, 0.1))

@@ -15,20 +15,20 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError, atomic
+from fednoise_core.report.headline import closing
 from fednoise_core.report.provenance import limits
 from fednoise_core.report.runs import RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
-from workflow_scripts import grid, readme_table
+from workflow_scripts import grid
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.publish_paper import WORDS, paper_of, publish_paper
 from workflow_scripts.study import Study
-from workflow_scripts.winners import closing
 
 __all__ = ["publish"]
 
@@ -36,12 +36,10 @@ LIMIT = 1 << 20  # bytes; nothing larger belongs in git
 TITLE = re.compile(r"\*\*(.+?)\.?\*\* ")
 
 
-def publish(
-    root: Path, out: Path, study: Mapping[str, Any], runs: list[RecordedRun], won: Iterable[str] = ()
-) -> list[Path]:
+def publish(root: Path, out: Path, study: Mapping[str, Any], runs: list[RecordedRun]) -> list[Path]:
     """Write the page and its files, tables and figures in the study's order; returns what was written.
 
-    study: as `Study.described` tells it; won: lines of what won. Raises ArtifactError if the study is not finished.
+    study: as `Study.described` tells it. Raises ArtifactError if the study is not finished.
     """
     tables = [root / f"tables/{name}.md" for name in study.get("tables", {})]
     figures = [root / f"figures/{name}.png" for name in study.get("figures", {})]
@@ -65,7 +63,7 @@ def publish(
         f"Made by `snakemake --cores 2 {root.name}`. {_provenance([run.cost for run in runs])}",
         *([own[0].rstrip("\n")] if own else []),
         " ".join(study.get("text", "").split()),
-        "\n".join(f"- {line.strip()}" for line in won),
+        "\n".join(f"- {line}" for line in closing(runs)),
         "## Notes and limits",
         "\n".join(f"- {line}" for line in limits(study, runs)),
         *(part for path in tables for part in _table(path)),
@@ -125,13 +123,10 @@ def main(argv: list[str] | None = None) -> int:
         paper = paper_of(args.root.name)
         if paper:
             made = publish_paper(paper, out, args.html)
-            if Path("docs/results").resolve() in out.resolve().parents:
-                readme_table.fill()
         else:
             study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
             runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))
-            won = closing(args.root.as_posix(), study.runs)[:-1]  # the last one is the page's path
-            made = publish(args.root, out, study.described(), runs, won)
+            made = publish(args.root, out, study.described(), runs)
     except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2

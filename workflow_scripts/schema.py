@@ -3,7 +3,7 @@ augmentations, noise models and partitions.
 
 python -m workflow_scripts.schema [--folder config/schema] [--check]
 
-What a setting is stands where it is declared (see fednoise_core.settings). docs/reference.md is made of these files.
+What a setting is stands where it is declared (see fednoise_core.settings). `make docs` makes tables of these files.
 """
 
 from __future__ import annotations

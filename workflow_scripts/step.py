@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
-from workflow_scripts.own_code import CodeChanged, own_code
-from workflow_scripts.stepcode import StepCode
+from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
 
 __all__ = ["STOPPED", "USER_ERROR", "code_argument", "run", "spec_of"]
 
@@ -40,15 +39,10 @@ def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[s
 
     entries: the files that the step's code hash starts from. code: the hash it must have; "": any.
     """
-
-    def found(folder: object) -> tuple[list[str], str]:
-        steps = StepCode(str(folder))
-        files = entries(steps)
-        return files, steps.code(files)
-
     try:
         if code:
-            own_code(found, code)
+            steps = StepCode(ROOT)
+            steps.check(code, entries(steps))
         print(work())
     except (SpecError, ArtifactError, CodeChanged, json.JSONDecodeError, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from workflow_scripts.codehash import closure_hash, module_file, registry
+from workflow_scripts.codehash import GPU_ONLY, closure_hash, module_file, registry
 from workflow_scripts.equal_code import first_of, recorded
 
-__all__ = ["StepCode", "own_file"]
+__all__ = ["ROOT", "CodeChanged", "StepCode", "own_file"]
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The project whose code this process runs."""
 
 
 def own_file(folder: str | Path, factory: str) -> str:
@@ -21,6 +24,10 @@ def own_file(folder: str | Path, factory: str) -> str:
         problem = f"there is no file {where.replace('.', '/')}.py in the project's folder"
         raise SpecError(f"train.net.factory: {factory!r}: {problem}: only its code decides what runs again")
     return found
+
+
+class CodeChanged(RuntimeError):
+    """The code is not the one that this job was planned with."""
 
 
 class StepCode:
@@ -36,9 +43,8 @@ class StepCode:
         public = spec.get("public")
         named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
         readers = registry(self.folder, "fednoise_core/data/sources.py", "READERS")
-        lines = {f"READERS: {source}: {readers[source]}" for source in named if source in readers}
         modules = {f"fednoise_core/data/{readers[source]}.py" for source in named if source in readers}
-        return ["workflow_scripts/download.py", *sorted(lines | modules)]
+        return ["workflow_scripts/download.py", *sorted(modules)]
 
     def pretrained(self, net: str) -> list[str]:
         """The step that makes a file of published weights for a net."""
@@ -52,16 +58,16 @@ class StepCode:
         """The step that spreads samples over clients."""
         return ["workflow_scripts/partition.py", *self._modules("partition/registry.py", "PARTITIONS", [kind])]
 
-    def train(self, method: str, nets: Iterable[str]) -> list[str]:
+    def train(self, method: str, nets: Iterable[str], *, gpu: bool = False) -> list[str]:
         """A training run of `method` (a name of METHODS) with `nets` (names of NETS, and the user's own factories
         "module:function"). It starts from training.py: the command line around it, its help and its messages decide no
-        number. Raises SpecError for a factory whose file is not in the project's folder.
+        number. gpu: it runs on a GPU. Raises SpecError for a factory whose file is not in the project's folder.
         """
         modules = [*self._modules("methods/__init__.py", "METHODS", [method])]
         nets = list(nets)
         modules += self._modules("nets/__init__.py", "NETS", nets)
         modules += [own_file(self.folder, net) for net in nets if ":" in net]
-        return ["workflow_scripts/training.py", *modules]
+        return ["workflow_scripts/training.py", *modules, *(GPU_ONLY if gpu else ())]
 
     def report(self, script: str) -> list[str]:
         """A step that makes tables, figures, summaries or pages."""
@@ -76,11 +82,23 @@ class StepCode:
             self._codes[key] = first_of(closure_hash(self.folder, *key), self._same)
         return self._codes[key]
 
+    def check(self, planned: str, *accepted: Iterable[str]) -> str:
+        """The code hash under which a job records its results: `planned`, or, if that is "", that of the entries which
+        are `accepted` first. Raises CodeChanged if `planned` is the hash of none of them.
+        """
+        codes = [self.code(entries) for entries in accepted]
+        if planned and planned not in codes:
+            raise CodeChanged(
+                f"the code has changed since this job was planned (now {codes[0]}, then {planned}): "
+                "nothing was computed; start it again (a workflow: snakemake)"
+            )
+        return planned or codes[0]
+
     def _modules(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
-        """A registry's "module:object" lines and the files behind them; a registry that holds objects imports their
+        """Files and objects behind a registry's lines "module:object"; a registry that holds objects imports their
         modules itself.
         """
         known = registry(self.folder, f"fednoise_core/{file}", name)
-        lines = {known[key] for key in keys if key in known}
-        files = {module_file(self.folder, line.split(":")[0]) for line in lines}
-        return sorted(lines | {file for file in files if file is not None})
+        lines = {known[key].partition(":") for key in keys if key in known}
+        files = {(module_file(self.folder, module), found) for module, _, found in lines}
+        return sorted(f"{file}:{found}" for file, found in files if file is not None)

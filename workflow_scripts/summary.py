@@ -1,7 +1,7 @@
 """The few numbers of a study that git keeps, and the CSVs for `dvc plots`: run folders in.
 
 metrics.json has them all. headline.json has one a method: `dvc metrics show` gives each file a row and each number a
-column.
+column. The step prints what won, and the workflow repeats that at its end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fednoise_core.io import ArtifactError, write_json
 from fednoise_core.report.csv_files import write_csv
 from fednoise_core.report.floor import floor
 from fednoise_core.report.frames import IDS, by_round, divergence, results
+from fednoise_core.report.headline import closing
 from fednoise_core.report.marks import marked, marks_of
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import METRICS, RecordedRun, load
@@ -129,7 +130,9 @@ def main(argv: list[str] | None = None) -> int:
             write_csv(args.curves, curves(runs))
         write_json(args.out, metrics(frame))
         note(*filter(None, (args.out, args.headline, args.accuracy, args.curves)))
-        return f"{args.out}: {len(runs)} runs"
+        first, *others = closing(runs) or [f"{len(runs)} runs"]
+        name = args.root.removeprefix("results/")
+        return "\n".join([f"{name}: {first}", *(f"  {line}" for line in others), f"  page: {args.root}/report.html"])
 
     return run("summary", work, args.code)
 

@@ -34,14 +34,13 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.spec import Train
 from workflow_scripts import training_jobs
-from workflow_scripts.device import claim
+from workflow_scripts.device import claim, gpus
 from workflow_scripts.made import note
-from workflow_scripts.own_code import CodeChanged, own_code
 from workflow_scripts.paths import RUN_OUTPUTS
 from workflow_scripts.progress import last_line
 from workflow_scripts.runs import net_code
 from workflow_scripts.step import STOPPED, USER_ERROR
-from workflow_scripts.stepcode import StepCode
+from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
 from workflow_scripts.training import TrainingJob, TrainingOptions, is_finished, set_up_torch, shared_lanes, train
 
 __all__ = ["main"]
@@ -95,10 +94,9 @@ def main(argv: list[str] | None = None) -> int:
     args = arguments().parse_args(argv)
     try:
         jobs = training_jobs.several(args.specs) if args.specs else [training_jobs.one(args)]
-        jobs = [replace(job, code=_code(job, load=False)) for job in jobs]
+        steps, on_gpu = StepCode(ROOT), _on_gpu(args)
+        jobs = [replace(job, code=_code(job, steps, on_gpu)) for job in jobs]
         options = _prepare(args)
-        for job in jobs:
-            _code(job)
         together = args.together or (4 if options.device == "cuda" else 1)
         if options.device == "cuda" and together > 1:
             training_jobs.one_precision(jobs)
@@ -149,15 +147,16 @@ def _asked_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _code(job: TrainingJob, *, load: bool = True) -> str:
-    """The hash of the code that trains this run; see `own_code`."""
+def _on_gpu(args: argparse.Namespace) -> bool:
+    """Whether code that only runs on a GPU use decides these runs."""
+    wanted = args.device == "cuda" or args.executor.startswith("lanes")
+    return wanted or (args.device == "auto" and bool(gpus()))
 
-    def entries(folder: Path) -> tuple[list[str], str]:
-        steps = StepCode(folder)
-        found = steps.train(str(job.spec["method"].get("name")), net_code(job.spec["train"]))
-        return found, steps.code(found)
 
-    return own_code(entries, job.code, load=load)
+def _code(job: TrainingJob, steps: StepCode, on_gpu: bool) -> str:
+    """The hash of the code that trains this run. One planned where there is no GPU may run where there is one."""
+    method, nets = str(job.spec["method"].get("name")), net_code(job.spec["train"])
+    return steps.check(job.code, *(steps.train(method, nets, gpu=gpu) for gpu in (on_gpu, not on_gpu)))
 
 
 def _prepare(args: argparse.Namespace) -> TrainingOptions:

@@ -1,5 +1,5 @@
-"""What the site needs beside the Markdown as the forge shows it: README.md and notebooks as pages, files that pages
-link to outside docs/, and a blank line before lists.
+"""What the site needs beside the Markdown as the forge shows it: README.md and notebooks as pages, tables made from the
+schemas and the code, files that pages link to outside docs/, and a blank line before lists.
 """
 
 from __future__ import annotations
@@ -10,12 +10,22 @@ import re
 from pathlib import Path
 from typing import Any
 
+import methods_page
+import settings_page
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # pages from outside docs/ by their names in the site, whose own first page is docs/README.md
-PAGES = {"project.md": ROOT / "README.md", "benchmarks.md": ROOT / "benchmarks/README.md"}
+PAGES = {
+    "project.md": ROOT / "README.md",
+    "benchmarks.md": ROOT / "benchmarks/README.md",
+    "config.md": ROOT / "config/README.md",
+}
+TABLES = {
+    "<!-- settings: made by make docs -->": settings_page.tables,
+    "<!-- methods: made by make docs -->": methods_page.table,
+}
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
@@ -44,7 +54,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they are in the site, and Markdown that Python-Markdown reads as the forge does."""
+    """Tables in their places, links as the site has them, and Markdown that Python-Markdown reads as the forge does."""
+    for place, made in TABLES.items():
+        markdown = markdown.replace(place, made()) if place in markdown else markdown
     source = PAGES.get(page.file.src_uri, DOCS / page.file.src_uri)
     lines, fenced, before = [], False, ""
     for line in markdown.splitlines():

@@ -420,22 +420,26 @@ class Federation:
         plain, relayed = self._split(state, down)
         return (lambda: {**plain, **fetched(relayed)}) if relayed else plain
 
-    def release_labels(self, state: State, epsilon: float) -> Release:
-        """The run's one label release under epsilon-label-DP (methods.md 4): every client's labels pass randomised
-        response and go up as a histogram [K], which tells no more than the labels in random order.
+    def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
+        """A label release under epsilon-label-DP (methods.md 4): every client's labels pass randomised response and go
+        up as a histogram [K], which tells no more than the labels in random order.
 
-        A sample that m clients hold is told m times: its label costs m*epsilon, which the summary reports. The result
-        stands in state.notes["release"], so a resume does not draw again. Raises RuntimeError on a second release.
+        times: how many releases the run may make, at most one a round, each with noise of its own. r releases cost a
+        label r*epsilon, and one that m clients hold m times as much, which the summary reports. The result stands in
+        state.notes["release"], so a resume does not draw again. Raises RuntimeError on a release too many or a second
+        one in a round, ValueError if epsilon or times are not those of the first.
         """
-        release = (
-            Release.restore(state.notes["release"]) if "release" in state.notes else Release(epsilon, self.classes)
-        )
-        if not release.released:
-            said = self.on_clients(state, self.all, _randomised, {"epsilon": float(epsilon)})
-            release.record([s["counts"].numpy() for s in said])
-            state.notes["release"] = {**release.state(), "copies": self._world.copies}
-            return release
-        raise RuntimeError(f"the labels were released already: a second release would cost epsilon = {epsilon} again")
+        kept = state.notes.get("release")
+        release = Release.restore(kept) if kept else Release(epsilon, self.classes, times)
+        release.refuse_more()
+        if kept and kept["round"] == state.round:
+            raise RuntimeError(f"round {state.round}: the labels were released already: its noise would be the same")
+        if (release.epsilon, release.times) != (epsilon, times):
+            raise ValueError(f"all releases of a run share epsilon and times: {release.epsilon} and {release.times}")
+        said = self.on_clients(state, self.all, _randomised, {"epsilon": float(epsilon)})
+        release.record([s["counts"].numpy() for s in said])
+        state.notes["release"] = {**release.state(), "copies": self._world.copies, "round": state.round}
+        return release
 
     def predict(self, w: Weights, *, on: str = "public", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
         """Logits [n, K] of a server-side model on the public pool, evaluation mode."""

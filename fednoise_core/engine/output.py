@@ -56,12 +56,13 @@ def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
-    """epsilon: what the labels of one sample cost, over all clients that hold it; None without a release."""
+    """epsilon: what the labels of one sample cost, over all releases and clients that hold it; None without a release.
+    """
     if release is None:
         return {"epsilon": None}
-    copies = release["copies"]
-    several = {"epsilon_a_release": release["epsilon"], "releases_of_a_label": copies} if copies > 1 else {}
-    return {"epsilon": release["epsilon"] * copies, **several}
+    times = release["copies"] * release["made"]
+    several = {"epsilon_a_release": release["epsilon"], "releases_of_a_label": times} if times > 1 else {}
+    return {"epsilon": release["epsilon"] * times, **several}
 
 
 def _headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""FedDPCont (paper 000): contrastive labels drawn from a global label distribution that was shared under label-DP."""
+"""FedDPCont (paper 000): contrastive labels drawn from a global label distribution that is shared under label-DP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["FedDPCont"]
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPCont(FedAvg):
-    """FedDPCont (paper 000): contrastive labels from a global distribution shared once under label-DP.
+    """FedDPCont (paper 000): contrastive labels from a global distribution shared under label-DP.
 
     CE(z, y) - beta*CE(z, y'), y' drawn from the debiased global histogram of randomised labels (methods.md 4 and 5.22).
     Under a schedule of beta the metrics say each round's as `beta`, and the phases are plain, rise and contrast.
@@ -42,16 +42,29 @@ class FedDPCont(FedAvg):
     draw: Annotated[
         Literal["global", "local", "uniform"],
         Field(
-            description="Where contrastive labels come from. global: all clients' labels, by one release. local: "
-            "the client's own (000, 8.3: the control). uniform: all classes alike. Of the last two nothing crosses."
+            description="Where contrastive labels come from. global: all clients' labels, by `release`. local: the "
+            "client's own (000, 8.3: the control). uniform: all classes alike. Of the last two nothing crosses."
         ),
     ] = "global"
     dp: Annotated[
-        Literal["rr", "none"],
-        Field(description="rr: randomised response, once per run; none: the exact histogram, no privacy."),
+        Literal["rr", "none"], Field(description="rr: randomised response; none: the exact histogram, no privacy.")
     ] = "rr"
+    release: Annotated[
+        Literal["once", "every_round"],
+        Field(
+            description="once: before the first round. every_round: all clients anew at the start of each of the R "
+            "rounds, which costs R·epsilon in all."
+        ),
+    ] = "once"
+    debias: Annotated[
+        bool,
+        Field(
+            description="Undo the randomisation, by the inverse of T_DP; false: draw from the released labels as "
+            "they are."
+        ),
+    ] = True
     keep: Annotated[float, Field(gt=0, lt=1, description="p, probability of telling the true label (above 1/K).")] = 0.2
-    epsilon: Annotated[float | None, Field(gt=0, description="Label-DP budget; overrides keep.")] = None
+    epsilon: Annotated[float | None, Field(gt=0, description="Label-DP budget of a release; overrides keep.")] = None
     beta: Annotated[
         float | None,
         Field(ge=0, description="Weight of the contrast, under a schedule the last one; null: 1, or 2 with cores."),
@@ -91,27 +104,34 @@ class FedDPCont(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dp == "rr" and self.mode == "sample" and self.projection == "none":
+        if self.dp == "rr" and self.debias and self.mode == "sample" and self.projection == "none":
             raise SpecError("method.projection: 'none' leaves negative entries, from which mode 'sample' cannot draw")
         if self.draw != "global" and self.epsilon is not None:
             raise SpecError(f"method.epsilon: draw {self.draw!r} releases no label, so it has no budget: leave it out")
         if self.dp == "none" and self.epsilon is not None:
             raise SpecError("method.epsilon: dp 'none' sends exact counts, which no budget bounds: leave one out")
+        if self.release == "every_round" and (self.draw != "global" or self.dp == "none"):
+            what = f"draw {self.draw!r} releases no label" if self.draw != "global" else "exact counts stay the same"
+            raise SpecError(f"method.release: {what}, so there is nothing to release every round: leave it out")
 
-    # the one exchange of labels
+    # the exchange of labels
 
     def init(self, fed: Federation) -> State:
-        """The one release of the run, before any training: its result is part of the state, so a resume does not draw
+        """The release, if it is one for the whole run: its result is part of the state, so a resume does not draw
         again.
         """
         state = super().init(fed)
         if self.draw != "global":
             fed.on_clients(state, fed.all, self._choose)
-            return state
+        elif self.release == "once":
+            self._share(fed, state)
+        return state
+
+    def _share(self, fed: Federation, state: State) -> None:
+        """All clients tell their labels, and all hear the distribution."""
         prior = torch.as_tensor(self._told(fed, state)).to(state.server["model"].flat)  # its type and device
         state.server["prior"] = prior
         fed.on_clients(state, fed.all, self._hear, {"prior": prior})
-        return state
 
     def _told(self, fed: Federation, state: State) -> np.ndarray:
         """[K]: the distribution of all clients' labels, as they tell it."""
@@ -123,7 +143,8 @@ class FedDPCont(FedAvg):
                 f"method.keep: {self.keep} tells nothing of {fed.classes} classes: it must be above 1/{fed.classes}"
             )
         epsilon = self.epsilon or privacy.epsilon_of(self.keep, fed.classes)
-        return fed.release_labels(state, epsilon).prior(self.projection)
+        release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
+        return release.prior(self.projection) if self.debias else release.shares()
 
     def _choose(self, me: Client, down: Mapping[str, Any]) -> None:
         """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""
@@ -132,7 +153,7 @@ class FedDPCont(FedAvg):
         me.mine["prior"] = (counts / counts.sum()).to(me.labels.device)
 
     def _hear(self, me: Client, down: Mapping[str, Any]) -> None:
-        """Client-side: keep the prior, which is sent once."""
+        """Client-side: keep the prior, until it hears another."""
         me.mine["prior"] = down["prior"]
 
     def _count(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -150,6 +171,8 @@ class FedDPCont(FedAvg):
     def round(
         self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
     ) -> dict[str, float] | None:
+        if self.release == "every_round":
+            self._share(fed, state)
         beta = self.weight(state.round)
         if self.beta_lr:
             how = {"lr": self.train.lr / (1 + beta), **how}
@@ -194,8 +217,8 @@ class FedDPCont(FedAvg):
         return losses.ce(logits, drawn).clamp_max(limit)
 
     def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
-        if self.draw == "local":
-            return {}
+        if self.draw == "local" or (self.release == "every_round" and "prior" not in state.server):
+            return {}  # nothing is known of all labels, or not yet
         return {"label_prior": state.server.get("prior", torch.full((fed.classes,), 1 / fed.classes))}
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:

@@ -28,12 +28,15 @@ from fednoise_core.report.cells import (
     settings_of,
     signed,
 )
-from fednoise_core.report.runs import Setting
+from fednoise_core.report.names import Names
+from fednoise_core.report.runs import RecordedRun, Setting
+from fednoise_core.report.tables import accuracy
 
-__all__ = ["Headline", "Won", "headline"]
+__all__ = ["Headline", "Won", "closing", "headline", "plain_averaging"]
 
 DIGITS = 1  # of points: what a sentence can say
 NAMED = 3  # names in a sentence; beyond, a count
+LINES = 12  # settings that closing lines name
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,25 @@ def headline(
         said = _alone(names, means, len(found))
     against = label if any(not math.isnan(won.over) for won in decided) else ""
     return Headline(said + of, decided, against, metric, word, note)
+
+
+def closing(runs: Sequence[RecordedRun]) -> list[str]:
+    """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations, and what won in
+    each setting where there are several.
+    """
+    spec = {"kind": "accuracy", "metric": "last10_mean"}
+    found = headline([(spec, accuracy(runs, spec))], plain_averaging(runs), agreement.datasets(runs))
+    if found is None or len(found.rows) < 2:
+        return [found.sentence] if found else []
+    names, more = Names.of_runs(runs), len(found.rows) - LINES
+    lines = [f"{names.title(won.setting)}: {_one(won, found.baseline)}" for won in found.rows[:LINES]]
+    return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
+
+
+def plain_averaging(runs: Sequence[RecordedRun]) -> str | None:
+    """The id of plain averaging in this study: what every other method wants to beat."""
+    plain = [run.listed.method for run in runs if run.spec["method"].get("name") == "fedavg"]
+    return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 
 
 def _won(block: pd.DataFrame, metric: str, digits: int, baseline: str | None) -> Won:

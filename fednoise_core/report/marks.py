@@ -16,7 +16,7 @@ __all__ = [
 ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
 MARKS = {
     ORACLE: "was told the true noise rate, which no client knows in practice",
-    PRIVATE: "clients released their labels once, under label differential privacy",
+    PRIVATE: "clients released their labels under label differential privacy",
     PERSONAL: "the mean over personal models, not one global model",
     POOLED: "no federation: trained in one place on everybody's samples, as a reference",
 }

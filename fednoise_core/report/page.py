@@ -20,7 +20,7 @@ from fednoise_core.report.artifacts import SettingArtifacts, artifacts_of
 from fednoise_core.report.best import TIE
 from fednoise_core.report.cells import METRIC_WORDS
 from fednoise_core.report.csv_files import read_csv
-from fednoise_core.report.headline import Headline, headline, points
+from fednoise_core.report.headline import Headline, headline, plain_averaging, points
 from fednoise_core.report.html_file import json_text, render, slug
 from fednoise_core.report.layout import grid
 from fednoise_core.report.names import Names, describe
@@ -51,7 +51,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf = study.get("tables", {}), Shelf()
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    first = headline([(spec, frames[name]) for name, spec in specs.items()], _baseline(runs), agreement.datasets(runs))
+    shown = [(spec, frames[name]) for name, spec in specs.items()]
+    first = headline(shown, plain_averaging(runs), agreement.datasets(runs))
     paper = paper_parts(study, runs, root)
     metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
@@ -125,12 +126,6 @@ def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
         specs=specs,
         files=files,
     )
-
-
-def _baseline(runs: Sequence[RecordedRun]) -> str | None:
-    """The id of plain averaging in this study: what every other method wants to beat."""
-    plain = [run.listed.method for run in runs if run.spec["method"].get("name") == "fedavg"]
-    return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 
 
 def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:

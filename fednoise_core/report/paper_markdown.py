@@ -30,7 +30,7 @@ def before_tables(paper: PaperParts) -> str:
 
 def after_figures(paper: PaperParts, origins_file: str) -> str:
     """Settings with who says so, deviations, one cell again, and where each number comes from."""
-    parts = ["## Settings, and who says so", md(paper.head), _table(*paper.settings)]
+    parts = ["## Settings, and who says so", md(paper.legend), _table(*paper.settings)]
     parts += ["## Deviations", "\n".join(f"- {md(note)}" for note in paper.notes)]
     if paper.differs[1]:
         parts += ["### Other values than the paper's own tables have", _table(*paper.differs)]

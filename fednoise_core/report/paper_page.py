@@ -28,17 +28,21 @@ LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
 
 
+LEGEND = "“paper”: the paper says so. “code”: published code does. “our choice”: neither says."
+
+
 @dataclass(frozen=True)
 class PaperParts:
     """The sections of a paper's page. Tables are (heads, rows of texts).
 
     scale: what the runs are of. summary: a row a table, and one of all. claims: table, claim, ours, the paper's own.
-    settings: who says so. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
-    have another value. notes: sentences on deviations. examples: commands. origin: `origins.origins`.
+    settings: who says so, in the words of `legend`. changes: what the scale changes. differs: rows of the paper's
+    own tables of settings where we have another value. notes: sentences on deviations. examples: commands. origin:
+    `origins.origins`.
     """
 
     scale: str
-    head: str
+    legend: str
     summary: tuple[list[str], list[list[str]]]
     claims: tuple[list[str], list[list[str]]]
     settings: tuple[list[str], list[list[str]]]
@@ -83,7 +87,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     titles = {name: str(spec.get("title") or name) for name, spec in study["tables"].items()}
     return PaperParts(
         scale=scale,
-        head=told["head"],
+        legend=LEGEND,
         summary=_summary(scores, titles, scale),
         claims=_claims(scores, titles),
         settings=_settings(told["settings"], scale),

@@ -81,8 +81,8 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
     if len(private):
         values = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
         said.append(
-            f"Label differential privacy (ε = {values}; {'; '.join(private['method_label'].unique())}) covers the one "
-            "release of labels only. Model updates trained on raw labels and the clients' sample counts are not."
+            f"Label differential privacy (ε = {values}; {'; '.join(private['method_label'].unique())}) covers the "
+            "released labels only. Model updates trained on raw labels and the clients' sample counts are not."
         )
     if not frame["clean_known"].all():
         names = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))

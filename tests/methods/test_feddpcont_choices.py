@@ -7,6 +7,7 @@ import pytest
 import torch
 import toy
 
+from fednoise_core.engine.loop import Saving
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.spec import Train
@@ -79,6 +80,77 @@ def test_the_server_step():
     ups = toy.round_of(method, fed, state, [0, 3])
     mean = (17 * ups[0]["model"].trained + 12 * ups[1]["model"].trained) / 29
     torch.testing.assert_close(state.server["model"].trained, start + 0.25 * (mean - start), rtol=0, atol=1e-6)
+
+
+# the release
+
+ANEW = {"release": "every_round", "keep": 0.6}
+
+
+def test_a_release_in_every_round_is_paid_for_in_every_round():
+    """Histograms of 5 counts up from all 7 clients, not only from the cohort's 4; epsilon and the prior down."""
+    runs = (toy.play("feddpcont", method=ANEW), toy.play("feddpcont", method={"keep": 0.6}), toy.play("fedavg"))
+    anew, once, plain = (run.summary for run in runs)
+    assert anew["epsilon"] == pytest.approx(3 * np.log(6))
+    assert anew["epsilon_a_release"] == once["epsilon"] == pytest.approx(np.log(6))
+    assert anew["releases_of_a_label"] == 3
+    assert anew["bytes_up"] - plain["bytes_up"] == 3 * 7 * 5 * 8
+    assert anew["bytes_down"] - plain["bytes_down"] == 3 * 7 * (8 + 5 * 4)
+
+
+def test_every_rounds_release_errs_in_its_own_way():
+    made = toy.play("feddpcont", method={**ANEW, "keep": 0.9}, rounds=5)
+    errors = {row[0]: row[3] for row in made.outcome.record.diagnostics if row[2] == "prior_error"}
+    assert sorted(errors) == [1, 2, 3, 4, 5]  # before the first round nothing is known
+    assert len(set(errors.values())) > 3
+    fixed = toy.play("feddpcont", method={"keep": 0.9}, rounds=5)
+    assert len({row[3] for row in fixed.outcome.record.diagnostics if row[2] == "prior_error"}) == 1
+    assert all(
+        torch.equal(kept["prior"], made.outcome.state.server["prior"]) for kept in made.outcome.state.clients.values()
+    )
+
+
+@pytest.mark.parametrize("how", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
+def test_a_killed_run_releases_the_same_again(how, tmp_path):
+    saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
+    whole = toy.play("feddpcont", method=ANEW, saving=saving)
+    resumed = toy.play("feddpcont", method=ANEW, saving=saving, **how)
+    assert resumed.outcome.resumed == 2
+    assert toy.same(resumed.outcome.state, whole.outcome.state)
+    assert resumed.outcome.state.notes["release"] == whole.outcome.state.notes["release"]
+    assert resumed.summary["epsilon"] == pytest.approx(3 * np.log(6))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [({"draw": "local"}, "draw 'local' releases no label"), ({"dp": "none"}, "exact counts stay the same")],
+)
+def test_nothing_to_release_every_round_is_refused(fields, why):
+    with pytest.raises(SpecError, match=rf"method\.release: {why}"):
+        started({**fields, "release": "every_round"})
+
+
+def test_released_labels_as_they_are():
+    """They are nearer to uniform than the truth, by the factor p - q."""
+    state = started({"keep": 0.6, "debias": False, "projection": "none"})[2]
+    counts = np.array(state.notes["release"]["counts"])
+    np.testing.assert_allclose(state.server["prior"].numpy(), counts / counts.sum(), rtol=1e-6)
+    undone = started({"keep": 0.6, "projection": "none", "mode": "expect"})[2].server["prior"].numpy()
+    np.testing.assert_allclose(state.server["prior"].numpy() - 0.2, (0.6 - 0.1) * (undone - 0.2), atol=1e-6)
+
+
+@pytest.mark.parametrize("fields", [ANEW, {"keep": 0.6, "debias": False}], ids=["every round", "as released"])
+def test_suspects_lose_against_what_was_released_last(fields):
+    fed, method, state = started(fields)
+    state.round = 1
+    method.round(fed, state)
+    p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]
+    x, y = toy.images_of(fed._world, 3)
+    logp = torch.log_softmax(fed.net().predict(state.server["model"], x), 1)
+    torch.testing.assert_close(
+        p, torch.sigmoid(-logp[range(len(y)), y] + logp @ state.server["prior"]), rtol=1e-4, atol=1e-5
+    )
+    assert torch.equal(proposed, logp.argmax(1))
 
 
 # the schedule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -192,12 +193,16 @@ def onto_simplex(p):
     return np.maximum(p - low, 0)
 
 
-def released(told, epsilon):
-    """Algorithm 1: T_DP of definition 2, the pooled distribution of the private labels, and (T_DP')^-1 of it."""
+def released(told, epsilon, debias=True):
+    """Algorithm 1: T_DP of definition 2, the pooled distribution of the private labels, and (T_DP')^-1 of it; section
+    4.1: the private labels as they are.
+    """
     K = toy.CLASSES
     T = np.full((K, K), 1 / (np.exp(epsilon) + K - 1))
     np.fill_diagonal(T, np.exp(epsilon) / (np.exp(epsilon) + K - 1))
     pooled = np.eye(K)[np.concatenate([said for _, said in told])].mean(0)
+    if not debias:
+        return pooled
     return onto_simplex(np.linalg.solve(T.T, pooled))
 
 
@@ -223,6 +228,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"dp": "none", "neg_log_floor": 0.0}, {"floor": np.inf}),
     ({"draw": "local"}, {"own": True}),
+    ({"keep": 0.6, "release": "every_round"}, {"epsilon": np.log(6), "anew": True}),
+    ({"keep": 0.6, "debias": False}, {"epsilon": np.log(6), "debias": False}),
     (
         {"keep": 0.6, "beta_schedule": "cores", "beta_start": 1, "beta_rise": 2, "beta_lr": True},
         {"epsilon": np.log(6), "betas": cores(4, 1, 2, 2.0), "rescaled": True},
@@ -238,12 +245,17 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     labels = {c: toy.images_of(run.fed._world, c)[1].numpy() for c in run.fed.all}
     counts = {c: np.bincount(labels[c], minlength=5) for c in labels}
     prior = sum(counts.values()) / N
+    priors = [prior] * len(how["betas"])
     if how["epsilon"]:
-        assert [before.tolist() for before, _ in run.told] == [labels[c].tolist() for c in run.fed.all]
-        prior = released(run.told, how["epsilon"])
-        assert np.abs(prior - sum(counts.values()) / N).sum() > 0.05
+        times, many = len(priors) if how.get("anew") else 1, len(run.fed.all)
+        assert [before.tolist() for before, _ in run.told] == [labels[c].tolist() for c in run.fed.all] * times
+        messages = [run.told[k * many : (k + 1) * many] for k in range(times)]
+        found = [released(told, how["epsilon"], how.get("debias", True)) for told in messages]
+        assert min(np.abs(one - prior).sum() for one in found) > 0.05
+        assert all(np.abs(a - b).sum() > 0.05 for a, b in itertools.pairwise(found))
+        priors = found if how.get("anew") else found * len(priors)
     theta = run.start
-    for round, beta in enumerate(how["betas"], 1):
+    for round, (beta, prior) in enumerate(zip(how["betas"], priors, strict=True), 1):
         lr = 0.2 / (1 + beta) if how.get("rescaled") else 0.2
         who, moved = toy64.cohort(run.steps, round), torch.zeros_like(theta)
         for c in who:

@@ -66,6 +66,21 @@ def test_bad_input_is_one_message(
     assert said == [message]
 
 
+def test_a_failed_job_is_one_line_at_the_end(workflow: Workflow) -> None:
+    """Its log and the message in it stand after all else that Snakemake says of the failure."""
+    target = RUN.format("sym40/open/feddpcont", "summary.json")
+    log = "logs/train/toy/digits/sym40/open/feddpcont/seed0.log"
+    rule = "    def phases(self, fed: Federation) -> list[Phase]:\n"
+    message = "study.yaml: beta: expected 1, got 2"
+    defect = f"{rule}        from fednoise_core.io import SpecError\n        raise SpecError({message!r})\n"
+    with workflow.edited("fednoise_core/methods/feddpcont.py", rule, defect):
+        command = ["snakemake", "--cores", "1", target]
+        done = subprocess.run(command, cwd=workflow.folder, env=ENV, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines().count(f"{log}: train: {message}") == 1
+    assert done.stderr.rindex(f"{log}: train: ") > done.stderr.rindex("Error in rule train")
+
+
 def test_kill_of_snakemake_and_its_job(workflow: Workflow) -> None:
     """`kill -9` of everything in the middle of a run: `snakemake --unlock && snakemake` finishes it."""
     summary = workflow.path(RUN.format("random20/even/fedavg", "summary.json"))
@@ -182,7 +197,6 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
         "fednoise_core/noise/__init__.py",
         "workflow_scripts/by_hand.py",  # calls the steps' own programs; of no step's code itself
-        "workflow_scripts/own_code.py",  # only what is in the closure already
         "fednoise_core/params.py",  # the kinds of noise/registry.py and partition/registry.py
         "fednoise_core/partition/__init__.py",
     }

@@ -1,15 +1,14 @@
-"""Capturing a step: CUDA graphs, and a stand-in that runs the same lines eagerly where there is no GPU."""
+"""Capturing a step: what a lane asks of CUDA graphs, and a stand-in that runs the same lines eagerly without a GPU."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
-__all__ = ["CudaGraphs", "EagerGraphs", "Graphs", "graphs_for"]
+__all__ = ["EagerGraphs", "Graphs", "graphs_for"]
 
 WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate workspaces in them
 
@@ -78,64 +77,10 @@ class EagerGraphs:
         return body
 
 
-class CudaGraphs:
-    """torch.cuda.graph per step. One capture at a time in a process: other threads may go on launching meanwhile,
-    because streams from torch's pool do not wait for the legacy default stream.
-    """
-
-    name = "cuda"
-    runs_beside = True
-    capture_after = WARM_UP + 1  # by then it has cost what a capture costs
-    _one = threading.Lock()
-
-    def stream(self) -> Any:
-        # High priority: evaluation (default priority) fills the gaps. Torch reuses 32 streams per priority, and a
-        # capture fails if other work lands on its stream, so only lanes use this priority.
-        return torch.cuda.Stream(priority=-1)
-
-    def plain_stream(self) -> Any:
-        return torch.cuda.Stream()
-
-    def memory(self) -> Any:
-        return torch.cuda.graph_pool_handle()
-
-    def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
-        return torch.cuda.stream(stream)
-
-    def stream_waits(self, stream: Any) -> None:
-        stream.wait_stream(torch.cuda.current_stream())
-
-    def caller_waits(self, stream: Any) -> None:
-        torch.cuda.current_stream().wait_stream(stream)
-
-    def join(self, stream: Any) -> None:
-        stream.synchronize()
-
-    def capture(
-        self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
-    ) -> Callable[[], None]:
-        # The warm-up runs on the very stream and thread of the capture: cuBLAS keeps a workspace for each pair of them,
-        # which must not come from the graph's own memory.
-        with self._one, torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                body()
-                rewind()
-            stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            try:
-                with torch.cuda.graph(graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
-                    body()  # recorded, not run
-            except Exception as error:
-                # Up to torch 2.12 the allocator goes on believing in a capture that failed, for the whole process
-                # (pytorch #180395, #190348); later ones have ended it, and say that there is nothing to end.
-                with contextlib.suppress(RuntimeError):
-                    torch._C._cuda_endAllocateToPool(stream.device_index, memory)
-                    torch._C._cuda_releasePool(stream.device_index, memory)
-                # Exiting torch.cuda.graph raises a second, generic error; report the original one.
-                raise error.__context__ or error from None
-        return graph.replay
-
-
 def graphs_for(device: torch.device) -> Graphs:
     """CUDA's where there are any, else the stand-in."""
-    return CudaGraphs() if device.type == "cuda" else EagerGraphs()
+    if device.type != "cuda":
+        return EagerGraphs()
+    from fednoise_core.engine.executors.cuda_graphs import CudaGraphs  # the code of runs on a CPU goes without it
+
+    return CudaGraphs()

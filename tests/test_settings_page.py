@@ -1,4 +1,4 @@
-"""docs/reference.md is what the schemas say, and every example on it passes the validator.
+"""Every example of the schemas passes the validator, and the site's page of settings says types and ranges in words.
 
 That data set, noise and partition examples can be made is tested with their readers and models; nets are trained here.
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import settings_page
 import yaml
 
 from fednoise_core.data.arrays import Arrays
-from workflow_scripts import reference
 from workflow_scripts.config_file import Place
 from workflow_scripts.schemas import Schemas
 
@@ -22,46 +22,34 @@ ROOT = Path(__file__).parents[1]
 SCHEMAS = Schemas(ROOT / "config/schema")
 EXAMPLES = [
     pytest.param(family, kind["example"], id=f"{family}-{name}")
-    for family in reference.FAMILIES
+    for family in settings_page.FAMILIES
     for name, kind in SCHEMAS.load(family).items()
 ]
 NETS: dict[str, dict[str, Any]] = SCHEMAS.load("net")
 
 
-def test_the_page_is_up_to_date(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert reference.main(["--check"]) == 0, capsys.readouterr().out
-
-
-def test_an_old_page_is_noticed_and_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    page = tmp_path / "reference.md"
-    page.write_text("old")
-    assert reference.main(["--check", "--out", str(page)]) == 1
-    assert reference.main(["--out", str(page)]) == 0
-    assert page.read_text(encoding="utf-8") == (ROOT / "docs/reference.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(("family", "spec"), EXAMPLES)
-def test_every_example_validates_and_stands_on_the_page(family: str, spec: dict[str, Any]) -> None:
-    SCHEMAS.check_kind(family, spec, Place("page"))
-    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith(f"| `{next(iter(spec.values()))}` |")]
-    assert any(yaml.safe_load(code) == spec for line in rows for code in re.findall(r"`(\{.*?\})` \|", line))
+def test_every_example_validates(family: str, spec: dict[str, Any]) -> None:
+    SCHEMAS.check_kind(family, spec, Place("example"))
 
 
-@pytest.mark.parametrize("family", list(reference.FAMILIES))
-def test_the_page_has_type_default_and_meaning_of_every_setting(family: str) -> None:
-    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
-    title = reference.FAMILIES[family][0]
-    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    rows = {tuple(line.strip("| ").split(" | ")) for line in section.splitlines() if line.startswith("| `")}
-    for kind in SCHEMAS.load(family).values():
-        for name, setting in kind["properties"].items():
-            mine = [row for row in rows if row[0] == f"`{name}`" and row[-1] == setting["description"]]
-            assert mine, (name, setting)
-            default = "required" if name in kind["required"] else None
-            assert default is None or any(row[3] == default for row in mine)
+def test_settings_of_kinds_have_rows_with_type_default_and_meaning_and_equal_ones_share_one() -> None:
+    rate = {"type": "number", "minimum": 0, "maximum": 1, "description": "Share."}
+    inner = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "default": 3}}}
+    kinds = {
+        "one": {"properties": {"rate": rate, "deep": inner}, "required": ["rate"]},
+        "two": {"properties": {"rate": {**rate, "description": "Another."}, "deep": inner}, "required": []},
+    }
+    told = {name: {"description": "a | b", "example": {"kind": name}, **kind} for name, kind in kinds.items()}
+    lines = "".join(settings_page._kinds("kind", told)).splitlines()
+    assert [line for line in lines if line.startswith("| `")] == [
+        "| `one` | a \\| b | `rate`, `deep` | `{kind: one}` |",
+        "| `two` | a \\| b | `rate`, `deep` | `{kind: two}` |",
+        "| `rate` | `one` | number, 0 ≤ x ≤ 1 | required | Share. |",
+        "| `rate` | `two` | number, 0 ≤ x ≤ 1 | – | Another. |",
+        "| `deep` | all | {n} | – | – |",
+        "| `deep.n` | all | integer ≥ 1 | `3` | – |",
+    ]
 
 
 def test_ranges_in_words() -> None:
@@ -75,7 +63,7 @@ def test_ranges_in_words() -> None:
         "list of 1–3 numbers": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "number"}},
         "integer, or {a, b}": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}, "b": {}}}]},
     }
-    assert {reference._words(schema, {}): schema for schema in words.values()} == words
+    assert {settings_page.type_in_words(schema, {}): schema for schema in words.values()} == words
 
 
 @pytest.mark.parametrize("name", list(NETS))
@@ -107,14 +95,3 @@ def test_settings_shown_on_other_pages_validate() -> None:
     for name, spec in figures.items():
         SCHEMAS.check_kind("figure", spec, Place("docs/pictures.md", (name,)))
     SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], Place("docs/nets.md"))
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", text):
-            other = page.parent / target if target else page
-            assert other.exists(), f"{page.name}: {target}"
-            if anchor and other.suffix == ".md":
-                heads = re.findall(r"^#+ (.+)$", other.read_text(encoding="utf-8"), re.MULTILINE)
-                assert anchor in {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}, anchor

@@ -1,0 +1,35 @@
+"""The table of all methods, made from the front matter of their pages and from the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fednoise_core.methods import METHODS
+from fednoise_core.report.code_lines import method_lines
+
+__all__ = ["facts", "table"]
+
+PAGES = Path(__file__).resolve().parents[1] / "methods"
+HEAD = """\
+| name | method | what it changes | what crosses | a client keeps | passes | needs besides | lines |
+|---|---|---|---|---|--:|---|--:|
+"""
+
+
+def facts(name: str) -> dict[str, Any]:
+    """What a method's page says in its front matter: method, changes, crosses, keeps, passes, and perhaps needs."""
+    _, front, _ = (PAGES / f"{name}.md").read_text(encoding="utf-8").split("---\n", 2)
+    return yaml.safe_load(front)
+
+
+def table() -> str:
+    """The table in Markdown, one row for each registered method."""
+    return HEAD + "".join(_row(name, **facts(name)) for name in METHODS)
+
+
+def _row(name: str, method: str, changes: str, crosses: str, keeps: str, passes: int, needs: str = "–") -> str:
+    cells = (f"[`{name}`]({name}.md)", method, changes, crosses, keeps, passes, needs, method_lines(name))
+    return f"| {' | '.join(map(str, cells))} |\n"

@@ -1,0 +1,187 @@
+"""Tables of every setting of the config files, made from config/schema. The page docs/reference.md shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["FAMILIES", "tables", "type_in_words"]
+
+Schema = Mapping[str, Any]
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+FAMILIES = {  # schema of kinds → (heading, key that names the kind, where it is written)
+    "dataset": (
+        "Data sets",
+        "source",
+        "In `config/datasets.yaml`: `id: {source: …}`. Studies name the id. Your own data: "
+        "[add_a_dataset.md](add_a_dataset.md).",
+    ),
+    "noise": (
+        "Noise models",
+        "kind",
+        "Under `noises` of a study or of `config/catalogue.yaml`: `id: {kind: …}`. A new one: "
+        "[add_a_noise_model.md](add_a_noise_model.md).",
+    ),
+    "partition": (
+        "Partitions",
+        "kind",
+        "Under `partitions` of a study or of `config/catalogue.yaml`: `id: {kind: …}`.",
+    ),
+    "net": (
+        "Nets",
+        "name",
+        "`train.net`: a name, `{name: …, options…}`, or a list of these that clients take in turn. Weights to start "
+        "from: [nets.md](nets.md).",
+    ),
+    "augment": (
+        "Augmentations",
+        "name",
+        "`train.augment`: a name, or `{name: …, settings…}`. Drawn anew in every epoch.",
+    ),
+    "method": (
+        "Methods",
+        "name",
+        "Under `methods` of a study or of `config/catalogue.yaml`: `id: {name: …, settings…}`, and for any method "
+        "`label` (shown in tables and figures), `train` (laid over the study's training settings) and `sweep` "
+        "(variants, see [write_a_study.md](write_a_study.md)).",
+    ),
+    "table": ("Tables", "kind", "Under `tables` of a study: `id: {kind: …}`."),
+    "figure": ("Figures", "kind", "Under `figures` of a study: `id: {kind: …}`."),
+}
+OTHERS = {  # schema of one mapping → (heading, where it is written)
+    "train": ("Training settings", "Under `train` of a study, and of a method, whose word wins."),
+    "study": ("Studies", "Files in `config/studies/` and `config/papers/`, named as the study."),
+    "config": ("The workflow", "`config/config.yaml`, and files given by `--configfile`, which are laid over it."),
+}
+
+
+def tables() -> str:
+    """Markdown: links to all sections, then a section for each family of settings."""
+    titles = [about[0] for about in (*FAMILIES.values(), *OTHERS.values())]
+    parts = [" · ".join(f"[{title}](#{title.lower().replace(' ', '-')})" for title in titles) + "\n"]
+    for family, (title, key, where) in FAMILIES.items():
+        parts += [f"## {title}\n", f"{where}\n", *_kinds(key, _load(f"schema/{family}.yaml"))]
+        if family == "dataset":
+            rows = [(f"`{name}`", _code(spec)) for name, spec in _load("datasets.yaml").items()]
+            parts += ["### Ids of this project\n", _table(("id", "settings"), rows)]
+    for name, (title, where) in OTHERS.items():
+        schema = _load(f"schema/{name}.yaml")
+        rows = list(_rows(schema, schema))
+        parts += [f"## {title}\n", f"{where}\n", _table(("setting", "type and range", "default", "meaning"), rows)]
+    return "\n".join(parts)
+
+
+def _load(file: str) -> Any:
+    return yaml.safe_load((CONFIG / file).read_text(encoding="utf-8"))
+
+
+def _kinds(key: str, kinds: Schema) -> Iterator[str]:
+    """A table of all kinds, and one of their settings, in which equal ones share a row."""
+    rows = []
+    for name, kind in kinds.items():
+        own = ", ".join(f"`{setting}`" for setting in kind["properties"]) or "–"
+        row = [f"`{name}`", _cell(kind["description"]), own, _code(kind["example"])]
+        if "parameters" in kind:
+            shape = "×".join(map(str, kind["input"]))
+            row += [f"{kind['parameters']:,} ({shape}, {kind['classes']} classes)", str(kind["smallest"])]
+        rows.append(tuple(row))
+    head = (key, "what it is, source", "settings", "example", "parameters", "smallest side")
+    yield _table(head[: len(rows[0])], rows)
+    found: dict[str, tuple[str, Schema, list[str]]] = {}  # a setting in the same words → the kinds that have it
+    for name, kind in kinds.items():
+        for setting, schema in kind["properties"].items():
+            alone = {"properties": {setting: schema}, "required": [one for one in kind["required"] if one == setting]}
+            found.setdefault(json.dumps(alone, sort_keys=True), (setting, alone, []))[2].append(name)
+    order = list(dict.fromkeys(setting for setting, _, _ in found.values()))
+    rows = [
+        (row[0], _owners(names, list(kinds)), *row[1:])
+        for _, alone, names in sorted(found.values(), key=lambda one: order.index(one[0]))
+        for row in _rows(alone, alone)
+    ]
+    yield _table(("setting", "of", "type and range", "default", "meaning"), rows)
+
+
+def _owners(names: list[str], every: list[str]) -> str:
+    """Which kinds have a setting, in the fewest words."""
+    others = [name for name in every if name not in names]
+    if not others:
+        return "all"
+    shorter = len(others) < len(names)
+    listed = ", ".join(f"`{name}`" for name in (others if shorter else names))
+    return f"all but {listed}" if shorter else listed
+
+
+def _rows(schema: Schema, root: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
+    """A row for each property, and for those of inner objects."""
+    for name, found in schema.get("properties", {}).items():
+        own = _resolved(found, root)
+        default = "required" if name in schema.get("required", []) else "–"
+        if "default" in own:
+            default = f"`{_typed(own['default'])}`"
+        yield f"`{above}{name}`", type_in_words(own, root), default, _cell(own.get("description", "–"))
+        for part in (own, *own.get("anyOf", [])):
+            yield from _rows(part, root, f"{above}{name}.")
+            yield from _rows(_resolved(part.get("items", {}), root), root, f"{above}{name}[].")
+
+
+def type_in_words(schema: Schema, root: Schema) -> str:
+    """Type and range of a value. root: the schema that a `$ref` leads into."""
+    schema = _resolved(schema, root)
+    if "enum" in schema or "const" in schema:
+        return " \\| ".join(f"`{_typed(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    if "anyOf" in schema:
+        return ", or ".join(type_in_words(part, root) for part in schema["anyOf"])
+    kinds = schema.get("type", "anything")
+    return ", or ".join(_one_type(kind, schema, root) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+
+def _one_type(kind: str, schema: Schema, root: Schema) -> str:
+    if kind in ("integer", "number"):
+        low, high = (schema.get(key, schema.get(f"exclusive{key.title()}")) for key in ("minimum", "maximum"))
+        over, under = ("<" if f"exclusive{end}" in schema else "≤" for end in ("Minimum", "Maximum"))
+        if low is not None and high is not None:
+            return f"{kind}, {low:g} {over} x {under} {high:g}"
+        return kind if low is None else f"{kind} {'>' if over == '<' else '≥'} {low:g}"
+    if kind == "array":
+        least, most = schema.get("minItems"), schema.get("maxItems")
+        many = "" if most is None else f"{most} " if least == most else f"{least}–{most} "
+        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", type_in_words(schema.get("items", {}), root))
+        return f"list of {many}{plural}"
+    if kind == "object":
+        named = schema.get("properties") or dict.fromkeys(schema.get("required", []))
+        return "{" + ", ".join([*named, *(["…"] if not schema.get("properties") else [])]) + "}"
+    return {"string": "text", "boolean": "`true` \\| `false`", "null": "`null`"}.get(kind, kind)
+
+
+def _resolved(schema: Schema, root: Schema) -> Schema:
+    """The schema with its reference into `root` followed; what stands beside the reference wins."""
+    if "$ref" not in schema:
+        return schema
+    found: Any = root
+    for part in schema["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    return {**found, **schema}
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)) + "\n"
+
+
+def _cell(words: str) -> str:
+    return words.replace("|", "\\|")
+
+
+def _code(value: Any) -> str:
+    """A value as it is written in a config file, on one line."""
+    written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
+    return f"`{_cell(written.strip())}`"
+
+
+def _typed(value: Any) -> str:
+    """A value as one would type it."""
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
