@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import operator
-import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.fields import FieldInfo
 
 from fednoise_core.io import SpecError
+from fednoise_core.words import nearest, shown, words
 
 __all__ = [
     "AlsoAccepts",
@@ -44,13 +43,11 @@ __all__ = [
     "summary",
     "unknown_key",
     "with_settings",
-    "words",
 ]
 
 T = TypeVar("T")
 Schema = Mapping[str, Any]
 CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, regex_engine="python-re")
-SHOWN = 60  # letters of a wrong value in a message
 
 Share = Annotated[float, Field(ge=0, le=1)]  # of a whole
 # a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1.0 is refused: one round, or all?
@@ -196,7 +193,7 @@ def unknown_key(key: object, known: Iterable[object]) -> str:
 def mismatch(value: Any, schema: Schema) -> str:
     """What is wrong with a value that does not fit its JSON schema."""
     near = nearest(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
-    return f"expected {words(schema)}, got {_shown(value)}{near}"
+    return f"expected {words(schema)}, got {shown(value)}{near}"
 
 
 def key_text(keys: Iterable[str | int]) -> str:
@@ -226,63 +223,6 @@ def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
     return schema
 
 
-def _shown(value: Any) -> str:
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-
-
-def words(schema: Schema, quote: Callable[[Any], str] = _shown) -> str:
-    """Type and range that a JSON schema asks for, in words. quote: how a value is written."""
-    if "enum" in schema or "const" in schema:
-        return " | ".join(map(quote, schema.get("enum", [schema.get("const")])))
-    if "anyOf" in schema:
-        return ", or ".join(words(one, quote) for one in schema["anyOf"])
-    kind = schema.get("type", "a finite number, text, list or mapping")
-    if isinstance(kind, list):
-        return ", or ".join(words({**schema, "type": one}, quote) for one in kind)
-    if kind in ("integer", "number"):
-        return kind + _range(schema)
-    if kind == "array":
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        many = f"{least} " if least == most else f"{least}–{most} " if most else f"{least} or more " if least else ""
-        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", words(schema.get("items", {}), quote))
-        return f"list of {many}{plural}"
-    if kind == "object":
-        names = [*schema.get("properties", schema.get("required", []))]
-        return "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
-    named = {"string": "text", "boolean": " | ".join(map(quote, (True, False))), "null": quote(None)}
-    return str(named.get(kind, kind))
-
-
-def _range(schema: Schema) -> str:
-    """The bounds of a number: " ≥ 1", ", 0 ≤ x < 1", or nothing."""
-    signs = {
-        "minimum": ("≥", "≤"),
-        "exclusiveMinimum": (">", "<"),
-        "maximum": ("≤", "≤"),
-        "exclusiveMaximum": ("<", "<"),
-    }
-    ends = [(f"{schema[key]:g}", *signs[key]) for key in signs if key in schema]
-    if len(ends) == 2:
-        (low, _, left), (high, _, right) = ends
-        return f", {low} {left} x {right} {high}"
-    return f" {ends[0][1]} {ends[0][0]}" if ends else ""
-
-
-def nearest(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
-    """The words "; did you mean 'x'?", or, if none is near and `or_all`, "; known: …"."""
-    from difflib import get_close_matches
-
-    names = sorted(str(item) for item in known)
-    near = get_close_matches(str(word), names, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(names) or 'none'}" if or_all else ""
-
-
 # documentation
 
 
@@ -290,7 +230,7 @@ def with_settings(docstring: str | None, owner: Any) -> str:
     """A docstring followed by the settings of `owner`."""
     text, lines = inspect.cleandoc(docstring or ""), []
     for name, one in json_schema(model_of(owner)).get("properties", {}).items():
-        default = f"default {_shown(one['default'])}" if "default" in one else "required"
+        default = f"default {shown(one['default'])}" if "default" in one else "required"
         lines.append(f"    {name}: {words(one)}; {default}. {one['description']}")
     return "\n".join([text, "", "Settings", *lines]) if lines else text
 

@@ -32,12 +32,11 @@ from fednoise_core.settings import (
     check,
     json_schema,
     model_of,
-    nearest,
     parse,
     settings_of,
-    words,
 )
 from fednoise_core.spec import Train
+from fednoise_core.words import nearest, words
 from workflow_scripts import reference, schema
 from workflow_scripts.config_file import Place
 from workflow_scripts.schemas import Schemas
