@@ -116,13 +116,22 @@ def test_smoke_is_small_and_shows_everything(project) -> None:
     assert runs <= 40
 
 
-def test_cpu_trains_one_seed_on_smaller_data(project) -> None:
-    made = project("cpu")
+def test_cpu_keeps_the_protocol_of_the_paper(project) -> None:
+    """Scale cpu narrows the net. It may test less often and hold fewer images, never train less on each."""
+    protocol = ("rounds", "epochs", "batch", "lr", "momentum", "weight_decay", "fraction", "augment", "optimiser")
     for paper in PAPERS:
-        study = Study(made, paper)
-        assert {run.seed for run in study.runs} == {0}
-        assert all(made.facts(run.dataset)[0] <= 6000 for run in study.runs)
-        assert all(run.spec["train"]["rounds"] <= 80 for run in study.runs)
+        whole, small = Study(project(), paper), Study(project("cpu"), paper)
+        own_id = {stand_in: own for own, stand_in in small.stand_ins.items()}
+        papers = {(run.dataset, run.noise, run.partition, run.method): run.spec["train"] for run in whole.runs}
+        assert {run.seed for run in small.runs} == {0}
+        for run in small.runs:
+            ours = run.spec["train"]
+            dataset = own_id.get(run.dataset, run.dataset)
+            if dataset in whole.absent:
+                continue
+            printed = papers[dataset, run.noise, run.partition, run.method]
+            assert {key: ours.get(key) for key in protocol} == {key: printed.get(key) for key in protocol}, run.folder
+            assert ours["net"] != printed["net"]
 
 
 def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, tmp_path: Path) -> None:
@@ -185,14 +194,13 @@ def test_a_further_method_is_one_word_in_one_line(paper: str, copied: Path, proj
 
 
 def test_a_scale_keeps_the_ids_of_the_paper(project) -> None:
-    study = Study(project("cpu"), "fedmixcon")
-    spec = study.tables["table3"]
-    assert spec["datasets"] is None
-    assert spec["stand_ins"] == {"mnist": "mnist-6k", "fashion_mnist": "fashion_mnist-6k"}
-    assert {cell[0] for cell in spec["cells"]} == {"mnist", "fashion_mnist"}
-    assert {run.dataset for run in study.select(spec)} == {"mnist-6k", "fashion_mnist-6k"}
-    assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, spec))
-    assert study.figures["figure6"]["datasets"] == ["mnist-6k"]
+    study = Study(project("cpu"), "feddpcont")
+    spec = study.tables["table8"]
+    assert spec["stand_ins"] == {"cifar10-public": "cifar10-25k-public", "cifar100-public": "cifar100-25k-public"}
+    assert {cell[0] for cell in spec["cells"]} == {"cifar10-public", "cifar100-public"}
+    assert {run.dataset for run in study.select(spec)} == {"cifar10-25k-public", "cifar100-25k-public"}
+    assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, study.full["tables"]["table8"]))
+    assert study.figures["curves"]["datasets"] == ["cifar10-25k-public"]
 
 
 def test_setup_tables_say_what_this_study_uses(project) -> None:
@@ -200,7 +208,7 @@ def test_setup_tables_say_what_this_study_uses(project) -> None:
     ours = study.tables["table1"]["ours"]
     assert [row["cifar10-fedefc"] for row in ours] == [10, 100, "resnet18", 200, 10]
     assert [row["mnist"] for row in Study(project(), "fedmixcon").tables["table2"]["ours"]] == [0.15, 0.2, 0.25]
-    assert [row["mnist-fedefc"] for row in Study(project("cpu"), "fedefc").tables["table1"]["ours"]][3] == 60
+    assert [row["mnist-fedefc"] for row in Study(project("smoke"), "fedefc").tables["table1"]["ours"]][3] == 2
 
 
 @pytest.mark.parametrize("paper", PAPERS)
