@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
-from fednoise_core.io import SpecError
 from fednoise_core.params import integer
+from fednoise_core.settings import check
 
-__all__ = ["expect", "expect_texts", "plain", "seed_of", "spec_of", "yes_no"]
+__all__ = ["expect", "seed_of", "spec_of"]
 
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
@@ -27,51 +27,13 @@ def seed_of(seed: Any, name: str = "seed") -> int:
     return integer(seed, name, 0, SEEDS - 1)
 
 
-def yes_no(value: Any, name: str) -> bool:
-    """`value` if it is a bool (or numpy's). Raises SpecError otherwise: "no" would count as true."""
-    if not isinstance(value, bool | np.bool_):
-        raise SpecError(f"{name}: {value!r} is neither true nor false")
-    return bool(value)
-
-
 def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
     """The settings of `{key: …, settings…}`, or of a bare name, which stands for `{key: name}`; always a new dict.
 
-    Raises TypeError for another type, SpecError for what a result file could not hold (see `plain`).
+    Settings stand in the result files: raises SpecError for what JSON cannot hold, TypeError for another type.
     """
     expect(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
-    found = {key: value} if isinstance(value, str) else dict(value)
-    expect_texts(found, name)
-    return dict(plain(found, name))
-
-
-def expect_texts(keys: Iterable[Any], name: str) -> None:
-    """Raise SpecError unless every key is a text."""
-    for key in keys:
-        if not isinstance(key, str):
-            raise SpecError(f"{name}: {key!r} is no setting; their names are texts")
-
-
-def plain(value: Any, where: str) -> Any:
-    """`value` in the types of JSON: mappings, lists, texts, finite numbers; numpy's numbers become Python's.
-
-    Settings stand in the result files, so anything else would fail when they are written and cost the whole training.
-    Raises SpecError naming the first key below `where` that holds NaN, infinity, an array or an object.
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Mapping):
-        for key in value:
-            if isinstance(key, bool) or not isinstance(key, str | int):
-                raise SpecError(f"{where}: {key!r}: a key is a text")
-        return {key: plain(inner, f"{where}: {key}") for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner, f"{where}: {position}") for position, inner in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SpecError(f"{where}: {value} is not a finite number")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise SpecError(f"{where}: got {_called(value)}; settings are numbers, texts, lists and mappings")
+    return check(dict[str, JsonValue], {key: value} if isinstance(value, str) else value, name)
 
 
 def _called(value: Any) -> str:

@@ -4,26 +4,16 @@ only."""
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings import (
-    REQUIRED,
-    DeclaredSetting,
-    above,
-    at_least,
-    at_most,
-    below,
-    nearest,
-    settings_of,
-    with_settings,
-)
+from fednoise_core.settings import check, model_of, nearest, with_settings
 
 __all__ = ["bind", "described", "integer", "largest_remainder", "nearest", "number", "one_of", "resolve"]
 
@@ -37,12 +27,12 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
+        model = model_of(function)
+
         @functools.wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
-            known = settings_of(function)
-            for key in known.keys() & given.keys():
-                given[key] = known[key].check(given[key], f"{function.__name__}: {key}")
-            return function(*args, **given)
+            settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
+            return function(*args, **given, **dict(check(model, settings, function.__name__)))
 
         checked.__doc__ = with_settings(function.__doc__, function)
         checked.example, checked.facts = dict(example), facts  # type: ignore[attr-defined]
@@ -58,7 +48,7 @@ def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., 
     """
     kind = spec.get("kind")
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}: kind: {kind!r} is unknown{nearest(str(kind), registry)}")
+        raise SpecError(f"{what}.kind: {kind!r} is unknown{nearest(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")
@@ -67,53 +57,33 @@ def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., 
 
 
 def bind(
-    spec: Mapping[str, Any],
-    registry: Mapping[str, str | Callable[..., Any]],
-    *,
-    inputs: Iterable[str],
-    common: Iterable[str],
-    what: str,
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, *shared: type
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Function and settings of a spec, checked; `kind` and the `common` keys are taken off.
+    """Function and settings of a spec, checked, with defaults. shared: dataclasses of settings beside the function's.
 
-    inputs: keyword-only parameters that are data the caller hands over. Raises SpecError for an unknown kind or key
-    (with the nearest known one), a value that does not fit and a missing required key; TypeError for a function whose
-    settings are not declared (see fednoise_core.settings).
+    Raises SpecError for an unknown kind or key (with the nearest known one), a value that does not fit and a missing
+    required key.
     """
     function = resolve(spec, registry, what)
-    known = settings_of(function)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in {*known, *inputs}:
-            where = f"{function.__name__}: {parameter.name}"
-            raise TypeError(f"{where}: a setting says what it means: Annotated[…, 'a sentence']")
-    settings = {}
-    for key, value in spec.items():
-        if key in known:
-            settings[key] = known[key].check(value, f"{what} {spec['kind']}: {key}")
-        elif key not in ("kind", *common):
-            raise SpecError(f"{what} {spec['kind']}: {key}: unknown setting{nearest(key, [*known, *common])}")
-    for key, setting in known.items():
-        if setting.default is REQUIRED and key not in settings:
-            raise SpecError(f"{what} {spec['kind']}: {key}: required")
-    return function, settings
+    given = {key: value for key, value in spec.items() if key != "kind"}
+    return function, dict(check(model_of(function, *shared), given, what))
 
 
 def number(value: Any, name: str, low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> float:
     """`value` as a finite float in a range that depends on the data. Raises SpecError otherwise."""
-    ends = [above(low) if open_low else at_least(low), below(high) if open_high else at_most(high)]
-    finite = tuple(end for end in ends if math.isfinite(end.limit))
-    return DeclaredSetting(name, float, bounds=finite).check(value, name)
+    ends = {"gt" if open_low else "ge": low, "lt" if open_high else "le": high}
+    finite: dict[str, Any] = {end: limit for end, limit in ends.items() if math.isfinite(limit)}
+    return check(Annotated[float, Field(**finite)], value, name)
 
 
 def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
     """`value` as an int in [low, high], which depends on the data. Raises SpecError otherwise."""
-    bounds = (at_least(low),) if high is None else (at_least(low), at_most(high))
-    return DeclaredSetting(name, int, bounds=bounds).check(value, name)
+    return check(Annotated[int, Field(ge=low, le=high)], value, name)
 
 
 def one_of(value: Any, name: str, options: Iterable[str]) -> str:
     """`value` if it is among `options`. Raises SpecError with the nearest option otherwise."""
-    return DeclaredSetting(name, Literal[tuple(options)]).check(value, name)
+    return check(Literal[tuple(options)], value, name)
 
 
 def largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
+from pydantic import JsonValue
 
-from fednoise_core.arguments import expect, expect_texts, plain, seed_of, spec_of
+from fednoise_core.arguments import expect, seed_of, spec_of
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.labelled import labels_digest
 from fednoise_core.engine.client_store import ROOM
@@ -22,6 +23,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.params import integer, nearest
 from fednoise_core.partition.artifact import Partition
+from fednoise_core.settings import check
 from fednoise_core.spec import Train, parse
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Options:
             raise TypeError(f"on_round: got {type(self.on_round).__name__}; pass a function of one dict, or None")
         if self.spec is not None:
             expect(self.spec, Mapping, "spec", "pass a mapping with the key 'spec', or None")
-            plain(self.spec, "spec")
+            check(dict[str, JsonValue], self.spec, "spec")
             if "spec" not in self.spec:
                 raise SpecError("spec: the key 'spec' is missing")
 
@@ -123,10 +125,7 @@ def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
     """(method's name and fields, training settings, seed). Raises SpecError naming the key that is wrong."""
     fields = spec_of(method, "name", "method")
     expect(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
-    if isinstance(train, Mapping):
-        expect_texts(train, "train")
     settings = train if isinstance(train, Train) else parse(Train, train or {}, "train")
-    plain(vars(settings), "train")
     for name in ("batch", "eval_batch"):
         integer(getattr(settings, name), f"train.{name}", 1, LARGEST_BATCH)
     return fields, settings, seed_of(seed)

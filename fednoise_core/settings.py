@@ -1,311 +1,238 @@
-"""Settings: stated once, where they are used, and checked, told and listed from there. Standard library only.
+"""Settings, declared once, where they are used, and checked, listed and documented from there by pydantic.
 
-    mu: Annotated[float, at_least(0), "Weight of the proximal term."] = 0.01
+    mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
-A field of a dataclass, or a keyword-only parameter of a function, is a setting if its annotation holds a sentence. The
-type, bounds, default and sentence make the check and its message, config/schema (`python -m workflow_scripts.schema`),
-docs/reference.md, and what `help()` says. Types: float, int, bool, str, None, Literal[…], list[…], dict[str, …], a
-dataclass of settings, unions of these; Any for what is checked elsewhere. Numbers are finite, always.
+A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
+strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
+declarations come the checks and their messages, config/schema (`python -m workflow_scripts.schema`), docs/reference.md,
+and what `help()` says.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
-import math
 import operator
-import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from numbers import Integral, Real
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
 from fednoise_core.io import SpecError
+from fednoise_core.words import nearest, shown, words
 
 __all__ = [
-    "REQUIRED",
-    "DeclaredSetting",
+    "AlsoAccepts",
+    "NoBool",
     "Rounds",
+    "Settings",
     "Share",
-    "above",
-    "at_least",
-    "at_most",
-    "below",
-    "default_of",
+    "check",
     "json_schema",
+    "key_text",
+    "mismatch",
+    "model_of",
     "nearest",
-    "or_word",
     "parse",
+    "problem",
     "settings_of",
     "summary",
-    "unknown",
+    "unknown_key",
     "with_settings",
-    "without",
 ]
 
 T = TypeVar("T")
-REQUIRED: Any = inspect.Parameter.empty  # stands for the default of a setting that has none
-_NO = object()  # a value of another type
-_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "null"}
-_WORDS |= {list: "a list", Any: "anything"}
-_COMPARE = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+Schema = Mapping[str, Any]
+CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, regex_engine="python-re")
 
-
-@dataclass(frozen=True)
-class Bound:
-    """One end of a range: `value <sign> limit` holds."""
-
-    sign: str
-    limit: float
-
-
-def at_least(limit: float) -> Bound:
-    """value >= limit."""
-    return Bound(">=", limit)
-
-
-def above(limit: float) -> Bound:
-    """value > limit."""
-    return Bound(">", limit)
-
-
-def at_most(limit: float) -> Bound:
-    """value <= limit."""
-    return Bound("<=", limit)
-
-
-def below(limit: float) -> Bound:
-    """value < limit."""
-    return Bound("<", limit)
-
-
-Share = Annotated[float, at_least(0), at_most(1)]  # of a whole
+Share = Annotated[float, Field(ge=0, le=1)]  # of a whole
 # a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1.0 is refused: one round, or all?
-Rounds = Annotated[int, at_least(0)] | Annotated[float, above(0), below(1)]
+Rounds = Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)]
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+NoBool = BeforeValidator(_no_bool)  # beside a Literal of numbers, which takes True for 1
+
+
+class Settings(BaseModel):
+    """Base of models of settings."""
+
+    model_config = CONFIG
 
 
 @dataclass(frozen=True)
-class or_word:
+class AlsoAccepts:
     """A word that a config file may hold instead of the value; the workflow replaces it before anything is made."""
 
     word: str
 
-
-class json_schema(dict[str, Any]):
-    """Further keywords of the setting's JSON schema, such as minItems; they bind config files only."""
-
-
-@dataclass(frozen=True)
-class DeclaredSetting:
-    """One setting. `hint`: its type; `default` is REQUIRED if it has none."""
-
-    name: str
-    hint: Any
-    sentence: str = ""
-    default: Any = REQUIRED
-    bounds: tuple[Bound, ...] = ()
-    words: tuple[str, ...] = ()
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, name: str, annotation: Any, default: Any = REQUIRED) -> DeclaredSetting:
-        """The setting that an evaluated annotation declares; its last text is the sentence, "" if there is none."""
-        told = getattr(annotation, "__metadata__", ())
-        return cls(
-            name,
-            annotation.__origin__ if told else annotation,
-            next((one for one in reversed(told) if isinstance(one, str)), ""),
-            default,
-            tuple(one for one in told if isinstance(one, Bound)),
-            tuple(one.word for one in told if isinstance(one, or_word)),
-            {key: value for one in told if isinstance(one, json_schema) for key, value in one.items()},
-        )
-
-    def check(self, value: Any, where: str) -> Any:
-        """`value` in the setting's type (an int given for a float becomes one).
-
-        Raises SpecError, beginning with `where`, if it has another type, is not finite or is out of range.
-        """
-        taken = _taken(self.hint, value, where)
-        if taken is _NO:
-            raise SpecError(f"{where}: {value!r} is not {_words(self.hint)}")
-        if isinstance(taken, int | float) and not isinstance(taken, bool):
-            if isinstance(taken, float) and not math.isfinite(taken):
-                raise SpecError(f"{where}: {taken} is no finite number")
-            for bound in self.bounds:
-                if not _COMPARE[bound.sign](taken, bound.limit):
-                    told = f"is outside {self.range}"
-                    if isinstance(taken, int):
-                        told = f"is {'below' if bound.sign[0] == '>' else 'above'} {bound.limit:g}"
-                    raise SpecError(f"{where}: {value!r} {told}")
-        return taken
-
-    @property
-    def range(self) -> str:
-        """The bounds as an interval, such as `[0, 1)`."""
-        ends = {bound.sign[0]: f"{bound.limit:g}" for bound in self.bounds}
-        signs = {bound.sign for bound in self.bounds}
-        left, right = "[" if ">=" in signs else "(", "]" if "<=" in signs else ")"
-        return f"{left}{ends.get('>', '-inf')}, {ends.get('<', 'inf')}{right}"
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {"anyOf": [handler(core), {"const": self.word}]}
 
 
-def _taken(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the type `hint` has it; _NO if it is of another."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return value
-    if hint in (bool, str, type(None)):
-        return value if isinstance(value, hint) else _NO
-    if hint is int:
-        return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else _NO
-    if hint is float:
-        return _float(value) if isinstance(value, Real) and not isinstance(value, bool) else _NO
-    if origin is typing.Literal:
-        return _one_of(parts, value, where)
-    if origin is Annotated:  # one of several types, with bounds of its own
-        fits = _taken(parts[0], value, where) is not _NO
-        return DeclaredSetting.of("", hint).check(value, where) if fits else _NO
-    if origin in (typing.Union, types.UnionType):
-        for part in sorted(parts, key=lambda part: typing.get_origin(part) is typing.Literal):  # its message is final
-            if (taken := _taken(part, value, where)) is not _NO:
-                return taken
-        return _NO
-    if origin is list:
-        items = value.tolist() if hasattr(value, "tolist") else value
-        fits = isinstance(items, list | tuple)
-        return [_part(parts[0], one, f"{where}[{number}]") for number, one in enumerate(items)] if fits else _NO
-    if origin is dict:
-        fits = isinstance(value, Mapping)
-        return {key: _part(parts[1], one, f"{where}.{key}") for key, one in value.items()} if fits else _NO
-    if _has_settings(hint):
-        return parse(hint, value, where) if isinstance(value, Mapping) else value if isinstance(value, hint) else _NO
-    raise TypeError(f"{where}: {hint!r} is no type that a setting can have (see fednoise_core.settings)")
+# declarations
 
 
-def _float(value: Real) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an int with more than 308 digits
-        return math.inf
+def model_of(*owners: Any) -> type[Settings]:
+    """The model of the settings of a dataclass or function, or of several together; a model is its own.
 
-
-def _part(hint: Any, value: Any, where: str) -> Any:
-    """An element of a list or a mapping, checked as a setting of its own."""
-    return DeclaredSetting.of("", hint).check(value, where)
-
-
-def _one_of(options: tuple[Any, ...], value: Any, where: str) -> Any:
-    for option in options if isinstance(value, str | int | float | None) else ():  # an array equals nothing in one word
-        if value == option and isinstance(value, bool) == isinstance(option, bool):
-            return option
-    near = nearest(value, options, or_all=False) if isinstance(value, str) else ""
-    raise SpecError(f"{where}: {value!r} is not one of {', '.join(map(repr, options))}{near}")
-
-
-def _words(hint: Any) -> str:
-    """A type in words, for messages."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_words, parts))
-    if origin is typing.Literal:
-        return " or ".join(map(repr, parts))
-    if origin is Annotated:
-        return _words(parts[0]) + _in_range(DeclaredSetting.of("", hint))
-    return _WORDS.get(origin or hint, "a mapping")
-
-
-def _has_settings(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint)
-
-
-def settings_of(owner: Any) -> Mapping[str, DeclaredSetting]:
-    """The settings of a dataclass (those of its bases first), or of a function: name → DeclaredSetting.
-
-    What has no sentence is no setting: it is handed over by the caller.
+    What has no description is no setting: the caller hands it over.
     """
-    return _found(owner)
+    if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
+        return owners[0]
+    return _merged(owners)
 
 
 @functools.cache
-def _found(owner: Any) -> Mapping[str, DeclaredSetting]:
-    hints = typing.get_type_hints(owner, include_extras=True)
-    if _has_settings(owner):
-        fields = [one for one in dataclasses.fields(owner) if one.init and one.name not in without(owner)]
-        defaults = {one.name: default_of(one) for one in fields}
-    else:
-        parameters = inspect.signature(owner).parameters.values()
-        defaults = {one.name: one.default for one in parameters}
-    found = (DeclaredSetting.of(name, hints[name], default) for name, default in defaults.items() if name in hints)
-    return types.MappingProxyType({one.name: one for one in found if one.sentence})
+def _merged(owners: tuple[Any, ...]) -> type[Settings]:
+    found: dict[str, Any] = {}
+    for owner in owners:
+        hints = typing.get_type_hints(owner, include_extras=True)
+        for name, one in inspect.signature(owner).parameters.items():
+            if FieldInfo.from_annotation(hints.get(name, Any)).description:
+                found[name] = (hints[name], ... if one.default is one.empty else one.default)
+    return create_model(owners[0].__name__, __base__=Settings, **found)
 
 
-def default_of(one: dataclasses.Field[Any]) -> Any:
-    """The default of a field, REQUIRED if it has none."""
-    if one.default_factory is not dataclasses.MISSING:
-        return one.default_factory()
-    return REQUIRED if one.default is dataclasses.MISSING else one.default
+def settings_of(owner: Any) -> dict[str, FieldInfo]:
+    """The settings of a dataclass, those of its bases first, or of a function, by name."""
+    return model_of(owner).model_fields
 
 
-def without(cls: type) -> dict[str, type]:
-    """Inherited settings that a class drops (its `without`, see spec.Checked) → the class that says so."""
-    gone: dict[str, type] = {}
-    for base in reversed(cls.__mro__):
-        gone = {name: at for name, at in gone.items() if name not in inspect.get_annotations(base)}
-        gone |= dict.fromkeys(vars(base).get("without", ()), base)
-    return gone
+def json_schema(hint: Any) -> dict[str, Any]:
+    """The JSON schema of a type or model, without titles and references."""
+    whole = _adapter(hint).json_schema()
+    return _plain(whole, whole.get("$defs", {}))
+
+
+def _plain(value: Any, defs: Schema, named: bool = False) -> Any:
+    """named: the keys of `value` are names of settings."""
+    if isinstance(value, list):
+        return [_plain(one, defs) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value and not named:
+        inner = {key: one for key, one in defs[value["$ref"].rpartition("/")[2]].items() if key != "description"}
+        value = {**inner, **{key: one for key, one in value.items() if key != "$ref"}}
+    left_out = () if named else ("title", "$defs")
+    order = value if named else sorted(value, key=("default", "description").__contains__)  # these last
+    return {key: _plain(value[key], defs, key == "properties") for key in order if key not in left_out}
+
+
+# checks
+
+
+def check(hint: Any, value: Any, place: str) -> Any:
+    """`value` in the type `hint`, or as the settings of a model.
+
+    Raises SpecError `place.key: expected …, got …` for the first value that does not fit.
+    """
+    value = _python(value)
+    try:
+        return _adapter(hint).validate_python(value)
+    except ValidationError as error:
+        keys, text = problem(error, value, json_schema(hint))
+        raise SpecError(f"{place}{key_text(keys)}: {text}") from None
 
 
 def parse(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
-    """Build a dataclass from plain values and what is `handed` over beside them. SpecError names place, key and the
-    nearest known key for unknown and missing keys and for values that do not fit.
-    """
-    known = settings_of(cls)
-    for key in values:
-        if key not in known:
-            raise SpecError(f"{place}.{key}: {unknown(cls, key)}")
-    ready = {key: known[key].check(value, f"{place}.{key}") for key, value in values.items()}
-    for name, one in known.items():
-        if name not in values and one.default is REQUIRED:
-            raise SpecError(f"{place}.{name}: missing; it has no default")
-    return cls(**ready, **handed)
+    """Build a dataclass from the values of its settings and what is `handed` over beside them. SpecError as `check`."""
+    return cls(**dict(check(model_of(cls), values, place)), **handed)
 
 
-def unknown(cls: type, key: str) -> str:
-    """What is wrong with a key that is no setting of `cls`, in words."""
-    if key in without(cls):
-        return f"unknown key: it does nothing in {cls.__name__}, so it is no setting there"
-    if key in getattr(cls, "__dataclass_fields__", {}):
-        return "unknown key: the field has no sentence, so it is no setting (see fednoise_core.settings)"
-    return f"unknown key{nearest(key, settings_of(cls))}"
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    model = isinstance(hint, type) and issubclass(hint, BaseModel)
+    return TypeAdapter(hint, config=None if model else CONFIG)
 
 
-def nearest(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
-    """The words "; did you mean 'x'?", or, if none is near and `or_all`, "; known: …"."""
-    from difflib import get_close_matches
-
-    words = sorted(str(item) for item in known)
-    near = get_close_matches(str(word), words, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(words) or 'none'}" if or_all else ""
+def _python(value: Any) -> Any:
+    """numpy's numbers and arrays, and tuples, as Python's numbers and lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _python(one) for key, one in value.items()}
+    return [_python(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def with_settings(text: str | None, owner: Any) -> str:
+# messages
+
+
+def problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[str | int], str]:
+    """The keys that lead to the first wrong value, and what is wrong with it. schema: of the type that is expected."""
+    every = error.errors(include_url=False)
+    unknown = [one for one in every if one["type"] == "extra_forbidden"]  # says more than that another key is missing
+    about_first = unknown or [one for one in every if one["loc"][:1] == every[0]["loc"][:1]]
+    # of the branches of a union the one that fits best
+    found, keys = max(((one, _keys(one, value)) for one in about_first), key=lambda pair: len(pair[1]))
+    last = keys[-1] if keys else ""
+    if found["type"] == "missing":
+        return keys[:-1], f"the key {last!r} is missing"
+    if found["type"] == "invalid_key" or "[key]" in found["loc"]:
+        return keys[:-1], f"expected texts as keys, got {last!r}"
+    if found["type"] == "extra_forbidden":
+        inner = _inner(schema, keys[:-1])
+        known = (one["properties"] for one in (inner, *inner.get("anyOf", [])) if "properties" in one)
+        return keys, unknown_key(last, next(known, {}))
+    return keys, mismatch(functools.reduce(operator.getitem, keys, value), _inner(schema, keys))
+
+
+def unknown_key(key: object, known: Iterable[object]) -> str:
+    """What is wrong with a key that is not among the `known` ones."""
+    return f"unknown key{nearest(key, known)}"
+
+
+def mismatch(value: Any, schema: Schema) -> str:
+    """What is wrong with a value that does not fit its JSON schema."""
+    near = nearest(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
+    return f"expected {words(schema)}, got {shown(value)}{near}"
+
+
+def key_text(keys: Iterable[str | int]) -> str:
+    """Keys as they stand in a message: `.train.nets[0]`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+
+
+def _keys(error: Any, value: Any) -> list[str | int]:
+    """The keys of `value` in the place of an error, without the names of a union's branches."""
+    keys: list[str | int] = []
+    for key in error["loc"]:
+        listed = isinstance(value, list) and isinstance(key, int)
+        if listed or (isinstance(value, Mapping) and key in value):
+            keys, value = [*keys, key], value[key]
+    return [*keys, error["loc"][-1]] if error["type"] == "missing" else keys
+
+
+def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
+    """The schema of the value at `keys`."""
+    for key in keys:
+        for one in (schema, *schema.get("anyOf", [])):
+            part = "items" if isinstance(key, int) else "properties" if key in one.get("properties", {}) else ""
+            inner = one.get(part or "additionalProperties")
+            if isinstance(inner, Mapping):
+                schema = inner[key] if part == "properties" else inner
+                break
+    return schema
+
+
+# documentation
+
+
+def with_settings(docstring: str | None, owner: Any) -> str:
     """A docstring followed by the settings of `owner`."""
-    text = inspect.cleandoc(text or "")
-    told = [f"{one.name}: {_words(one.hint)}{_told(one)}. {one.sentence}" for one in settings_of(owner).values()]
-    return "\n".join([text, "", "Settings", *(f"    {line}" for line in told)]) if told else text
-
-
-def _told(one: DeclaredSetting) -> str:
-    ranged = _in_range(one)
-    return f"{ranged}, required" if one.default is REQUIRED else f"{ranged}, default {one.default!r}"
-
-
-def _in_range(one: DeclaredSetting) -> str:
-    return f" in {one.range}" if one.bounds else ""
+    text, lines = inspect.cleandoc(docstring or ""), []
+    for name, one in json_schema(model_of(owner)).get("properties", {}).items():
+        default = f"default {shown(one['default'])}" if "default" in one else "required"
+        lines.append(f"    {name}: {words(one)}; {default}. {one['description']}")
+    return "\n".join([text, "", "Settings", *lines]) if lines else text
 
 
 def summary(owner: Any) -> str:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import at_least
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled(FedAvg):
     """FedAvg with a pull towards the mean of the broadcast model and the client's last."""
 
-    mu: Annotated[float, at_least(0), "Weight of the pull."] = 0.01
+    mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.01
     step_reads = ("last",)
 
     def correct(self, grad: torch.Tensor, w: Any, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

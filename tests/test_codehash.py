@@ -61,7 +61,7 @@ PLAIN = '''
         return total
     class C:
         """A class."""
-        mu: Annotated[float, at_least(0), "A weight."] = 1.0
+        mu: Annotated[float, Field(ge=0, description="A weight.")] = 1.0
         def m(self, x):
             y = x
             return [lambda z: z + y for y in x], y
@@ -110,7 +110,7 @@ OTHER = {
     "variable of the other scope": ("lambda z: z + y", "lambda z: z + x"),
     "condition of an error": ("x is None", "not x"),
     "kind of an error": ("ValueError", "TypeError"),
-    "range of a setting": ("at_least(0)", "at_least(1)"),
+    "range of a setting": ("ge=0", "ge=1"),
     "type of a setting": ("Annotated[float", "Annotated[int"),
     "field of a class": ("mu:", "nu:"),
     "statement goes": ("        total = 0\n", ""),

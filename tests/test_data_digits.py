@@ -45,7 +45,7 @@ def test_the_split_depends_on_its_seed_only():
 
 
 def test_an_unknown_source_is_named():
-    with pytest.raises(SpecError, match="source: 'digit' is none of digits"):
+    with pytest.raises(SpecError, match="source: 'digit' is unknown"):
         sources.n_train({"source": "digit"})
 
 
@@ -57,7 +57,7 @@ def test_the_command_writes_the_artifact(tmp_path, capsys):
     arrays = Arrays.load(out)
     assert arrays.spec == spec
     assert download.main(["--spec", '{"source": "nothing"}', "--out", str(tmp_path / "b.npz")]) == 2
-    assert "'nothing' is none of" in capsys.readouterr().err
+    assert "'nothing' is unknown" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 

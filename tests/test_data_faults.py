@@ -82,15 +82,15 @@ def test_an_array_that_is_in_the_file_twice_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"std": [0.0]}, r"dataset npz: std: 0\.0 is outside"),
-        ({"mean": [float("inf")]}, r"dataset.*mean.*inf"),
-        ({"tests": 3}, r"dataset npz: tests: unknown setting; did you mean"),
-        ({"classes": "ten"}, "dataset npz: classes: 'ten' is not a whole number"),
-        ({"clean_known": 1}, "dataset npz: clean_known: 1 is neither true nor false"),
-        ({"subset": {"train": 0}}, "dataset npz: subset: train: 0 is below 1"),
-        ({"subset": 7}, "dataset npz: subset: 7 is no mapping"),
-        ({"public": {"dataset": "mnist"}}, "dataset npz: public: n: required"),
-        ({"path": ["a"]}, "dataset npz: path: .*a text is needed"),
+        ({"std": [0.0]}, r"dataset\.std\[0\]"),
+        ({"mean": [float("inf")]}, r"dataset\.mean\[0\]"),
+        ({"tests": 3}, r"dataset\.tests: unknown"),
+        ({"classes": "ten"}, r"dataset\.classes"),
+        ({"clean_known": 1}, r"dataset\.clean_known"),
+        ({"subset": {"train": 0}}, r"dataset\.subset\.train"),
+        ({"subset": 7}, r"dataset\.subset: "),
+        ({"public": {"dataset": "mnist"}}, r"dataset\.public: the key 'n'"),
+        ({"path": ["a"]}, r"dataset\.path"),
     ],
 )
 def test_a_wrong_setting_is_named_in_python_too(tmp_path, setting, message):
@@ -210,7 +210,7 @@ def test_lists_of_clothing1m_that_cannot_be_read_are_named(tmp_path):
 
 
 def test_labels_by_people_are_cifars_only():
-    with pytest.raises(SpecError, match="dataset svhn: human: true; only cifar10 and cifar100"):
+    with pytest.raises(SpecError, match=r"dataset\.human: unknown"):
         sources.read({"source": "svhn", "human": True})
 
 

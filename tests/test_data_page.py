@@ -41,8 +41,8 @@ def test_the_example_of_own_arrays_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_module_of_a_new_source_works(monkeypatch):
     module = types.ModuleType("fednoise_core.data.wedges")
-    exec(compile(blocks("python")[1], str(PAGE), "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(blocks("python")[1], str(PAGE), "exec"), module.__dict__)
     monkeypatch.setitem(sources.READERS, "wedges", "wedges")
     spec = {"source": "wedges", "samples": 200, "public": 40, "subset": {"test": 20}}
     data = fednoise_core.dataset(spec)

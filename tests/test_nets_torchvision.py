@@ -199,7 +199,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert "no such file" in said("--net", "resnet18", "--file", tmp_path / "absent.pth")
     good = resnet18_file(tmp_path)
     assert "unknown net 'resnet19'; did you mean 'resnet1" in said("--net", "resnet19", "--file", good)
-    assert "train.net.stem: net 'cnn9' has no such option" in said("--net", "cnn9", "--file", good)
+    assert "train.net.stem: unknown key" in said("--net", "cnn9", "--file", good)
     assert "'layer1.0.conv1.weight' has shape (64, 64, 3, 3), the" in said("--net", "resnet50", "--file", good)
     assert "tensor 'layer1.2.conv1.weight' is missing" in said("--net", "resnet34", "--file", good)
     wider = resnet18_file(tmp_path, conv1__weight=lambda t: t[:, :1])

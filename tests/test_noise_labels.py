@@ -6,7 +6,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 import yaml
@@ -53,25 +52,6 @@ def run(kind: str, seed: int = 0) -> Labels:
     if kind == "given":
         spec["key"] = "worse_label"
     return noise.inject(data, spec, seed, split(data))
-
-
-def test_schema_lists_every_kind() -> None:
-    assert set(SCHEMA) == set(noise.NOISES)
-
-
-def test_schema_is_complete_and_valid() -> None:
-    for kind, entry in SCHEMA.items():
-        assert entry["description"].endswith((".", ")"))
-        for name, rules in entry["properties"].items():
-            assert rules["description"], (kind, name)
-            assert rules.get("type") or rules["enum"], (kind, name)
-            jsonschema.Draft202012Validator.check_schema(rules)
-            if "default" in rules:
-                jsonschema.validate(rules["default"], rules)
-        spec = example(kind)
-        assert spec.pop("kind") == kind
-        rules = {"type": "object", "properties": entry["properties"], "required": entry["required"]}
-        jsonschema.validate(spec, rules | {"additionalProperties": False})
 
 
 @pytest.mark.parametrize("kind", sorted(SCHEMA))
@@ -143,11 +123,11 @@ def test_rate_per_client_of_global_noise() -> None:
     [
         ({"kind": "symetric", "rate": 0.1}, "did you mean 'symmetric'"),
         ({"rate": 0.1}, "kind: None is unknown"),
-        ({"kind": "symmetric", "rat": 0.1}, "rat: unknown setting; did you mean 'rate'"),
-        ({"kind": "symmetric"}, "rate: required"),
+        ({"kind": "symmetric", "rat": 0.1}, "noise.rat: unknown"),
+        ({"kind": "symmetric"}, "'rate' is missing"),
         ({"kind": "symmetric", "rate": 0.1, "noise_seed": -1}, "noise_seed"),
         ({"kind": "fedcorr", "rho": 1, "tau": 1}, "needs a partition"),
-        ({"kind": "symmetric", "rate": 0.1, "clients": 3}, "clients: unknown setting"),
+        ({"kind": "symmetric", "rate": 0.1, "clients": 3}, "noise.clients: unknown"),
     ],
 )
 def test_wrong_specs_are_refused(spec, message) -> None:

@@ -87,12 +87,12 @@ def test_client_groups_symmetric_never_keeps_the_label() -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([], "sum to 1"),
+        ([], "groups"),
         ([{"share": 0.5, "low": 0, "high": 0}], "sum to 0.5"),
         ([{"share": 1, "low": 0.5, "high": 0.4}], "low"),
         ([{"share": 1, "low": 0, "high": 0.4, "fip": "pair"}], "did you mean 'flip'"),
-        ([{"share": 1, "low": 0}], "high: missing"),
-        ([0.4], "not a mapping"),
+        ([{"share": 1, "low": 0}], "'high' is missing"),
+        ([0.4], r"groups\[0\]"),
     ],
 )
 def test_client_groups_refuses(groups, message) -> None:

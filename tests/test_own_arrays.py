@@ -71,7 +71,7 @@ def test_names_of_classes_and_owners_are_numbered():
         ({"owner": np.arange(11)}, r"owner: got int64 \[11\]; numbers or texts \[12\]"),
         ({"owner": np.arange(12) / 2}, r"owner: got float64"),
         ({"public": X[:2, :, :, :1]}, "x_public has images"),
-        ({"clean_known": "no"}, "clean_known: 'no' is neither true nor false"),
+        ({"clean_known": "no"}, "clean_known: expected"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], message: str):

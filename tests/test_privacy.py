@@ -50,7 +50,7 @@ def test_useless_epsilons_are_refused(epsilon) -> None:
 def test_p_must_beat_chance(p) -> None:
     with pytest.raises(SpecError, match="p:"):
         privacy.epsilon_of(p, 10)
-    with pytest.raises(SpecError, match="classes: 1 is below 2"):
+    with pytest.raises(SpecError, match="classes: "):
         privacy.keep_probability(1.0, 1)
 
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 import torchvision
 import toy
+from pydantic import Field
 from safetensors.torch import load_file
 
 import fednoise_core as fn
 from fednoise_core.data.arrays import ArraysError
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import at_least
 from fednoise_core.spec import Train
 
 NAMES = ("ant", "bee", "cat", "dog", "emu")
@@ -270,7 +270,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path):
 class Pulled(FedAvg):
     """FedProx, written by a user."""
 
-    mu: Annotated[float, at_least(0), "Weight of the pull."] = 0.0
+    mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.0
 
     def correct(self, grad: Any, w: Any, down: Any, mine: Any) -> None:
         grad.add_(w.trained.detach() - down["model"].trained, alpha=self.mu)
@@ -304,9 +304,9 @@ def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
     assert made.spec["spec"]["method"] == {"name": f"{__name__}:Pulled", "mu": 0.5}
     assert made.spec["spec"]["train"]["rounds"] == 2
     assert fn.load(tmp_path).summary["run"]["method"] == f"{__name__}:Pulled"
-    with pytest.raises(SpecError, match=r"method Pulled\.nu: unknown key; did you mean 'mu'"):
+    with pytest.raises(SpecError, match=r"method\.nu: unknown"):
         play({"name": Pulled, "nu": 1})
-    with pytest.raises(SpecError, match=r"method Pulled\.mu: -1 is outside"):
+    with pytest.raises(SpecError, match=r"method\.mu: "):
         play({"name": Pulled, "mu": -1})
     with pytest.raises(SpecError, match="train: the method was made with other training settings"):
         play(Pulled(train=Train(**SHORT)), {**SHORT, "rounds": 5})

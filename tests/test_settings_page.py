@@ -15,7 +15,6 @@ import settings_page
 import yaml
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import SpecError
 from workflow_scripts.config_file import Place
 from workflow_scripts.schemas import Schemas
 
@@ -65,23 +64,6 @@ def test_ranges_in_words() -> None:
         "integer, or {a, b}": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}, "b": {}}}]},
     }
     assert {settings_page.type_in_words(schema, {}): schema for schema in words.values()} == words
-
-
-@pytest.mark.parametrize(
-    ("family", "spec", "message"),
-    [
-        ("net", {"name": "cnn9", "dropuot": 0.1}, r"page: dropuot: unknown key; did you mean 'dropout'\?"),
-        ("net", {"name": "cnn9", "dropout": 1.0}, "page: dropout"),
-        ("net", {"name": "resnet18", "stem": "5x5"}, 'page: stem: "5x5" is not one of "3x3", "7x7"'),
-        ("net", {"name": "mlp", "hidden": 0}, "page: hidden"),
-        ("augment", {"name": "rotate"}, r'page: name: unknown augment "rotate"; did you mean \'rotation\'\?'),
-        ("augment", {"name": "crop_flip", "degrees": 3}, "page: degrees: unknown key"),
-        ("augment", {"name": "cutout", "size": 0}, "page: size"),
-    ],
-)
-def test_wrong_options_of_nets_and_augmentations_are_named(family: str, spec: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        SCHEMAS.check_kind(family, spec, Place("page"))
 
 
 @pytest.mark.parametrize("name", list(NETS))

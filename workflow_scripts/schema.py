@@ -1,5 +1,5 @@
-"""Write the files of config/schema that come from the code: training settings, methods, nets, augmentations, noise
-models and partitions.
+"""Write the files of config/schema that come from the code: training settings, data sets, methods, nets,
+augmentations, noise models and partitions.
 
 python -m workflow_scripts.schema [--folder config/schema] [--check]
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import importlib
 import sys
-import types
-import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fednoise_core.data.augment import ABOUT, AUGMENTS, declared
+from fednoise_core.data import augment
+from fednoise_core.data.sources import READERS, reader
 from fednoise_core.io import SpecError, atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
@@ -30,16 +30,18 @@ from fednoise_core.noise.registry import NOISES
 from fednoise_core.params import resolve
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
-from fednoise_core.settings import REQUIRED, DeclaredSetting, settings_of, summary, without
+from fednoise_core.settings import json_schema, model_of, summary
 from fednoise_core.spec import Train
 from workflow_scripts.schemas import KIND_KEYS
 
-__all__ = ["FAMILIES", "kind", "kinds", "main", "schema", "text"]
+__all__ = ["FAMILIES", "kind", "kinds", "main", "text"]
 
-TYPES = {float: "number", int: "integer", bool: "boolean", str: "string", type(None): "null"}
-KEYWORDS = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
 FIRST = "# Made by `python -m workflow_scripts.schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
+    "dataset": (
+        "the readers in fednoise_core/data",
+        "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
+    ),
     "augment": (
         "fednoise_core/data/augment.py",
         "Augmentations: name → what it is, its settings (JSON schema), which of them are required, and an example.",
@@ -67,91 +69,45 @@ MEANINGS = {  # family → (where it is stated, what the file says)
 FACTS = {"method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled")}
 
 
-def schema(setting: DeclaredSetting) -> dict[str, Any]:
-    """The JSON schema of a setting, with default and description."""
-    found = {**_type(setting.hint), **{KEYWORDS[bound.sign]: bound.limit for bound in setting.bounds}}
-    if setting.words:
-        found = {"anyOf": [found, *({"const": word} for word in setting.words)]}
-    default = {} if setting.default is REQUIRED else {"default": setting.default}
-    sentence = {"description": setting.sentence} if setting.sentence else {}
-    return _plain({**found, **setting.more, **default, **sentence})
-
-
-def _type(hint: Any) -> dict[str, Any]:
-    """The JSON schema of a type."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return {}
-    if hint in TYPES:
-        return {"type": TYPES[hint]}
-    if origin is typing.Literal:
-        return {"enum": list(parts)}
-    if origin in (typing.Union, types.UnionType):
-        return _union([_type(part) for part in parts])
-    if origin is typing.Annotated:
-        return schema(DeclaredSetting.of("", hint))
-    if origin is list:
-        return {"type": "array", "items": _type(parts[0])}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _type(parts[1])}
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return {"type": "object", "additionalProperties": False, **_properties(settings_of(hint))}
-    raise TypeError(f"{hint!r} is no type that a setting can have")
-
-
-def _union(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """One schema for several types: with a list of types, or of values, where that can say it."""
-    if all("enum" in part or part == {"type": "null"} for part in parts):
-        return {"enum": [value for part in parts for value in part.get("enum", [None])]}
-    if all("type" in part for part in parts) and sum(len(part) > 1 for part in parts) <= 1:
-        merged = {key: value for part in parts for key, value in part.items()}
-        return {**merged, "type": [part["type"] for part in parts]}
-    return {"anyOf": parts}
-
-
-def _properties(known: Mapping[str, DeclaredSetting]) -> dict[str, Any]:
-    required = [name for name, setting in known.items() if setting.default is REQUIRED]
-    return {"properties": {name: schema(setting) for name, setting in known.items()}, "required": required}
-
-
-def kind(family: str, name: str, owner: Any, shared: Mapping[str, DeclaredSetting] = types.MappingProxyType({})) -> Any:
-    """What config/schema says of one kind. shared: settings that it has beside its own.
+def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
+    """What config/schema says of one kind. shared: where the settings are declared that it has beside its own.
 
     Raises TypeError if its class or function does not say what it is.
     """
     told, where = summary(owner), f"{owner.__module__}.{owner.__name__}"
     if not told or told.startswith(f"{owner.__name__}("):  # `dataclass` writes that where there is no docstring
         raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
-    own = settings_of(owner)
-    if isinstance(owner, type):
-        for field in dataclasses.fields(owner):
-            if field.name not in {*own, *without(owner), "train"}:
-                raise TypeError(f"{where}.{field.name}: a setting says what it means: Annotated[…, 'a sentence']")
+    for field in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
+        if field.name not in {*model_of(owner).model_fields, "train"}:
+            cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
+            raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
-    example = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
-    first = {key: one for key, one in shared.items() if one.default is REQUIRED}
-    known = _properties({**first, **own, **shared})
-    return _plain({"description": told, **known, **facts, "example": example, **getattr(owner, "facts", {})})
+    facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
+    return _entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
+
+
+def _entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"properties": {}, "required": []} | json_schema(model)
+    return {"description": told, "properties": found["properties"], "required": found["required"], **_plain(facts)}
 
 
 def kinds(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
-        return {name: _augment(name, *about) for name, about in ABOUT.items()}
+        about = augment.ABOUT.items()
+        return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
+    if family == "dataset":
+        readers = {name: importlib.import_module(reader(name)) for name in READERS}
+        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
-        shared = SHARED[family](name) if family in SHARED else {}
-        found[name] = kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), shared)
+        shared = SHARED[family](name) if family in SHARED else ()
+        found[name] = kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), *shared)
     return found
 
 
-def _augment(name: str, told: str, example: Mapping[str, Any]) -> dict[str, Any]:
-    known = _properties(declared(AUGMENTS[name]))["properties"]  # none is required: parts have values of their own
-    return _plain({"description": told, "properties": known, "required": [], "example": {"name": name, **example}})
-
-
 def _plain(value: Any) -> Any:
-    """Mappings, lists and numbers that YAML knows."""
+    """Mappings and lists that YAML knows."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
@@ -166,7 +122,7 @@ def _kinds(family: str) -> str:
 
 
 def _train() -> str:
-    known = _properties(settings_of(Train))["properties"]
+    known = json_schema(model_of(Train))["properties"]
     lines = [
         FIRST.format(source="fednoise_core.spec.Train"),
         "# How every client trains. A method may override any of them under `train:`.",
@@ -190,16 +146,17 @@ def _lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "augment": AUGMENTS,
+    "dataset": READERS,
+    "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,
     "noise": NOISES,
     "partition": PARTITIONS,
 }
-SHARED: dict[str, Callable[[str], Mapping[str, DeclaredSetting]]] = {
-    "net": lambda kind: settings_of(Net.__init__),
-    "noise": lambda kind: settings_of(noises.Shared),
-    "partition": partitions.shared,
+SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
+    "net": lambda kind: (Net.__init__,),
+    "noise": lambda kind: (noises.Shared,),
+    "partition": lambda kind: (partitions.shared(kind),),
 }
 FAMILIES: dict[str, Callable[[], str]] = {
     **{family: functools.partial(_kinds, family) for family in REGISTRIES},

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical
+from fednoise_core.settings import mismatch, unknown_key
 from workflow_scripts.codehash import registry
 from workflow_scripts.config_file import Place, check_plain, hint, read_yaml
 
@@ -30,11 +31,15 @@ KIND_KEYS = {"dataset": "source", "method": "name", "net": "name", "augment": "n
 
 ROOT = Path(__file__).parents[1]
 REGISTRIES = {  # family whose schema is made from the code → where its names are
+    "dataset": ("fednoise_core/data/sources.py", "READERS"),
     "method": ("fednoise_core/methods/__init__.py", "METHODS"),
     "net": ("fednoise_core/nets/__init__.py", "NETS"),
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
 }
+
+# keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
+OTHER = {"oneOf", "uniqueItems", "maxLength", "minProperties", "maxProperties"}
 
 Schema = Mapping[str, Any]
 
@@ -56,13 +61,13 @@ class Schemas:
         """Compare a {kind: …, settings…} with the settings its kind has. Properties not listed are refused."""
         key, kinds = KIND_KEYS.get(family, "kind"), self.load(family)
         if not isinstance(value, Mapping):
-            raise place.error(f"{_shown(value)} is of the wrong type, expected {{{key}: …}}")
+            raise place.error(mismatch(value, {"type": "object", "required": [key]}))
         check_plain(value, place)
         if key not in value:
             raise place.error(f"the key {key!r} is missing; it is one of {', '.join(kinds)}")
         kind = value[key]
         if not isinstance(kind, str):
-            raise (place / key).error(f"{_shown(kind)} is of the wrong type, expected the name of a {family}")
+            raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
         if kind not in kinds:
             raise (place / key).error(_unknown(family, kind, kinds))
         if (family, kind) not in self._validators:
@@ -76,19 +81,10 @@ class Schemas:
             )
         _compare(value, self._validators[family, kind], place)
 
-    def check_field(self, family: str, kind: str, key: str, value: Any, place: Place) -> None:
-        """Compare one setting of a kind with its schema."""
-        properties = self.load(family)[kind].get("properties", {})
+    def check_field(self, owner: str, properties: Schema, key: str, value: Any, place: Place) -> None:
+        """Compare one setting of `owner` with its schema, of those that are its `properties`."""
         if key not in properties:
-            raise place.error(f"{kind} has no setting {key!r}{hint(key, properties)}")
-        check_plain(value, place)
-        _compare(value, _VALIDATOR(properties[key]), place)
-
-    def check_train_field(self, key: str, value: Any, place: Place) -> None:
-        """Compare one training setting with its schema."""
-        properties = self.load("train")["properties"]
-        if key not in properties:
-            raise place.error(f"there is no training setting {key!r}{hint(key, properties)}")
+            raise place.error(f"{owner} has no setting {key!r}{hint(key, properties)}")
         check_plain(value, place)
         _compare(value, _VALIDATOR(properties[key]), place)
 
@@ -116,7 +112,7 @@ def _unknown(family: str, kind: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong with a kind that the schema does not have: no such kind, or an old schema."""
     if family in REGISTRIES and kind in registry(ROOT, *REGISTRIES[family]):
         return f"config/schema/{family}.yaml does not know {kind!r} yet: run `python -m workflow_scripts.schema`"
-    return f"unknown {family} {_shown(kind)}{hint(kind, kinds)}"
+    return f"unknown {family} {kind!r}{hint(kind, kinds)}"
 
 
 def named(setting: Any) -> Mapping[str, Any]:
@@ -159,52 +155,35 @@ def _types(schema: Schema) -> list[str]:
 
 
 def _compare(value: Any, validator: Any, place: Place) -> None:
-    error = best_match(validator.iter_errors(value))
-    if error is not None:
+    errors = list(validator.iter_errors(value))
+    if errors:
+        # an unknown key says more than that another is missing
+        error = _innermost(next((one for one in errors if one.validator == "additionalProperties"), errors[0]))
         for key in error.absolute_path:
             place = place / key
-        raise _told(error, place)
+        raise _problem(error, place)
 
 
-def _told(error: ValidationError, place: Place) -> SpecError:
-    """A validation error in words that name key and problem."""
-    value, expected = error.instance, error.validator_value
-    whole = error if error.validator == "anyOf" else error.parent
-    if whole is not None and whole.validator == "anyOf" and all(map(_in_words, whole.validator_value)):
-        # not the option that came nearest: 1.5 is no share below 1, but 2 would be a number of rounds
-        return place.error(f"{_shown(value)} is not {', or '.join(map(_in_words, whole.validator_value))}")
+def _innermost(error: ValidationError) -> ValidationError:
+    """The error in the branch of a union that fits best; the union's own if no branch fits better than another."""
+    for one in error.context if error.validator == "anyOf" else ():
+        if len(one.path) or one.validator in ("required", "additionalProperties"):
+            return _innermost(one)
+    return error
+
+
+def _problem(error: ValidationError, place: Place) -> SpecError:
+    """A validation error as the message that pydantic's becomes in a run (`fednoise_core.settings.problem`)."""
+    value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
-        known = error.schema.get("properties", {})
+        known = schema.get("properties", {})
         key = next(key for key in value if key not in known)
-        return (place / key).error(f"unknown key{hint(key, known)}")
+        return (place / key).error(unknown_key(key, known))
     if error.validator == "required":
         return place.error(f"the key {next(key for key in expected if key not in value)!r} is missing")
-    if error.validator == "type":
-        types = expected if isinstance(expected, str) else " or ".join(expected)
-        return place.error(f"{_shown(value)} is of the wrong type, expected {types}")
-    if error.validator == "enum":
-        words = ", ".join(map(_shown, expected))
-        return place.error(f"{_shown(value)} is not one of {words}{hint(value, expected, or_all=False)}")
     if error.validator == "pattern":
-        rule = error.schema.get("description") or "letters, digits, and . _ + - after the first; 64 at most"
-        return place.error(f"{_shown(value)} is no id: {rule}")
-    if error.validator in ("maxLength", "minLength"):
-        words = f"longer than {expected} letters" if error.validator == "maxLength" else "empty"
-        return place.error(f"{_shown(value)} is {words}")
-    return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
-
-
-def _in_words(schema: Schema) -> str:
-    """A single value's schema in words, such as "number > 0 and < 1"; "" for any other."""
-    if "const" in schema:
-        return _shown(schema["const"])
-    if schema.get("type") not in ("integer", "number"):
-        return ""
-    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    ends = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
-    return f"{schema['type']} {' and '.join(ends)}".strip()
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+        rule = schema.get("description") or "letters, digits, and . _ + - after the first; 64 at most"
+        return place.error(f"expected an id ({rule}), got {json.dumps(value)}")
+    if error.validator in OTHER:
+        return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
+    return place.error(mismatch(value, schema))

@@ -34,12 +34,11 @@ def variants(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place)
         key = field.removeprefix(TRAIN)
         if key in (rest if key == field else train):
             raise (place / "sweep" / field).error(f"{field} has a value beside the sweep: leave it out, or add it here")
+        own = (rest["name"], schemas.load("method")[rest["name"]])
+        owner, known = own if key == field else ("train", schemas.load("train"))
         for number, value in enumerate(values):
             here = place / "sweep" / field / number
-            if key != field:
-                schemas.check_train_field(key, value, here)
-            else:
-                schemas.check_field("method", rest["name"], field, value, here)
+            schemas.check_field(owner, known["properties"], key, value, here)
             try:
                 variant_id(name, {field: value})
             except SpecError as error:

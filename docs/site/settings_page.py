@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from fednoise_core.words import words
 
 __all__ = ["FAMILIES", "tables", "type_in_words"]
 
@@ -131,31 +132,7 @@ def _rows(schema: Schema, root: Schema, above: str = "") -> Iterator[tuple[str, 
 
 def type_in_words(schema: Schema, root: Schema) -> str:
     """Type and range of a value. root: the schema that a `$ref` leads into."""
-    schema = _resolved(schema, root)
-    if "enum" in schema or "const" in schema:
-        return " \\| ".join(f"`{_typed(value)}`" for value in schema.get("enum", [schema.get("const")]))
-    if "anyOf" in schema:
-        return ", or ".join(type_in_words(part, root) for part in schema["anyOf"])
-    kinds = schema.get("type", "anything")
-    return ", or ".join(_one_type(kind, schema, root) for kind in ([kinds] if isinstance(kinds, str) else kinds))
-
-
-def _one_type(kind: str, schema: Schema, root: Schema) -> str:
-    if kind in ("integer", "number"):
-        low, high = (schema.get(key, schema.get(f"exclusive{key.title()}")) for key in ("minimum", "maximum"))
-        over, under = ("<" if f"exclusive{end}" in schema else "≤" for end in ("Minimum", "Maximum"))
-        if low is not None and high is not None:
-            return f"{kind}, {low:g} {over} x {under} {high:g}"
-        return kind if low is None else f"{kind} {'>' if over == '<' else '≥'} {low:g}"
-    if kind == "array":
-        least, most = schema.get("minItems"), schema.get("maxItems")
-        many = "" if most is None else f"{most} " if least == most else f"{least}–{most} "
-        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", type_in_words(schema.get("items", {}), root))
-        return f"list of {many}{plural}"
-    if kind == "object":
-        named = schema.get("properties") or dict.fromkeys(schema.get("required", []))
-        return "{" + ", ".join([*named, *(["…"] if not schema.get("properties") else [])]) + "}"
-    return {"string": "text", "boolean": "`true` \\| `false`", "null": "`null`"}.get(kind, kind)
+    return _cell(words(_resolved(schema, root), lambda value: f"`{_typed(value)}`"))
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:

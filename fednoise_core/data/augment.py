@@ -12,16 +12,17 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import torch
 import torch.nn.functional as F
+from pydantic import MISSING, Field, create_model
 from torch import Tensor
 
 from fednoise_core.arguments import spec_of
 from fednoise_core.io import SpecError
 from fednoise_core.params import integer
-from fednoise_core.settings import REQUIRED, DeclaredSetting, Share, at_least, at_most, nearest, settings_of
+from fednoise_core.settings import Settings, Share, check, nearest, settings_of
 from fednoise_core.spec import Checked
 
 __all__ = [
@@ -37,7 +38,7 @@ __all__ = [
     "Rotate",
     "build",
     "channel",
-    "declared",
+    "model",
     "normalise",
     "prepare",
 ]
@@ -63,9 +64,11 @@ class Augment(Checked):
 
     per: Annotated[
         Literal["sample", "batch"],
-        "Own random numbers for every sample, or the same for a whole batch (the code of FedLSR).",
+        Field(description="Own random numbers for every sample, or the same for a whole batch (the code of FedLSR)."),
     ] = "sample"
-    on: Annotated[Literal["image", "normalised"], "Work before the normalisation, or after it."] = "image"
+    on: Annotated[Literal["image", "normalised"], Field(description="Work before the normalisation, or after it.")] = (
+        "image"
+    )
 
     @property
     def draws(self) -> int:
@@ -132,8 +135,8 @@ class Flip(Augment):
 class CropFlip(Augment):
     """Zero padding, random crop of the original size, then (if `flip`) a horizontal flip with probability 1/2."""
 
-    pad: Annotated[int, at_least(0), "Pixels added on every side."] = 4
-    flip: Annotated[bool, "Mirror, with probability 1/2."] = True
+    pad: Annotated[int, Field(ge=0, description="Pixels added on every side.")] = 4
+    flip: Annotated[bool, Field(description="Mirror, with probability 1/2.")] = True
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         integer(self.pad, f"train.augment.pad for images of {shape[1]}x{shape[2]}", 0, min(shape[1:]))
@@ -155,8 +158,10 @@ class CropFlip(Augment):
 class Rotate(Augment):
     """Rotation about the centre by U(-degrees, degrees), corners filled with 0; nearest pixel as in torchvision."""
 
-    degrees: Annotated[float, at_least(0), at_most(180), "Largest angle."] = 30.0
-    interpolation: Annotated[Literal["nearest", "bilinear"], "How pixels between pixels are read."] = "nearest"
+    degrees: Annotated[float, Field(ge=0, le=180, description="Largest angle.")] = 30.0
+    interpolation: Annotated[
+        Literal["nearest", "bilinear"], Field(description="How pixels between pixels are read.")
+    ] = "nearest"
 
     @property
     def draws(self) -> int:
@@ -219,7 +224,7 @@ def _hue(x: Tensor, shift: Tensor) -> Tensor:
     return torch.stack([colour(0), colour(2), colour(4)], dim=1)
 
 
-Factor = Annotated[float, at_least(0), "The factor is U(max(0, 1 - b), 1 + b)."]
+Factor = Annotated[float, Field(ge=0, description="The factor is U(max(0, 1 - b), 1 + b).")]
 
 
 @dataclass(frozen=True)
@@ -233,8 +238,8 @@ class ColourJitter(Augment):
     brightness: Factor = 0.8
     contrast: Factor = 0.8
     saturation: Factor = 0.8
-    hue: Annotated[float, at_least(0), at_most(0.5), "Turned by U(-hue, hue) of the circle."] = 0.2
-    p: Annotated[Share, "Probability of the jitter."] = 0.8
+    hue: Annotated[float, Field(ge=0, le=0.5, description="Turned by U(-hue, hue) of the circle.")] = 0.2
+    p: Annotated[Share, Field(description="Probability of the jitter.")] = 0.8
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         _needs_colour(shape)
@@ -275,7 +280,7 @@ class ColourJitter(Augment):
 class Grayscale(Augment):
     """With probability `gray` all three channels become the luma."""
 
-    gray: Annotated[Share, "Probability of grey."] = 0.2
+    gray: Annotated[Share, Field(description="Probability of grey.")] = 0.2
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         _needs_colour(shape)
@@ -296,9 +301,10 @@ class Cutout(Augment):
     """
 
     on: Annotated[
-        Literal["image", "normalised"], "After the normalisation 0 is the mean colour, before it black."
+        Literal["image", "normalised"],
+        Field(description="After the normalisation 0 is the mean colour, before it black."),
     ] = "normalised"
-    size: Annotated[int, at_least(1), "Side of the square."] = 16
+    size: Annotated[int, Field(ge=1, description="Side of the square.")] = 16
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         # a larger square covers whole images
@@ -320,11 +326,11 @@ class Cutout(Augment):
         return x.masked_fill(hole[:, None], 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Chain(Augment):
     """Parts one after the other, each with its own columns of u; those on normalised images come last."""
 
-    parts: tuple[Augment, ...] = ()
+    parts: tuple[Augment, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -371,7 +377,7 @@ def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Te
 
     Each part works before or after the normalisation as its `on` says. Returns float32 [B, C, H, W] channels_last.
     """
-    parts = how.parts if isinstance(how, Chain) else (how,)
+    parts = _parts(how)
     early = [part for part in parts if part.on == "image"]
     late = [part for part in parts if part.on != "image"]
     mine, rest = u.split([sum(part.draws for part in some) for some in (early, late)], dim=1)
@@ -409,20 +415,25 @@ ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, setting
 }
 
 
-def declared(how: Augment) -> dict[str, DeclaredSetting]:
-    """The settings of an augmentation, with its values as defaults; of a chain, those of its parts. The default is
-    REQUIRED where the parts of a chain differ: each keeps its own.
+def model(name: str) -> type[Settings]:
+    """The settings of an augmentation, with its values as defaults; of a chain, those of its parts. Where they
+    differ, there is no default: each part keeps its own.
     """
-    if not isinstance(how, Chain):
-        values = vars(how)
-        return {name: dataclasses.replace(one, default=values[name]) for name, one in settings_of(type(how)).items()}
-    found: dict[str, DeclaredSetting] = {}
-    for part in how.parts:
-        for name, one in declared(part).items():
-            if found.setdefault(name, one).default != one.default:
-                told = "Where all parts work; by default each where it does alone."
-                found[name] = dataclasses.replace(one, default=REQUIRED, sentence=told)
-    return found
+    found: dict[str, Any] = {}
+    for part in _parts(AUGMENTS[name]):
+        hints = get_type_hints(type(part), include_extras=True)
+        for key in settings_of(type(part)):
+            value = getattr(part, key)
+            if key in found and found[key][1] != value:
+                told = Field(description="Where all parts work; by default each where it does alone.")
+                found[key] = (Annotated[hints[key] | MISSING, told], MISSING)
+            else:
+                found.setdefault(key, (hints[key], value))
+    return create_model(name, __base__=Settings, **found)
+
+
+def _parts(how: Augment) -> tuple[Augment, ...]:
+    return how.parts if isinstance(how, Chain) else (how,)
 
 
 def build(spec: str | Mapping[str, Any]) -> Augment:
@@ -435,8 +446,5 @@ def build(spec: str | Mapping[str, Any]) -> Augment:
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in AUGMENTS:
         raise SpecError(f"train.augment: unknown augmentation {name!r}{nearest(name, AUGMENTS)}")
-    known = declared(AUGMENTS[name])
-    for key in options:
-        if key not in known:
-            raise SpecError(f"train.augment.{key}: {name} has no such setting{nearest(key, known)}")
-    return AUGMENTS[name].replace(**options)
+    given = check(model(name), options, "train.augment").model_dump(exclude_unset=True)
+    return AUGMENTS[name].replace(**given)

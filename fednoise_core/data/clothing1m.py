@@ -8,21 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.imagefolder import shape_of
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.setting_checks import among, size, text
+from fednoise_core.data.settings import Dataset
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 
 __all__ = ["SETTINGS", "facts", "files", "read"]
 
-SETTINGS = {"path": text, "size": size, "eval": among("test", "val")}
+
+class Clothing1M(Dataset):
+    """Clothing1M, a million web images of 14 kinds of clothing with the web's labels (Xiao et al. 2015); from the
+    user's copy, clean labels unknown.
+    """
+
+    example: ClassVar = {"path": "clothing1m", "size": 224}
+
+    path: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Folder with images/ and the lists (or annotations/ with the lists), in the working folder or "
+            "below data_root.",
+        ),
+    ] = "clothing1m"
+    size: Annotated[
+        int, Field(ge=8, description="Side of the stored images: shorter side to size·256/224, then the middle.")
+    ] = 224
+    eval: Annotated[Literal["test", "val"], Field(description="Which clean list is the test part.")] = "test"
+
+
+SETTINGS = {"clothing1m": Clothing1M}
 
 NAMES = "category_names_eng.txt"
 TRAIN = ("noisy_train_key_list.txt", "noisy_label_kv.txt")

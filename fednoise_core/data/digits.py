@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.mean_std import mean_and_std
-from fednoise_core.data.setting_checks import whole
-from fednoise_core.data.splits import split_off
+from fednoise_core.data.settings import Dataset, Public
+from fednoise_core.data.splits import DEFAULT_PUBLIC, split_off
 from fednoise_core.io import SpecError
 
 __all__ = ["SETTINGS", "TEST", "read"]
 
 TEST = 360  # 20 %, stratified
-SETTINGS = {"test": whole(1)}
+
+
+class Digits(Dataset):
+    """scikit-learn's 1,797 hand-written digits, 8×8, 10 classes; ships with the library, no download."""
+
+    test: Annotated[int, Field(ge=1, le=1796, description="Test samples, stratified.")] = TEST
+    public: Public = DEFAULT_PUBLIC
+
+
+SETTINGS = {"digits": Digits}
 
 
 def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect, yes_no
+from fednoise_core.arguments import expect
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.owners import owners_named
-from fednoise_core.data.setting_checks import holdout
+from fednoise_core.data.settings import Holdout
 from fednoise_core.io import ArtifactError
-from fednoise_core.params import nearest
+from fednoise_core.settings import check, nearest
 
 __all__ = ["arrays"]
 
@@ -44,11 +44,10 @@ def arrays(
     """
     spec: dict[str, Any] = {"source": "arrays"}
     if isinstance(test, Mapping):
-        holdout(test, "test")
-        spec["test"] = dict(test)
+        spec["test"] = check(Holdout, test, "test").model_dump()
     elif not isinstance(test, tuple | list) or len(test) != 2:
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
-    clean_known = yes_no(clean_known, "clean_known")
+    clean_known = check(bool, clean_known, "clean_known")
     x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
     given = {"y": y}
     x_test = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import MISSING, Field
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_user import from_user
@@ -15,16 +16,55 @@ from fednoise_core.data.images import SUFFIXES, ImageFiles
 from fednoise_core.data.label_table import Table, columns_of, read_table
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.owners import owners_named
-from fednoise_core.data.setting_checks import among, holdout, size, text, yes_no
+from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
+from fednoise_core.settings import NoBool
 
 __all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
 
-SETTINGS = {
-    **{"path": text, "size": size, "channels": among(1, 3)},
-    **{"given": text, "clean_known": yes_no, "test": holdout},
-}
+Side = Annotated[int, Field(ge=1)]
+
+
+class ImageFolder(Dataset):
+    """The user's images: train/<class>/… and test/<class>/…, with an optional CSV (file, label, client) of given labels
+    and owners; every class needs a training image, links must lead to images below path. With clean_known: false and
+    labels in the CSV, the folders in train/ may be any.
+    """
+
+    example: ClassVar = {"path": "photos", "size": 32, "given": "labels.csv"}
+
+    path: Annotated[
+        str,
+        Field(min_length=1, description="Folder with train/ and test/, in the working folder or below data_root."),
+    ]
+    size: Annotated[
+        Side | Annotated[list[Side], Field(min_length=2, max_length=2)] | MISSING,
+        Field(
+            description="Side, or [height, width], that images are scaled and cut to; default: as they are, which must "
+            "be the same for all."
+        ),
+    ] = MISSING
+    channels: Annotated[Literal[1, 3], NoBool, Field(description="1: grey, 3: colour.")] = 3
+    given: Annotated[
+        str | MISSING,
+        Field(
+            min_length=1,
+            description="CSV below path with the columns file (below train/), label (a class name), client (the owner, "
+            "any text) and drop (yes leaves the image out); label or client, and drop may be missing.",
+        ),
+    ] = MISSING
+    clean_known: Annotated[
+        bool,
+        Field(
+            description="false: the labels, of the CSV if it has any, else of the folders, are as collected and may be "
+            "wrong."
+        ),
+    ] = True
+    test: OwnTest = MISSING
+
+
+SETTINGS = {"imagefolder": ImageFolder}
 
 
 def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:

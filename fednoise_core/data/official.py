@@ -11,21 +11,65 @@ import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.facts import CIFAR100_COARSE, CIFAR100_COARSE_NAMES, FACTS, Facts
 from fednoise_core.data.fetch import extract_tar, fetch, gunzip, intact
 from fednoise_core.data.locate import candidates, missing, not_found
 from fednoise_core.data.npz import members
-from fednoise_core.data.setting_checks import among, yes_no
+from fednoise_core.data.settings import Dataset
 from fednoise_core.io import ArtifactError, SpecError
 
 __all__ = ["RAW", "SETTINGS", "read"]
 
-SETTINGS = {"human": yes_no, "labels": among("fine", "coarse")}
+
+Human = Annotated[bool, Field(description="Also read the CIFAR-N labels, for noise kind human.")]
+
+
+class MNIST(Dataset):
+    """MNIST, 60,000 + 10,000 hand-written digits, 28×28, 10 classes (LeCun et al. 1998)."""
+
+    example: ClassVar = {"subset": {"train": 2000, "test": 1000}}
+
+
+class FashionMNIST(Dataset):
+    """Fashion-MNIST, 60,000 + 10,000 articles of clothing, 28×28, 10 classes (Xiao et al. 2017)."""
+
+    example: ClassVar = {"public": 500}
+
+
+class CIFAR10(Dataset):
+    """CIFAR-10, 50,000 + 10,000 colour images, 32×32, 10 classes (Krizhevsky 2009); with human: true also CIFAR-10N's
+    labels (Wei et al. 2022, CC BY-NC 4.0).
+    """
+
+    example: ClassVar = {"public": {"dataset": "cifar100", "n": 5000}}
+
+    human: Human = False
+
+
+class CIFAR100(Dataset):
+    """CIFAR-100, 50,000 + 10,000 colour images, 32×32, 100 classes in 20 superclasses (Krizhevsky 2009); with human:
+    true also CIFAR-100N's labels.
+    """
+
+    example: ClassVar = {"human": True, "labels": "coarse"}
+
+    human: Human = False
+    labels: Annotated[Literal["fine", "coarse"], Field(description="100 classes, or the 20 superclasses.")] = "fine"
+
+
+class SVHN(Dataset):
+    """Street View House Numbers, 73,257 + 26,032 colour images, 32×32, 10 classes (Netzer et al. 2011)."""
+
+    example: ClassVar = {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
+
+
+SETTINGS = {"mnist": MNIST, "fashion_mnist": FashionMNIST, "cifar10": CIFAR10, "cifar100": CIFAR100, "svhn": SVHN}
 
 _IDX = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
@@ -52,8 +96,6 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     Raises ArtifactError for files that are missing (and cannot be fetched), damaged, or not what they are called.
     """
     source = str(spec["source"])
-    if spec.get("human") and source not in ("cifar10", "cifar100"):
-        raise SpecError(f"dataset {source}: human: true; only cifar10 and cifar100 have labels by people")
     facts = FACTS[source]
     content = _content(source, places, cache)
     hashes = _check(source, facts, content)

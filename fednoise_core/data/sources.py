@@ -19,14 +19,14 @@ from fednoise_core.arguments import expect, spec_of
 from fednoise_core.data.arrays import SIDE_BYTES, Arrays, ArraysError, take
 from fednoise_core.data.facts import FACTS
 from fednoise_core.data.images import ImageFiles
-from fednoise_core.data.setting_checks import check
 from fednoise_core.data.splits import public_count, split_off, trim
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.settings import check, nearest
 
 __all__ = ["READERS", "classes", "files", "n_train", "read", "reader", "sides"]
 
-# source -> module below fednoise_core.data. It has read(spec, places, cache) -> Arrays and SETTINGS, the checks of its
-# own settings; if FACTS does not know the source, also facts(spec, places) -> (training samples, classes, (H, W)) and
+# source -> module below fednoise_core.data. It has read(spec, places, cache) -> Arrays and SETTINGS, source -> model of
+# its settings; if FACTS does not know the source, also facts(spec, places) -> (training samples, classes, (H, W)) and
 # files(spec, places) -> [path of what it reads].
 READERS: dict[str, str] = {
     "digits": "digits",
@@ -46,7 +46,7 @@ Places = Sequence[str | Path]
 def reader(source: str) -> str:
     """Full name of the module that reads `source`: the import that a code hash cannot see."""
     if source not in READERS:
-        raise SpecError(f"dataset: source: {source!r} is none of {', '.join(READERS)}")
+        raise SpecError(f"dataset.source: {source!r} is unknown{nearest(source, READERS)}")
     return f"fednoise_core.data.{READERS[source]}"
 
 
@@ -66,7 +66,9 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     spec, folders = spec_of(spec, "source", "dataset"), _paths(places)
     expect(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
     module = _module(spec)
-    check(spec, module.SETTINGS)
+    given = {key: value for key, value in spec.items() if key != "source"}
+    checked = check(module.SETTINGS[spec["source"]], given, "dataset")
+    spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
     path = f" ({spec['path']})" if "path" in spec else ""
     try:
         found = module.read(spec, folders, Path(cache))
@@ -114,8 +116,6 @@ def _foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np
     """Unlabelled images of another published data set: a stratified choice of its training part."""
     public = spec["public"]
     other = {"source": public["dataset"], "public": 0}
-    if public["dataset"] not in FACTS:
-        raise SpecError(f"dataset: public: dataset: {public['dataset']!r} is none of {', '.join(FACTS)}")
     arrays: Arrays = _module(other).read(other, places, cache)
     n = int(public["n"])
     if not 0 < n <= arrays.n:

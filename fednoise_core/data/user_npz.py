@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import MISSING, Field
 
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
@@ -14,13 +15,37 @@ from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.npz import arrays_in, members, shape
 from fednoise_core.data.owners import owners_named
-from fednoise_core.data.setting_checks import holdout, text, whole, yes_no
+from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
 __all__ = ["SETTINGS", "content", "facts", "files", "is_given", "read"]
 
-SETTINGS = {"path": text, "clean_known": yes_no, "classes": whole(2), "test": holdout}
+
+class Npz(Dataset):
+    """The user's arrays: x_train, x_test uint8 [n,H,W] or [n,H,W,C] (channels last), y_train, y_test from 0, every
+    class in training; optional given or given_<name> (labels as collected), client (owners: integers or texts),
+    x_public, names.
+    """
+
+    example: ClassVar = {"path": "mine.npz", "clean_known": False}
+
+    path: Annotated[str, Field(min_length=1, description="The npz file, in the working folder or below data_root.")]
+    clean_known: Annotated[
+        bool | MISSING,
+        Field(
+            description="false: the training labels are as collected and may be wrong; default: true if the file has "
+            "y_train."
+        ),
+    ] = MISSING
+    classes: Annotated[
+        int | MISSING,
+        Field(ge=2, description="Number of classes; default: the names', or the greatest label + 1."),
+    ] = MISSING
+    test: OwnTest = MISSING
+
+
+SETTINGS = {"npz": Npz}
 
 KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names")  # others are left alone
 

@@ -74,4 +74,4 @@ def make(spec: dict[str, Any], train: Train) -> FedAvg:
     from fednoise_core.settings import parse
 
     fields = {k: v for k, v in spec.items() if k != "name"}
-    return parse(method_class(spec.get("name", "")), fields, f"method {spec.get('name')!r}", train=train)
+    return parse(method_class(spec.get("name", "")), fields, "method", train=train)

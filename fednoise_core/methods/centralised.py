@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.evaluate import FromKept, Views
@@ -14,7 +15,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
 from fednoise_core.tree import Weights
 
 __all__ = ["Centralised"]
@@ -34,8 +34,11 @@ class Centralised(FedAvg):
 
     epochs: Annotated[
         int,
-        at_least(0),
-        "Epochs over all samples in a round; 0 = fraction times local epochs, rounded, at least 1: FedAvg's work.",
+        Field(
+            ge=0,
+            description="Epochs over all samples in a round; 0 = fraction times local epochs, rounded, at least 1: "
+            "FedAvg's work.",
+        ),
     ] = 0
 
     def init(self, fed: Federation) -> State:

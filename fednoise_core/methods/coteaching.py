@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -18,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Rounds, above, at_least, below, or_word
+from fednoise_core.settings import AlsoAccepts, Rounds
 from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank
 
@@ -37,16 +38,21 @@ class Coteaching(TwoNets):
 
     forget_rate: Annotated[
         float,
-        at_least(0),
-        below(1),
-        or_word("oracle_nominal"),
-        "tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in tables.",
+        AlsoAccepts("oracle_nominal"),
+        Field(
+            ge=0,
+            lt=1,
+            description="tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in "
+            "tables.",
+        ),
     ]
-    ramp: Annotated[Rounds, "T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up."] = 0
-    exponent: Annotated[float, above(0), "c of t^c."] = 1.0
+    ramp: Annotated[
+        Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
+    ] = 0
+    exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
     schedule: Annotated[
         Literal["paper", "code"],
-        "paper: tau·min(t^c/T_k, 1), t from 0; code: linspace(0, tau^c, T_k), then tau, t from 1.",
+        Field(description="paper: tau·min(t^c/T_k, 1), t from 0; code: linspace(0, tau^c, T_k), then tau, t from 1."),
     ] = "paper"
 
     def forgotten(self, round: int) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
+
 from fednoise_core.engine.evaluate import Kept, Views
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.local import Batch
@@ -13,7 +15,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
 from fednoise_core.tree import Weights
 
 __all__ = ["Ditto"]
@@ -29,7 +30,9 @@ class Ditto(FedAvg):
 
     example: ClassVar = {"strength": 1.0}
 
-    strength: Annotated[float, at_least(0), "lambda, pull of personal models towards the broadcast one."] = 1.0
+    strength: Annotated[
+        float, Field(ge=0, description="lambda, pull of personal models towards the broadcast one.")
+    ] = 1.0
 
     passes = 2
 

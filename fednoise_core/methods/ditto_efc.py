@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import at_least
 from fednoise_core.tree import Weights
 
 __all__ = ["DittoEFC"]
@@ -24,7 +24,7 @@ class DittoEFC(FedAvg):
 
     example: ClassVar = {"strength": 0.1}
 
-    strength: Annotated[float, at_least(0), "lambda, weight of the squared distance."] = 0.1
+    strength: Annotated[float, Field(ge=0, description="lambda, weight of the squared distance.")] = 0.1
 
     def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         grad.add_(w.trained.detach() - down["model"].trained, alpha=2 * self.strength)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -22,7 +23,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Rounds, Share, above, at_least
+from fednoise_core.settings import Rounds, Share
 from fednoise_core.spec import stage
 from fednoise_core.stats import beta, low_loss
 from fednoise_core.tree import Weights
@@ -40,14 +41,20 @@ class DivideMix(TwoNets):
     example: ClassVar = {"unlabelled": 25.0}
     wire: ClassVar = {"down": ("one", "two", "divide", "unlabelled"), "up": ("one", "two")}
 
-    warmup: Annotated[Rounds, "Rounds on all labels, or their share; 0 = a tenth of all, rounded up."] = 0
-    threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5
-    temperature: Annotated[float, above(0), "T of sharpening."] = 0.5
-    mixup: Annotated[float, at_least(0), "alpha of the mixing weight's Beta(alpha, alpha); 0 = off."] = 4.0
-    unlabelled: Annotated[float, at_least(0), "lambda_u, weight of images whose label is not trusted."] = 25.0
-    ramp: Annotated[int, at_least(1), "Rounds after the warm-up until lambda_u is reached."] = 16
-    prior: Annotated[Literal["uniform", "local"], "Of the penalty; local: the client's given labels."] = "uniform"
-    confidence_penalty: Annotated[bool, "-H(p) in the warm-up, for asymmetric noise."] = False
+    warmup: Annotated[
+        Rounds, Field(description="Rounds on all labels, or their share; 0 = a tenth of all, rounded up.")
+    ] = 0
+    threshold: Annotated[Share, Field(description="Posterior above which a label is trusted.")] = 0.5
+    temperature: Annotated[float, Field(gt=0, description="T of sharpening.")] = 0.5
+    mixup: Annotated[float, Field(ge=0, description="alpha of the mixing weight's Beta(alpha, alpha); 0 = off.")] = 4.0
+    unlabelled: Annotated[float, Field(ge=0, description="lambda_u, weight of images whose label is not trusted.")] = (
+        25.0
+    )
+    ramp: Annotated[int, Field(ge=1, description="Rounds after the warm-up until lambda_u is reached.")] = 16
+    prior: Annotated[
+        Literal["uniform", "local"], Field(description="Of the penalty; local: the client's given labels.")
+    ] = "uniform"
+    confidence_penalty: Annotated[bool, Field(description="-H(p) in the warm-up, for asymmetric noise.")] = False
 
     draws = 3  # columns 0 and 1 order what is mixed, u[0, 2] gives the mixing weight
 

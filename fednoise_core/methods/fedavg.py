@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
@@ -14,7 +15,6 @@ from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
-from fednoise_core.settings import above
 from fednoise_core.spec import Checked, Train
 from fednoise_core.tree import mean
 
@@ -42,8 +42,10 @@ class FedAvg(Local, Checked):
     wire: ClassVar[Mapping[str, tuple[str, ...]]] = {"down": ("model",), "up": ("model",)}
 
     train: Train
-    weighting: Annotated[Literal["samples", "uniform"], "Aggregation weights: by samples, or equal."] = "samples"
-    server_lr: Annotated[float, above(0), "eta_g; 1 is plain averaging."] = 1.0
+    weighting: Annotated[
+        Literal["samples", "uniform"], Field(description="Aggregation weights: by samples, or equal.")
+    ] = "samples"
+    server_lr: Annotated[float, Field(gt=0, description="eta_g; 1 is plain averaging.")] = 1.0
 
     # the server's side
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 
 from fednoise_core.engine.evaluate import FromKept, Views
 from fednoise_core.engine.federation import SERVER, Federation
@@ -61,8 +62,11 @@ class FedBN(FedAvg):
 
     headline: Annotated[
         Literal["personal", "avg_bn"],
-        "The view of tables. personal: mean accuracy of the round's clients, each with its own layers; in the end of "
-        "all that ever trained. avg_bn: one model with the mean of their layers. The other is measured, too.",
+        Field(
+            description="The view of tables. personal: mean accuracy of the round's clients, each with its own "
+            "layers; in the end of all that ever trained. avg_bn: one model with the mean of their layers. The "
+            "other is measured, too."
+        ),
     ] = "personal"
 
     def init(self, fed: Federation) -> State:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -21,7 +22,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.mixup import mixed
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import Rounds, at_least, at_most
+from fednoise_core.settings import Rounds
 from fednoise_core.spec import stage
 from fednoise_core.stats import by_confidence, lid, two_groups
 from fednoise_core.tree import Weights
@@ -39,20 +40,26 @@ class FedCorr(FedAvg):
 
     wire: ClassVar = {"down": ("model", "level"), "up": ("model", "lid", "level", "changed")}
 
-    beta: Annotated[float, at_least(0), "Weight of the adaptive proximal term of stage 1."] = 5.0
-    k: Annotated[int, at_least(1), "Neighbours of the local intrinsic dimension."] = 20
+    beta: Annotated[float, Field(ge=0, description="Weight of the adaptive proximal term of stage 1.")] = 5.0
+    k: Annotated[int, Field(ge=1, description="Neighbours of the local intrinsic dimension.")] = 20
     kappa: Annotated[
-        float, at_least(0), at_most(1), "Noise level up to which a client counts as clean in stage 2."
+        float, Field(ge=0, le=1, description="Noise level up to which a client counts as clean in stage 2.")
     ] = 0.1
-    relabel: Annotated[float, at_least(0), at_most(1), "pi, share of the estimated wrong samples looked at."] = 0.5
-    confidence: Annotated[float, at_least(0), at_most(1), "theta, confidence needed to relabel."] = 0.5
-    mixup: Annotated[float, at_least(0), "Beta parameter of mixup; 0 = off."] = 1.0
-    iterations: Annotated[int, at_least(0), "T1; 0 = 5 for runs of at least 200 rounds, else 2."] = 0
-    tune_rounds: Annotated[Rounds, "T2, or its share of all; 0 = 53 % of the rounds left after stage 1."] = 0
-    full_rounds: Annotated[Rounds, "T3, or its share of all; 0 = the rest."] = 0
-    group: Annotated[int, at_least(1), "Clients trained between two averagings in stage 1."] = 1
-    lid_eps: Annotated[float, at_least(0), "Constant of the code's LID; 0 = the paper's."] = 1e-6
-    double_softmax: Annotated[bool, "Parity: losses of samples (not of the training) from doubled softmax."] = False
+    relabel: Annotated[float, Field(ge=0, le=1, description="pi, share of the estimated wrong samples looked at.")] = (
+        0.5
+    )
+    confidence: Annotated[float, Field(ge=0, le=1, description="theta, confidence needed to relabel.")] = 0.5
+    mixup: Annotated[float, Field(ge=0, description="Beta parameter of mixup; 0 = off.")] = 1.0
+    iterations: Annotated[int, Field(ge=0, description="T1; 0 = 5 for runs of at least 200 rounds, else 2.")] = 0
+    tune_rounds: Annotated[
+        Rounds, Field(description="T2, or its share of all; 0 = 53 % of the rounds left after stage 1.")
+    ] = 0
+    full_rounds: Annotated[Rounds, Field(description="T3, or its share of all; 0 = the rest.")] = 0
+    group: Annotated[int, Field(ge=1, description="Clients trained between two averagings in stage 1.")] = 1
+    lid_eps: Annotated[float, Field(ge=0, description="Constant of the code's LID; 0 = the paper's.")] = 1e-6
+    double_softmax: Annotated[
+        bool, Field(description="Parity: losses of samples (not of the training) from doubled softmax.")
+    ] = False
 
     draws = 2  # of mixup
 

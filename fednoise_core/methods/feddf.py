@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, optim
@@ -20,7 +21,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.optim import Optimiser
-from fednoise_core.settings import above, at_least
 from fednoise_core.spec import Train
 from fednoise_core.tree import mean
 
@@ -66,16 +66,21 @@ class FedDF(FedAvg):
     several_nets = True
     without = ("server_lr",)  # the average is where distillation starts
 
-    public: Annotated[int, at_least(0), "Public images per round; 0 = all."] = 0
-    distil_epochs: Annotated[int, at_least(0), "Passes over them in a round; 0 = FedAvg for each architecture."] = 1
-    distil_batch: Annotated[int, at_least(1), "Public images in a step of distillation."] = 256
-    distil_lr: Annotated[float, at_least(0), "Learning rate of distillation."] = 1e-3
-    distil_optimiser: Annotated[Literal["adam", "sgd"], "Optimiser of distillation, fresh in every round."] = "adam"
+    public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
+    distil_epochs: Annotated[
+        int, Field(ge=0, description="Passes over them in a round; 0 = FedAvg for each architecture.")
+    ] = 1
+    distil_batch: Annotated[int, Field(ge=1, description="Public images in a step of distillation.")] = 256
+    distil_lr: Annotated[float, Field(ge=0, description="Learning rate of distillation.")] = 1e-3
+    distil_optimiser: Annotated[
+        Literal["adam", "sgd"], Field(description="Optimiser of distillation, fresh in every round.")
+    ] = "adam"
     schedule: Annotated[
-        Literal["cosine", "constant"], "Of distil_lr over a round's steps: half a cosine wave down to 0, or constant."
+        Literal["cosine", "constant"],
+        Field(description="Of distil_lr over a round's steps: half a cosine wave down to 0, or constant."),
     ] = "cosine"
-    temperature: Annotated[float, above(0), "tau, of both softmaxes."] = 1.0
-    distil_clip: Annotated[float, at_least(0), "Largest gradient norm of distillation; 0 = off."] = 5.0
+    temperature: Annotated[float, Field(gt=0, description="tau, of both softmaxes.")] = 1.0
+    distil_clip: Annotated[float, Field(ge=0, description="Largest gradient norm of distillation; 0 = off.")] = 5.0
 
     def init(self, fed: Federation) -> State:
         if not fed.public:  # said before the first round's training, not after it

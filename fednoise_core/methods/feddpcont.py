@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, privacy
@@ -19,7 +20,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import Rounds, above, at_least, below
+from fednoise_core.settings import Rounds
 from fednoise_core.spec import stage
 from fednoise_core.tree import Weights
 
@@ -40,43 +41,62 @@ class FedDPCont(FedAvg):
 
     draw: Annotated[
         Literal["global", "local", "uniform"],
-        "Where contrastive labels come from. global: all clients' labels, by `release`. local: the client's own "
-        "(000, 8.3: the control). uniform: all classes alike. Of the last two nothing crosses.",
+        Field(
+            description="Where contrastive labels come from. global: all clients' labels, by `release`. local: the "
+            "client's own (000, 8.3: the control). uniform: all classes alike. Of the last two nothing crosses."
+        ),
     ] = "global"
     dp: Annotated[
-        Literal["rr", "none"], "rr: randomised response; none: the exact histogram, no privacy."
+        Literal["rr", "none"], Field(description="rr: randomised response; none: the exact histogram, no privacy.")
     ] = "rr"
     release: Annotated[
         Literal["once", "every_round"],
-        "once: before the first round. every_round: all clients anew at the start of each of the R rounds, which costs "
-        "R·epsilon in all.",
+        Field(
+            description="once: before the first round. every_round: all clients anew at the start of each of the R "
+            "rounds, which costs R·epsilon in all."
+        ),
     ] = "once"
     debias: Annotated[
-        bool, "Undo the randomisation, by the inverse of T_DP; false: draw from the released labels as they are."
+        bool,
+        Field(
+            description="Undo the randomisation, by the inverse of T_DP; false: draw from the released labels as "
+            "they are."
+        ),
     ] = True
-    keep: Annotated[float, above(0), below(1), "p, probability of telling the true label (above 1/K)."] = 0.2
-    epsilon: Annotated[float | None, above(0), "Label-DP budget of a release; overrides keep."] = None
+    keep: Annotated[float, Field(gt=0, lt=1, description="p, probability of telling the true label (above 1/K).")] = 0.2
+    epsilon: Annotated[float | None, Field(gt=0, description="Label-DP budget of a release; overrides keep.")] = None
     beta: Annotated[
-        float | None, at_least(0), "Weight of the contrast, under a schedule the last one; null: 1, or 2 with cores."
+        float | None,
+        Field(ge=0, description="Weight of the contrast, under a schedule the last one; null: 1, or 2 with cores."),
     ] = None
     beta_schedule: Annotated[
-        Literal["none", "cores"], "cores: weight 0 at first, then a linear rise to beta, as CORES has it."
+        Literal["none", "cores"],
+        Field(description="cores: weight 0 at first, then a linear rise to beta, as CORES has it."),
     ] = "none"
     beta_start: Annotated[
-        Rounds, "Rounds of weight 0 under the schedule, or their share; 0 = a tenth of all (CORES: 10 of 100)."
+        Rounds,
+        Field(
+            description="Rounds of weight 0 under the schedule, or their share; 0 = a tenth of all (CORES: 10 of 100)."
+        ),
     ] = 0
     beta_rise: Annotated[
-        Rounds, "Rounds of the rise from 0 to beta, or their share; 0 = three tenths of all (CORES: 30 of 100)."
+        Rounds,
+        Field(
+            description="Rounds of the rise from 0 to beta, or their share; 0 = three tenths of all (CORES: 30 of 100)."
+        ),
     ] = 0
-    beta_lr: Annotated[bool, "Divide the learning rate by 1 + beta of the round, as CORES does."] = False
+    beta_lr: Annotated[bool, Field(description="Divide the learning rate by 1 + beta of the round, as CORES does.")] = (
+        False
+    )
     mode: Annotated[
-        Literal["sample", "expect"], "A fresh contrastive label per step (Eq. 2), or its expectation (Eq. 4)."
+        Literal["sample", "expect"],
+        Field(description="A fresh contrastive label per step (Eq. 2), or its expectation (Eq. 4)."),
     ] = "sample"
     neg_log_floor: Annotated[
-        float, at_least(0), "Upper bound of the negative term, -log 1e-8; 0 = unbounded."
+        float, Field(ge=0, description="Upper bound of the negative term, -log 1e-8; 0 = unbounded.")
     ] = losses.CONTRAST_FLOOR
     projection: Annotated[
-        Literal["simplex", "clip", "none"], "How the debiased histogram becomes a distribution."
+        Literal["simplex", "clip", "none"], Field(description="How the debiased histogram becomes a distribution.")
     ] = "simplex"  # "none" is for tests: nothing can be sampled from negative entries
 
     draws = 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
@@ -16,7 +17,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Optimiser, Trained
-from fednoise_core.settings import at_least
 from fednoise_core.tree import Weights, mean
 
 __all__ = ["FedDyn"]
@@ -36,9 +36,13 @@ class FedDyn(FedAvg):
     wire: ClassVar = {"down": ("model", "mean_size?"), "up": ("model",)}
     without = ("server_lr",)  # the server's step is part of the method
 
-    weighting: Annotated[Literal["samples", "uniform"], "The paper's server takes a plain mean."] = "uniform"
-    alpha: Annotated[float, at_least(0), "Weight of the regulariser; 0 is FedAvg, by definition."] = 0.01
-    weighted: Annotated[bool, "alpha by each client's number of samples, as in the authors' code."] = False
+    weighting: Annotated[Literal["samples", "uniform"], Field(description="The paper's server takes a plain mean.")] = (
+        "uniform"
+    )
+    alpha: Annotated[float, Field(ge=0, description="Weight of the regulariser; 0 is FedAvg, by definition.")] = 0.01
+    weighted: Annotated[
+        bool, Field(description="alpha by each client's number of samples, as in the authors' code.")
+    ] = False
 
     step_reads = ("drift",)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
@@ -15,7 +16,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
 from fednoise_core.tree import mean
 
 __all__ = ["FedDynEFC"]
@@ -32,8 +32,8 @@ class FedDynEFC(FedAvg):
     wire: ClassVar = {"down": ("model",), "up": ("model", "control")}
     without = ("server_lr",)  # the server's step is part of the method
 
-    weighting: Annotated[Literal["samples", "uniform"], "The code takes a plain mean."] = "uniform"
-    mu: Annotated[float, at_least(0), "Weight of the control vectors."] = 1e-5
+    weighting: Annotated[Literal["samples", "uniform"], Field(description="The code takes a plain mean.")] = "uniform"
+    mu: Annotated[float, Field(ge=0, description="Weight of the control vectors.")] = 1e-5
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         me.mine.setdefault("control", torch.zeros_like(down["model"].trained))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -34,11 +35,13 @@ class FedEFC(Prestop):
 
     compensation: Annotated[
         Literal["none", "paper", "code"],
-        "Rows of counts times the client's label shares before columns are normalised: paper: used as Q; code: used "
-        "transposed, as 002's code for MNIST and CIFAR-10 where p = .2.",
+        Field(
+            description="Rows of counts times the client's label shares before columns are normalised: paper: used "
+            "as Q; code: used transposed, as 002's code for MNIST and CIFAR-10 where p = .2."
+        ),
     ] = "none"
     count_early: Annotated[
-        bool, "Count in phase 1 too, for the diagnostics only (002's figure 2); costs predictions."
+        bool, Field(description="Count in phase 1 too, for the diagnostics only (002's figure 2); costs predictions.")
     ] = False
 
     second = "corrected"

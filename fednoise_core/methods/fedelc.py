@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -16,7 +17,6 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.local import Batch, Work
 from fednoise_core.methods.fednoro import FedNoRo
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import above, at_least
 from fednoise_core.stats import by_confidence
 from fednoise_core.tree import Weights
 
@@ -34,10 +34,14 @@ class FedELC(FedNoRo):
     example: ClassVar = {"given": 0.5}
     without = ("ramp_from", "ramp_to", "teacher", "temperature")
 
-    given: Annotated[float, at_least(0), "alpha, how strongly label logits stay with the given label."] = 0.5
-    entropy: Annotated[float, at_least(0), "beta, weight of the predictions' entropy."] = 0.2
-    label_lr: Annotated[float, at_least(0), "lambda, rate of the label logits."] = 1000.0
-    scale: Annotated[float, above(0), "Label logits start as this times the given label's one-hot vector."] = 10.0
+    given: Annotated[float, Field(ge=0, description="alpha, how strongly label logits stay with the given label.")] = (
+        0.5
+    )
+    entropy: Annotated[float, Field(ge=0, description="beta, weight of the predictions' entropy.")] = 0.2
+    label_lr: Annotated[float, Field(ge=0, description="lambda, rate of the label logits.")] = 1000.0
+    scale: Annotated[
+        float, Field(gt=0, description="Label logits start as this times the given label's one-hot vector.")
+    ] = 10.0
 
     second = "correct"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -14,7 +15,7 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.local import Batch, Work
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import Share, at_least
+from fednoise_core.settings import Share
 from fednoise_core.tree import Weights
 
 __all__ = ["FedELR"]
@@ -30,8 +31,10 @@ class FedELR(FedAvg):
 
     example: ClassVar = {"strength": 3.0}
 
-    strength: Annotated[float, at_least(0), "lambda, weight of the regulariser."] = 3.0
-    memory_rate: Annotated[Share, "beta, how slowly a sample's target follows its predictions."] = 0.7
+    strength: Annotated[float, Field(ge=0, description="lambda, weight of the regulariser.")] = 3.0
+    memory_rate: Annotated[Share, Field(description="beta, how slowly a sample's target follows its predictions.")] = (
+        0.7
+    )
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         none = torch.zeros(me.n, me.classes, device=me.labels.device)

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
+
 from fednoise_core.engine.evaluate import Views
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import above
 from fednoise_core.tree import mean
 
 __all__ = ["FedExP"]
@@ -27,9 +28,11 @@ class FedExP(FedAvg):
     example: ClassVar = {"epsilon": 0.001}
     without = ("server_lr",)  # worked out every round
 
-    weighting: Annotated[Literal["samples", "uniform"], "p_i; the paper's are equal."] = "uniform"
-    epsilon: Annotated[float, above(0), "Keeps the step finite where displacements cancel."] = 0.001
-    epsilon_by_cohort: Annotated[bool, "Multiply epsilon by the size of the cohort, as the authors' code does."] = False
+    weighting: Annotated[Literal["samples", "uniform"], Field(description="p_i; the paper's are equal.")] = "uniform"
+    epsilon: Annotated[float, Field(gt=0, description="Keeps the step finite where displacements cancel.")] = 0.001
+    epsilon_by_cohort: Annotated[
+        bool, Field(description="Multiply epsilon by the size of the cohort, as the authors' code does.")
+    ] = False
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
         old = state.server["model"]

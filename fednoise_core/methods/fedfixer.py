@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -21,7 +22,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Rounds, at_least
+from fednoise_core.settings import Rounds
 from fednoise_core.spec import stage
 from fednoise_core.stats import by_confidence
 
@@ -38,9 +39,13 @@ class FedFixer(Ditto):
 
     example: ClassVar = {"confidence": 0.5}
 
-    strength: Annotated[float, at_least(0), "lambda, pull of personal models towards the broadcast one."] = 0.1
-    confidence: Annotated[float, at_least(0), "beta, weight of the confidence regulariser."] = 0.5
-    warmup: Annotated[Rounds, "Rounds on all samples, or their share; 0 = a tenth of all, rounded up."] = 0
+    strength: Annotated[
+        float, Field(ge=0, description="lambda, pull of personal models towards the broadcast one.")
+    ] = 0.1
+    confidence: Annotated[float, Field(ge=0, description="beta, weight of the confidence regulariser.")] = 0.5
+    warmup: Annotated[
+        Rounds, Field(description="Rounds on all samples, or their share; 0 = a tenth of all, rounded up.")
+    ] = 0
 
     @property
     def warm_rounds(self) -> int:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.mixed_prediction import MixedPrediction
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import above, at_least
 from fednoise_core.tree import Weights
 
 __all__ = ["FedLSR", "entropy", "jensen_shannon"]
@@ -37,15 +37,21 @@ class FedLSR(MixedPrediction):
     L = CE(p_s, y) + gamma_t·JS(q1, q2) + entropy_weight·H, q_i = clamp(softmax(z_i/T_d), 1e-6, 1) (methods.md 5.19).
     """
 
-    gamma: Annotated[float, at_least(0), "Weight of the Jensen-Shannon term after the ramp."] = 0.4
-    entropy_weight: Annotated[float, at_least(0), "gamma_e, weight of the entropy term from the start."] = 0.6
-    self_temperature: Annotated[float, above(0), "T_d of the predictions in both terms."] = 1 / 3
+    gamma: Annotated[float, Field(ge=0, description="Weight of the Jensen-Shannon term after the ramp.")] = 0.4
+    entropy_weight: Annotated[float, Field(ge=0, description="gamma_e, weight of the entropy term from the start.")] = (
+        0.6
+    )
+    self_temperature: Annotated[float, Field(gt=0, description="T_d of the predictions in both terms.")] = 1 / 3
     js_mode: Annotated[
-        Literal["code", "formula"], "code: mean over samples and classes; formula: mean over samples."
+        Literal["code", "formula"],
+        Field(description="code: mean over samples and classes; formula: mean over samples."),
     ] = "code"
     entropy_mode: Annotated[
         Literal["code", "formula"],
-        "code: of the first view alone, whose q goes through one more softmax; formula: of q, mean of both views.",
+        Field(
+            description="code: of the first view alone, whose q goes through one more softmax; formula: of q, mean "
+            "of both views."
+        ),
     ] = "code"
 
     def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:

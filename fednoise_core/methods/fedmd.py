@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -18,7 +19,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
 from fednoise_core.spec import Train
 from fednoise_core.tree import Weights
 
@@ -61,12 +61,18 @@ class FedMD(LocalOnly):
     wire: ClassVar = {"down": ("ids", "consensus"), "up": ("logits",)}
     needs_public = True
 
-    pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 10
-    revisit: Annotated[int, at_least(0), "Epochs on one's own data in a round; 0 = the run's local epochs."] = 0
-    public: Annotated[int, at_least(0), "Public images per round; 0 = all."] = 0
-    digest: Annotated[int, at_least(1), "Epochs of digesting the consensus."] = 1
-    digest_batch: Annotated[int, at_least(1), "Public images in a step of digesting."] = 256
-    digest_loss: Annotated[Literal["l1", "kl"], "L1 on logits (official), or KL between softmaxes."] = "l1"
+    pretrain: Annotated[
+        int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
+    ] = 10
+    revisit: Annotated[
+        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
+    ] = 0
+    public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
+    digest: Annotated[int, Field(ge=1, description="Epochs of digesting the consensus.")] = 1
+    digest_batch: Annotated[int, Field(ge=1, description="Public images in a step of digesting.")] = 256
+    digest_loss: Annotated[
+        Literal["l1", "kl"], Field(description="L1 on logits (official), or KL between softmaxes.")
+    ] = "l1"
 
     def init(self, fed: Federation) -> State:
         if not fed.public:  # said before the pre-training, not after it

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.mixed_prediction import MixedPrediction
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import above, at_least, below, or_word
+from fednoise_core.settings import AlsoAccepts
 from fednoise_core.tree import Weights
 
 __all__ = ["FedMixCon", "contrast"]
@@ -49,27 +50,32 @@ class FedMixCon(MixedPrediction):
     the batch with another label (methods.md 5.25).
     """
 
-    mixed: Annotated[bool, "Mixed prediction; false: cross entropy on both views, the second as one more sample."] = (
-        True
-    )
+    mixed: Annotated[
+        bool, Field(description="Mixed prediction; false: cross entropy on both views, the second as one more sample.")
+    ] = True
     noise_rate: Annotated[
         float,
-        at_least(0),
-        below(1),
-        or_word("oracle_nominal"),
-        "A guess of the share of wrong labels: mu is half of it. oracle_nominal: the noise setting's nominal rate, "
-        "marked † in tables.",
+        AlsoAccepts("oracle_nominal"),
+        Field(
+            ge=0,
+            lt=1,
+            description="A guess of the share of wrong labels: mu is half of it. oracle_nominal: the noise "
+            "setting's nominal rate, marked † in tables.",
+        ),
     ] = 0.4
-    mu: Annotated[float | None, at_least(0), "Weight of the contrast after the ramp; 0 = off; overrides the rate."] = (
-        None
-    )
+    mu: Annotated[
+        float | None, Field(ge=0, description="Weight of the contrast after the ramp; 0 = off; overrides the rate.")
+    ] = None
     contrast_on: Annotated[
-        Literal["features", "logits"], "What the contrast compares: penultimate features, or logits."
+        Literal["features", "logits"], Field(description="What the contrast compares: penultimate features, or logits.")
     ] = "features"
-    tau: Annotated[float, above(0), "Temperature of the contrast."] = 0.5
+    tau: Annotated[float, Field(gt=0, description="Temperature of the contrast.")] = 0.5
     denominator: Annotated[
         Literal["negatives", "negatives+positive", "all"],
-        "What an anchor is compared with: samples labelled otherwise; these and its second view; all other samples.",
+        Field(
+            description="What an anchor is compared with: samples labelled otherwise; these and its second view; "
+            "all other samples."
+        ),
     ] = "negatives"
 
     @property

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -21,7 +22,7 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import Rounds, Share, above
+from fednoise_core.settings import Rounds, Share
 from fednoise_core.spec import stage
 from fednoise_core.stats import majority_group
 from fednoise_core.tree import Weights
@@ -80,14 +81,21 @@ class FedNoRo(FedAvg):
     wire: ClassVar = {"down": ("model", "noisy"), "up": ("model", "losses")}
 
     warmup: Annotated[
-        Rounds, "s_1, rounds before noisy clients are looked for, or their share; 0 = a tenth of all."
+        Rounds,
+        Field(description="s_1, rounds before noisy clients are looked for, or their share; 0 = a tenth of all."),
     ] = 0
-    ramp_from: Annotated[Rounds, "t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup."] = 0
+    ramp_from: Annotated[
+        Rounds, Field(description="t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup.")
+    ] = 0
     ramp_to: Annotated[
-        Rounds, "t_e, rounds after which it is full, or their share; at once if not after ramp_from; 0 = half of all."
+        Rounds,
+        Field(
+            description="t_e, rounds after which it is full, or their share; at once if not after ramp_from; 0 = "
+            "half of all."
+        ),
     ] = 0
-    teacher: Annotated[Share, "a, full weight of the teacher on noisy clients."] = 0.8
-    temperature: Annotated[float, above(0), "Of the teacher's softmax."] = 0.8
+    teacher: Annotated[Share, Field(description="a, full weight of the teacher on noisy clients.")] = 0.8
+    temperature: Annotated[float, Field(gt=0, description="Of the teacher's softmax.")] = 0.8
 
     second = "distil"  # the name of the phase after the warm-up
 

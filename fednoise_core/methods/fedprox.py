@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import at_least
 from fednoise_core.tree import Weights
 
 __all__ = ["FedProx"]
@@ -24,10 +24,13 @@ class FedProx(FedAvg):
 
     example: ClassVar = {"mu": 0.1}
 
-    mu: Annotated[float, at_least(0), "Weight of the proximal term."] = 0.01
+    mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
     form: Annotated[
         Literal["squared", "norms"],
-        "Proximal term: the squared distance, or the sum of each tensor's distance, not squared, as in FNBench.",
+        Field(
+            description="Proximal term: the squared distance, or the sum of each tensor's distance, not squared, "
+            "as in FNBench."
+        ),
     ] = "squared"
 
     def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -18,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Rounds, Share, at_least
+from fednoise_core.settings import Rounds, Share
 from fednoise_core.spec import Train, stage
 from fednoise_core.stats import cosine, low_loss, scaled
 from fednoise_core.tree import Entry, Layout, Weights
@@ -98,11 +99,13 @@ class FedRN(FedAvg):
         "relay": ("model",),
     }
 
-    neighbours: Annotated[int, at_least(0), "k, models of other clients that a client asks."] = 2
-    weight: Annotated[Share, "w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness."] = 0.6
-    warmup: Annotated[Rounds, "Rounds on all labels, or their share; 0 = a fifth of all."] = 0
-    threshold: Annotated[Share, "Posterior above which a label is trusted."] = 0.5
-    tune: Annotated[int, at_least(0), "Epochs that the heads of neighbours' models are tuned."] = 1
+    neighbours: Annotated[int, Field(ge=0, description="k, models of other clients that a client asks.")] = 2
+    weight: Annotated[
+        Share, Field(description="w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness.")
+    ] = 0.6
+    warmup: Annotated[Rounds, Field(description="Rounds on all labels, or their share; 0 = a fifth of all.")] = 0
+    threshold: Annotated[Share, Field(description="Posterior above which a label is trusted.")] = 0.5
+    tune: Annotated[int, Field(ge=0, description="Epochs that the heads of neighbours' models are tuned.")] = 1
 
     @property
     def warm_rounds(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -17,7 +18,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, tail_rows, weighted
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import at_least, at_most
 from fednoise_core.tree import Weights
 
 __all__ = ["ForwardPrestop"]
@@ -31,9 +31,11 @@ class ForwardPrestop(Prestop):
     confident predictions and trains on -log (T' p)_y.
     """
 
-    percentile: Annotated[float, at_least(0), at_most(100), "Of each column: predictions above make the row."] = 97.0
+    percentile: Annotated[float, Field(ge=0, le=100, description="Of each column: predictions above make the row.")] = (
+        97.0
+    )
     prior_weighting: Annotated[
-        bool, "Weigh p by the client's label shares, as 002's code does; false: the textbook's loss."
+        bool, Field(description="Weigh p by the client's label shares, as 002's code does; false: the textbook's loss.")
     ] = True
 
     second = "corrected"

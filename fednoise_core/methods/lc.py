@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.federation import Federation
@@ -24,8 +25,10 @@ class LC(Corrected):
     model is sure about, and trains on -log (T_c' p)_y (methods.md 5.7).
     """
 
-    switch: Annotated[Rounds, "Rounds before the estimate, or their share; 0 = half of all (150 of 300)."] = 0
-    confidence: Annotated[Share, "Largest probability above which a sample is counted."] = 0.95
+    switch: Annotated[
+        Rounds, Field(description="Rounds before the estimate, or their share; 0 = half of all (150 of 300).")
+    ] = 0
+    confidence: Annotated[Share, Field(description="Largest probability above which a sample is counted.")] = 0.95
 
     def phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds

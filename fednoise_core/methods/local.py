@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
+
 from fednoise_core.engine.evaluate import Kept, Views
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.phase import Phase
@@ -13,7 +15,6 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
 from fednoise_core.tree import Weights
 
 __all__ = ["LocalOnly"]
@@ -31,7 +32,9 @@ class LocalOnly(FedAvg):
     several_nets = True
     without = ("weighting", "server_lr")  # nothing is averaged
 
-    pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 0
+    pretrain: Annotated[
+        int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
+    ] = 0
 
     def init(self, fed: Federation) -> State:
         """Every client starts from its own draw; clients of one architecture do not share it, since they never meet."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -17,7 +18,7 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import Rounds, above, at_least, at_most
+from fednoise_core.settings import Rounds
 from fednoise_core.spec import stage
 from fednoise_core.stats import beta
 from fednoise_core.tree import Weights
@@ -46,27 +47,40 @@ class MixedPrediction(FedAvg):
 
     view: Annotated[
         Literal["rotation", "flip", "crop_flip", "colour"],
-        "The augmentation that makes the second view, of the image as it is; colour needs colour images.",
+        Field(
+            description="The augmentation that makes the second view, of the image as it is; colour needs colour "
+            "images."
+        ),
     ] = "rotation"
-    degrees: Annotated[float, at_least(0), at_most(180), "Largest angle of the view `rotation`."] = 30.0
+    degrees: Annotated[float, Field(ge=0, le=180, description="Largest angle of the view `rotation`.")] = 30.0
     per: Annotated[
         Literal["sample", "batch"],
-        "The second view's random numbers: own ones for every sample, or one set for a batch (FedLSR's code).",
+        Field(
+            description="The second view's random numbers: own ones for every sample, or one set for a batch "
+            "(FedLSR's code)."
+        ),
     ] = "sample"
     view_on: Annotated[
         Literal["image", "normalised"],
-        "Make the second view before the normalisation, or after it as FedLSR's code: there colour jitter clamps to "
-        "0..1, and a rotation's corners get the mean.",
+        Field(
+            description="Make the second view before the normalisation, or after it as FedLSR's code: there colour "
+            "jitter clamps to 0..1, and a rotation's corners get the mean."
+        ),
     ] = "image"
-    mixing: Annotated[float, at_least(0), "a of the share's Beta(a, a), one a batch; 0 = the first view alone."] = 1.0
-    temperature: Annotated[float, above(0), "T of sharpening."] = 0.5
+    mixing: Annotated[
+        float, Field(ge=0, description="a of the share's Beta(a, a), one a batch; 0 = the first view alone.")
+    ] = 1.0
+    temperature: Annotated[float, Field(gt=0, description="T of sharpening.")] = 0.5
     ce_mode: Annotated[
         Literal["double_softmax", "log"],
-        "double_softmax: cross entropy that takes the sharpened probabilities for logits, as FedLSR's code does; log: "
-        "-log of the probability of the given label, at most -log 1e-7.",
+        Field(
+            description="double_softmax: cross entropy that takes the sharpened probabilities for logits, as "
+            "FedLSR's code does; log: -log of the probability of the given label, at most -log 1e-7."
+        ),
     ] = "double_softmax"
     ramp: Annotated[
-        Rounds, "t_w, rounds until the regulariser has its weight, or their share; 0 = a fifth of all."
+        Rounds,
+        Field(description="t_w, rounds until the regulariser has its weight, or their share; 0 = a fifth of all."),
     ] = 0
 
     draws = 1  # u[0, 0] gives the share

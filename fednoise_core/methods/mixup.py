@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
-from fednoise_core.settings import at_least
 from fednoise_core.stats import beta
 from fednoise_core.tree import Weights
 
@@ -38,7 +38,7 @@ class Mixup(FedAvg):
     methods.md 5.0; the server is FedAvg's.
     """
 
-    alpha: Annotated[float, at_least(0), "Of the mixing weight's Beta(alpha, alpha); 0 = off."] = 1.0
+    alpha: Annotated[float, Field(ge=0, description="Of the mixing weight's Beta(alpha, alpha); 0 = off.")] = 1.0
 
     draws = 2
 

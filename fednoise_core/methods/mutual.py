@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -23,7 +24,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import at_least
 from fednoise_core.spec import Train
 from fednoise_core.tree import Weights
 
@@ -100,7 +100,7 @@ class Align(Local):
         return {"log_p": losses.log_probs(net.train(carry["model"].values(), batch.x, batch.drop(net)))}
 
     def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
-        """"forward": sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse":
+        """ "forward": sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse":
         sum_i W_i KL(p_k || p_i).
         """
         log_q = losses.log_probs(net.train(w, batch.x, batch.drop(net)))
@@ -132,36 +132,63 @@ class Mutual(LocalOnly):
 
     needs_public = True
 
-    pretrain: Annotated[int, at_least(0), "Epochs of every client before the first round, one round of its own."] = 40
+    pretrain: Annotated[
+        int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
+    ] = 40
     pretrain_loss: Annotated[
-        Literal["own", "ce"], "Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."
+        Literal["own", "ce"],
+        Field(description="Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."),
     ] = "own"
-    revisit: Annotated[int, at_least(0), "Epochs on one's own data in a round; 0 = the run's local epochs."] = 0
+    revisit: Annotated[
+        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
+    ] = 0
     epochs_by_size: Annotated[
-        bool, "Parity: max(1, floor(public images / own samples)) epochs on one's own data in a round."
+        bool,
+        Field(description="Parity: max(1, floor(public images / own samples)) epochs on one's own data in a round."),
     ] = False
-    public: Annotated[int, at_least(0), "Public images per round; 0 = all."] = 0
-    public_batch: Annotated[int, at_least(1), "Public images between two exchanges of soft outputs."] = 256
-    hma: Annotated[bool, "Heterogeneous model alignment: learn from each other on public images."] = True
-    cl: Annotated[bool, "Combinational loss lambda·CE + RCE on one's own data; off: CE."] = True
-    cws: Annotated[bool, "Client weighting: who has sound labels and gets better teaches more; off: all alike."] = True
+    public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
+    public_batch: Annotated[int, Field(ge=1, description="Public images between two exchanges of soft outputs.")] = 256
+    hma: Annotated[
+        bool, Field(description="Heterogeneous model alignment: learn from each other on public images.")
+    ] = True
+    cl: Annotated[bool, Field(description="Combinational loss lambda·CE + RCE on one's own data; off: CE.")] = True
+    cws: Annotated[
+        bool, Field(description="Client weighting: who has sound labels and gets better teaches more; off: all alike.")
+    ] = True
     cws_target: Annotated[
         Literal["kl", "cl"],
-        "What the weights act on: what is learnt from others (the text), or one's own loss (equation 13 as printed).",
+        Field(
+            description="What the weights act on: what is learnt from others (the text), or one's own loss "
+            "(equation 13 as printed)."
+        ),
     ] = "kl"
-    eta: Annotated[float, at_least(0), "Weight of a client's confidence in its teaching weight (RHFL's beta)."] = 0.5
-    ce_weight: Annotated[float, at_least(0), "lambda, weight of the cross entropy beside the reverse one."] = 0.1
-    rce_weight: Annotated[float, at_least(0), "Weight of the reverse cross entropy."] = 1.0
-    confidence_ce: Annotated[float | None, at_least(0), "ce_weight of the loss that confidence is made of."] = None
-    confidence_rce: Annotated[float | None, at_least(0), "rce_weight of the loss that confidence is made of."] = None
+    eta: Annotated[
+        float, Field(ge=0, description="Weight of a client's confidence in its teaching weight (RHFL's beta).")
+    ] = 0.5
+    ce_weight: Annotated[
+        float, Field(ge=0, description="lambda, weight of the cross entropy beside the reverse one.")
+    ] = 0.1
+    rce_weight: Annotated[float, Field(ge=0, description="Weight of the reverse cross entropy.")] = 1.0
+    confidence_ce: Annotated[
+        float | None, Field(ge=0, description="ce_weight of the loss that confidence is made of.")
+    ] = None
+    confidence_rce: Annotated[
+        float | None, Field(ge=0, description="rce_weight of the loss that confidence is made of.")
+    ] = None
     kl: Annotated[
-        Literal["forward", "reverse"], "KL(others, own) as in RHFL's code, or KL(own, others) as in paper 003's text."
+        Literal["forward", "reverse"],
+        Field(description="KL(others, own) as in RHFL's code, or KL(own, others) as in paper 003's text."),
     ] = "forward"
     denominator: Annotated[
-        Literal["signed", "abs"], "Confidences are divided by their sum, as printed, or by the sum of their sizes."
+        Literal["signed", "abs"],
+        Field(description="Confidences are divided by their sum, as printed, or by the sum of their sizes."),
     ] = "signed"
-    normalise: Annotated[Literal["softmax", "sum"], "Weights by softmax, or divided by their sum (RHFL+)."] = "softmax"
-    fresh_optimizer_per_batch: Annotated[bool, "Parity with RHFL: a new optimiser for each public batch."] = False
+    normalise: Annotated[
+        Literal["softmax", "sum"], Field(description="Weights by softmax, or divided by their sum (RHFL+).")
+    ] = "softmax"
+    fresh_optimizer_per_batch: Annotated[
+        bool, Field(description="Parity with RHFL: a new optimiser for each public batch.")
+    ] = False
 
     def init(self, fed: Federation) -> State:
         if self.hma and not fed.public:  # said before the pre-training, not after it

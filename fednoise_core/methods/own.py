@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import parse, settings_of
+from fednoise_core.settings import model_of, parse
 from fednoise_core.spec import Train
 
 __all__ = ["own_method"]
@@ -36,7 +35,7 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
         settings = parse(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made = parse(cls, fields, f"method {cls.__name__}", train=settings)
+    made = parse(cls, fields, "method", train=settings)
     return {"name": _called(cls), **fields}, settings, made
 
 
@@ -44,10 +43,9 @@ def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
     given = parse(Train, train, "train") if isinstance(train, Mapping) else train
     if given is not None and given != made.train:
         raise SpecError("train: the method was made with other training settings; leave `train` out")
-    known = settings_of(type(made))
-    told = {name: getattr(made, name) for name, one in known.items() if getattr(made, name) != one.default}
-    told = {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in told.items()}  # type: ignore[arg-type]
-    return {"name": _called(type(made)), **told}, made.train, made
+    model = model_of(type(made))
+    given = model.model_construct(**{name: getattr(made, name) for name in model.model_fields})
+    return {"name": _called(type(made)), **given.model_dump(exclude_defaults=True)}, made.train, made
 
 
 def _called(cls: type) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -18,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Rounds, at_least
+from fednoise_core.settings import Rounds
 from fednoise_core.spec import stage
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -52,19 +53,31 @@ class Prestop(FedAvg):
 
     wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy")}
 
-    patience: Annotated[int, at_least(1), "gamma_thr, rounds without a rise after which phase 1 ends."] = 6
+    patience: Annotated[int, Field(ge=1, description="gamma_thr, rounds without a rise after which phase 1 ends.")] = 6
     start: Annotated[
-        Rounds, "t_start, rounds that the rule lets pass, or their share; 0 = a fifth (40 of 200, as for CIFAR-10)."
+        Rounds,
+        Field(
+            description="t_start, rounds that the rule lets pass, or their share; 0 = a fifth (40 of 200, as for "
+            "CIFAR-10)."
+        ),
     ] = 0
     latest: Annotated[
-        Rounds, "Round after which phase 1 ends in any case, or its share of all; 0 = none, as in 002."
+        Rounds,
+        Field(description="Round after which phase 1 ends in any case, or its share of all; 0 = none, as in 002."),
     ] = 0
     monitor: Annotated[
         Literal["train", "pre_eval"],
-        "Accuracy of the training batches as they pass (002's code), or of the broadcast model (its text).",
+        Field(
+            description="Accuracy of the training batches as they pass (002's code), or of the broadcast model "
+            "(its text)."
+        ),
     ] = "train"
-    compare: Annotated[Literal["best", "previous"], "With the best so far (code), or the round before (text)."] = "best"
-    tie: Annotated[Literal["count", "reset"], "An equal accuracy counts as no rise (code), or as one (text)."] = "count"
+    compare: Annotated[
+        Literal["best", "previous"], Field(description="With the best so far (code), or the round before (text).")
+    ] = "best"
+    tie: Annotated[
+        Literal["count", "reset"], Field(description="An equal accuracy counts as no rise (code), or as one (text).")
+    ] = "count"
 
     second = "second"  # the name of the phase after the stop
 

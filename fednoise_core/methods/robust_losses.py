@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import above, at_least, at_most
 
 __all__ = ["GCE", "MAE", "SCE"]
 
@@ -23,8 +23,8 @@ class SCE(FedAvg):
 
     example: ClassVar = {"alpha": 0.1, "beta": 1.0}
 
-    alpha: Annotated[float, at_least(0), "Weight of the cross entropy."] = 0.1
-    beta: Annotated[float, at_least(0), "Weight of the reverse cross entropy."] = 1.0
+    alpha: Annotated[float, Field(ge=0, description="Weight of the cross entropy.")] = 0.1
+    beta: Annotated[float, Field(ge=0, description="Weight of the reverse cross entropy.")] = 1.0
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return losses.sce(logits, y, self.alpha, self.beta)
@@ -39,7 +39,7 @@ class GCE(FedAvg):
 
     example: ClassVar = {"q": 0.7}
 
-    q: Annotated[float, above(0), at_most(1), "The larger, the more robust and the slower to learn."] = 0.7
+    q: Annotated[float, Field(gt=0, le=1, description="The larger, the more robust and the slower to learn.")] = 0.7
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return losses.gce(logits, y, self.q)

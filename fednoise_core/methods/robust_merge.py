@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import above, at_least, below
 from fednoise_core.tree import Weights
 
 __all__ = ["RFA", "Krum", "Median", "TrimmedMean", "middle", "products"]
@@ -49,7 +49,7 @@ class TrimmedMean(FedAvg):
     example: ClassVar = {"trim": 0.2}
     without = ("weighting",)  # values that are cut have no weight
 
-    trim: Annotated[float, at_least(0), below(0.5), "Share of values left out at either end."] = 0.2
+    trim: Annotated[float, Field(ge=0, lt=0.5, description="Share of values left out at either end.")] = 0.2
 
     def cut(self, n: int) -> int:
         """How many of n values are left out at either end."""
@@ -81,10 +81,12 @@ class Krum(FedAvg):
 
     example: ClassVar = {"average": 1}
 
-    weighting: Annotated[Literal["samples", "uniform"], "Of the models taken; the paper's are equal."] = "uniform"
-    faulty: Annotated[float, at_least(0), below(0.5), "Share of clients assumed to be faulty."] = 0.2
+    weighting: Annotated[
+        Literal["samples", "uniform"], Field(description="Of the models taken; the paper's are equal.")
+    ] = "uniform"
+    faulty: Annotated[float, Field(ge=0, lt=0.5, description="Share of clients assumed to be faulty.")] = 0.2
     average: Annotated[
-        int, at_least(0), "Models taken and averaged: 1 is Krum, more is multi-Krum; 0 = all but f."
+        int, Field(ge=0, description="Models taken and averaged: 1 is Krum, more is multi-Krum; 0 = all but f.")
     ] = 1
 
     def weights(
@@ -115,8 +117,8 @@ class RFA(FedAvg):
 
     example: ClassVar = {"iterations": 3}
 
-    iterations: Annotated[int, at_least(0), "Weiszfeld steps; 0 is FedAvg."] = 3
-    nu: Annotated[float, above(0), "Smallest distance that a weight is divided by."] = 1e-6
+    iterations: Annotated[int, Field(ge=0, description="Weiszfeld steps; 0 is FedAvg.")] = 3
+    nu: Annotated[float, Field(gt=0, description="Smallest distance that a weight is divided by.")] = 1e-6
 
     def weights(
         self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()

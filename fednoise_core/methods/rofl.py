@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
@@ -20,7 +21,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
-from fednoise_core.settings import Rounds, at_least, below, or_word
+from fednoise_core.settings import AlsoAccepts, Rounds
 from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank, cosine
 from fednoise_core.tree import Entry, Layout, Weights
@@ -41,24 +42,39 @@ class RoFL(FedAvg):
 
     forget_rate: Annotated[
         float,
-        at_least(0),
-        below(1),
-        or_word("oracle_nominal"),
-        "tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in tables.",
+        AlsoAccepts("oracle_nominal"),
+        Field(
+            ge=0,
+            lt=1,
+            description="tau, the share forgotten. oracle_nominal: the noise setting's nominal rate, marked † in "
+            "tables.",
+        ),
     ]
-    ramp: Annotated[Rounds, "T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up."] = 0
+    ramp: Annotated[
+        Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
+    ] = 0
     schedule: Annotated[
-        Literal["paper", "code"], "Of tau_t, t from 0. paper: tau·min(t/T_k, 1); code: tau·min(t/(T_k - 1), 1)."
+        Literal["paper", "code"],
+        Field(description="Of tau_t, t from 0. paper: tau·min(t/T_k, 1); code: tau·min(t/(T_k - 1), 1)."),
     ] = "paper"
     label_rounds: Annotated[
-        Rounds, "T_pl, rounds on given labels, over which the pull rises, or their share; 0 = a tenth, rounded up."
+        Rounds,
+        Field(
+            description="T_pl, rounds on given labels, over which the pull rises, or their share; 0 = a tenth, "
+            "rounded up."
+        ),
     ] = 0
-    centroid: Annotated[float, at_least(0), "lambda_cen, pull of features to the centroid of their label."] = 1.0
-    entropy: Annotated[float, at_least(0), "lambda_e, weight of the mean entropy of predictions."] = 0.8
+    centroid: Annotated[
+        float, Field(ge=0, description="lambda_cen, pull of features to the centroid of their label.")
+    ] = 1.0
+    entropy: Annotated[float, Field(ge=0, description="lambda_e, weight of the mean entropy of predictions.")] = 0.8
     reduction: Annotated[
-        Literal["mean", "sum"], "Of the pull over a step's samples. sum: as written; grows with the batch."
+        Literal["mean", "sum"],
+        Field(description="Of the pull over a step's samples. sum: as written; grows with the batch."),
     ] = "mean"
-    detach_features: Annotated[bool, "Parity: no gradient flows through the pull, so it does nothing."] = False
+    detach_features: Annotated[
+        bool, Field(description="Parity: no gradient flows through the pull, so it does nothing.")
+    ] = False
 
     @property
     def label_warmup(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
@@ -36,9 +37,13 @@ class Scaffold(FedAvg):
     wire: ClassVar = {"down": ("model", "control", "clients_per_sample?"), "up": ("model", "shift")}
     needs_train: ClassVar = {"optimiser": ("sgd",)}  # under another, displacement over rate is no gradient
 
-    weighting: Annotated[Literal["samples", "uniform"], "The paper's server update is a plain mean."] = "uniform"
-    momentum_correction: Annotated[bool, "Divide the displacement by 1/(1 - momentum)."] = True
-    weighted: Annotated[bool, "Control variates weighted by samples, as in the code of FedDyn's authors."] = False
+    weighting: Annotated[
+        Literal["samples", "uniform"], Field(description="The paper's server update is a plain mean.")
+    ] = "uniform"
+    momentum_correction: Annotated[bool, Field(description="Divide the displacement by 1/(1 - momentum).")] = True
+    weighted: Annotated[
+        bool, Field(description="Control variates weighted by samples, as in the code of FedDyn's authors.")
+    ] = False
 
     step_reads = ("control",)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, optim
@@ -19,7 +20,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods.transition import Corrected, anchor_rows, by_matrix
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Adam, Optimiser, Trained
-from fednoise_core.settings import Rounds, above, at_least, at_most
+from fednoise_core.settings import Rounds
 from fednoise_core.spec import Train, stage
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -66,13 +67,19 @@ class TRevision(Corrected):
     weights from T_c + D_c, where the slack D_c is trained and stays with the client (methods.md 5.8).
     """
 
-    switch: Annotated[Rounds, "Rounds before the estimate, or their share; 0 = a fifteenth of all (20 of 300)."] = 0
-    revise: Annotated[Rounds, "Rounds before the revision, or their share; 0 = 8/15 of all (160 of 300)."] = 0
+    switch: Annotated[
+        Rounds, Field(description="Rounds before the estimate, or their share; 0 = a fifteenth of all (20 of 300).")
+    ] = 0
+    revise: Annotated[
+        Rounds, Field(description="Rounds before the revision, or their share; 0 = 8/15 of all (160 of 300).")
+    ] = 0
     percentile: Annotated[
-        float, above(0), at_most(100), "Predictions from this one up are no anchor points; 100: all may be."
+        float, Field(gt=0, le=100, description="Predictions from this one up are no anchor points; 100: all may be.")
     ] = 97.0
-    revision_lr: Annotated[float, above(0), "Of Adam in the revision, for model and slack."] = 5e-7
-    revision_decay: Annotated[float, at_least(0), "Weight decay of the revision, for model and slack."] = 1e-4
+    revision_lr: Annotated[float, Field(gt=0, description="Of Adam in the revision, for model and slack.")] = 5e-7
+    revision_decay: Annotated[float, Field(ge=0, description="Weight decay of the revision, for model and slack.")] = (
+        1e-4
+    )
 
     def phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds

@@ -26,7 +26,7 @@ NETS: dict[str, str] = {
 }
 
 
-def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int) -> Net:
+def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     """The Net that `spec` names: a name, or {"name": …, options…}; docs/reference.md lists both.
 
     shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small
@@ -37,7 +37,7 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
 
     from fednoise_core.io import SpecError
     from fednoise_core.nets.net import Net
-    from fednoise_core.settings import REQUIRED, nearest, settings_of
+    from fednoise_core.settings import check, model_of, nearest, settings_of
 
     if not isinstance(spec, str | dict):
         raise SpecError(f"train.net: {spec!r} is neither a net's name nor {{name: …, options…}}")
@@ -47,17 +47,10 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
         raise SpecError(f"train.net: unknown net {name!r}{nearest(name, NETS)}")
     module, function = NETS[name].split(":")
     make = getattr(import_module(module), function)
-    own, shared = settings_of(make), settings_of(Net.__init__)
-    known = {**own, **shared}
-    for key in options:
-        if key not in known:
-            raise SpecError(f"train.net.{key}: net {name!r} has no such option{nearest(key, known)}")
-    checked = {key: known[key].check(value, f"train.net.{key}") for key, value in options.items()}
-    for key, one in known.items():
-        if one.default is REQUIRED and key not in checked:
-            raise SpecError(f"train.net.{key}: missing; net {name!r} needs it")
+    own = settings_of(make)
+    checked = dict(check(model_of(make, Net.__init__), options, "train.net"))
     body = make(**{key: value for key, value in checked.items() if key in own})
-    common = {key: value for key, value in checked.items() if key in shared}
+    common = {key: value for key, value in checked.items() if key not in own}
     try:  # most kinds give a body; a module of one's own gives the Net itself
         made = getattr(body, "as_net", functools.partial(Net, body=body))
         net = made(name=name, shape=shape, classes=classes, **common)
@@ -65,6 +58,6 @@ def build(spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int)
         raise
     except ValueError as error:
         raise SpecError(f"train.net: {name}: {error}") from error
-    net.options = {key: value for key, value in checked.items() if key in own}
+    net.options = {key: checked[key] for key in options if key in own}
     return net
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
-from fednoise_core.settings import at_least, below
 
 __all__ = ["cnn9"]
 
@@ -26,10 +26,14 @@ WIDTHS = (1, 1, 1, 2, 2, 2, 4, 2, 1)  # in units of the first block's channels
 def cnn9(
     *,
     dropout: Annotated[
-        float, at_least(0), below(1), "Rate of the channel dropout after the third and sixth convolution."
+        float, Field(ge=0, lt=1, description="Rate of the channel dropout after the third and sixth convolution.")
     ] = 0.25,
     width: Annotated[
-        int, at_least(1), "Channels of the first block and of the features; between them twice and four times as many."
+        int,
+        Field(
+            ge=1,
+            description="Channels of the first block and of the features; between them twice and four times as many.",
+        ),
     ] = 128,
 ) -> Body:
     """Co-teaching's 9-layer CNN (Han et al., NeurIPS 2018; FedEFC, FedLSR): batch norm, LeakyReLU, channel dropout.

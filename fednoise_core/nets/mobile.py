@@ -10,12 +10,12 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
-from fednoise_core.settings import at_least
 
 __all__ = ["mobilenet_v1", "mobilenet_v2", "shufflenet"]
 
@@ -26,7 +26,9 @@ V2 = (  # (expansion, out, blocks, stride of the first); the second stride is 1 
     (1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
 )  # fmt: skip
 SHUFFLE = ((1, 4), (2, 8), (4, 4))  # (out in units of the first stage's channels, units) of each stage, for two groups
-Stem = Annotated[int, at_least(4), "Channels of the first convolution, a multiple of 4; all others in proportion."]
+Stem = Annotated[
+    int, Field(ge=4, description="Channels of the first convolution, a multiple of 4; all others in proportion.")
+]
 
 
 @described(
@@ -95,7 +97,11 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
 def shufflenet(
     *,
     width: Annotated[
-        int, at_least(32), "Channels of the first stage, a multiple of 8; the others have twice and four times as many."
+        int,
+        Field(
+            ge=32,
+            description="Channels of the first stage, a multiple of 8; the others have twice and four times as many.",
+        ),
     ] = 200,
 ) -> Body:
     """ShuffleNet (Zhang et al., CVPR 2018) with two groups, in RHFL's form for 32×32 images.
@@ -133,8 +139,9 @@ def _scale(width: int) -> Callable[[int], int]:
     return lambda channels: channels * width // 32
 
 
-def _conv_norm(ops: Ops, conv: str, norm: str, x: Tensor, out: int, kernel: int = 1, stride: int = 1,
-               groups: int = 1) -> Tensor:
+def _conv_norm(
+    ops: Ops, conv: str, norm: str, x: Tensor, out: int, kernel: int = 1, stride: int = 1, groups: int = 1
+) -> Tensor:
     """Convolution of "same" padding without bias, then batch norm."""
     return ops.norm(norm, ops.conv(conv, x, out, kernel, stride, kernel // 2, groups, bias=False))
 

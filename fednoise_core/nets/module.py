@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -54,9 +55,13 @@ class _Own:
 def module(
     *,
     factory: Annotated[
-        str, "`file:function`, such as mynets:make for mynets.py in the project's folder: make(shape, classes)."
+        str,
+        Field(
+            description="`file:function`, such as mynets:make for mynets.py in the project's folder: make(shape, "
+            "classes)."
+        ),
     ],
-    options: Annotated[dict[str, Any] | None, "Further keyword arguments of the function."] = None,
+    options: Annotated[dict[str, Any] | None, Field(description="Further keyword arguments of the function.")] = None,
 ) -> _Own:
     """An ordinary torch.nn.Module of your own.
 
@@ -139,8 +144,12 @@ class ModuleNet(Net):
             raise self._wrong("its factory draws the first weights: `init` does nothing")
         made = self._made(0)
         self.head_name = self._head(made)
-        self._norms = {f"{at}.{own}" if at else own for at, part in made.named_modules() if isinstance(part, NORMS)
-                       for own, _ in part.named_parameters(recurse=False)}
+        self._norms = {
+            f"{at}.{own}" if at else own
+            for at, part in made.named_modules()
+            if isinstance(part, NORMS)
+            for own, _ in part.named_parameters(recurse=False)
+        }
         self._entries = [self._entry(n, t) for n, t in _state(made).items()]
         self.layout = Layout(entry for _, entry in self._entries)
         self.parameters = self.layout.trained

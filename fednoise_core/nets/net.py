@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.params import described
@@ -138,13 +139,16 @@ class Net:
         *,
         init: Annotated[
             Literal["default", "xavier"],
-            "First weights: torch's (uniform within 1/√fan-in), or uniform with zero biases as in FedEFC's code.",
+            Field(
+                description="First weights: torch's (uniform within 1/√fan-in), or uniform with zero biases as in "
+                "FedEFC's code."
+            ),
         ] = "default",
         dropout_at_eval: Annotated[
-            bool, "Keep dropout on in evaluation, as the code of Co-teaching and FedEFC does."
+            bool, Field(description="Keep dropout on in evaluation, as the code of Co-teaching and FedEFC does.")
         ] = False,
         weights: Annotated[
-            str | None, "Safetensors file to start from instead of random numbers, see docs/nets.md."
+            str | None, Field(description="Safetensors file to start from instead of random numbers, see docs/nets.md.")
         ] = None,
     ) -> None:
         declare = Declare()

@@ -7,19 +7,23 @@ from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
-from fednoise_core.settings import at_least
 
 __all__ = ["resnet10", "resnet12", "resnet18", "resnet34", "resnet50"]
 
 Stem = Annotated[
     Literal["3x3", "7x7"],
-    "First convolution: 3x3 of stride 1 (32×32 images), or 7x7 of stride 2 with max-pooling (224×224).",
+    Field(
+        description="First convolution: 3x3 of stride 1 (32×32 images), or 7x7 of stride 2 with max-pooling (224×224)."
+    ),
 ]
-Width = Annotated[int, at_least(1), "Channels of the first stage; the others have 2, 4 and 8 times as many."]
+Width = Annotated[
+    int, Field(ge=1, description="Channels of the first stage; the others have 2, 4 and 8 times as many.")
+]
 Block = Callable[[Ops, Tensor, str, int, int], Tensor]
 
 
@@ -84,7 +88,11 @@ def resnet34(*, stem: Stem = "3x3", width: Width = 64) -> Body:
 def resnet50(
     *,
     stem: Annotated[
-        Stem, "First convolution: 7x7 of stride 2 with max-pooling (224×224 images), or 3x3 of stride 1 (32×32)."
+        Stem,
+        Field(
+            description="First convolution: 7x7 of stride 2 with max-pooling (224×224 images), or 3x3 of stride 1 "
+            "(32×32)."
+        ),
     ] = "7x7",
 ) -> Body:
     """Bottleneck blocks 3, 4, 6, 3 (He et al., CVPR 2016), the stride on the 3×3 convolution; equal to torchvision's.

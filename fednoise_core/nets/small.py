@@ -7,11 +7,11 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.params import described
-from fednoise_core.settings import at_least
 
 __all__ = ["mlp", "small_cnn"]
 
@@ -23,7 +23,7 @@ __all__ = ["mlp", "small_cnn"]
     smallest=1,
     parameters=50890,
 )
-def mlp(*, hidden: Annotated[int, at_least(1), "Units of the hidden layer."] = 64) -> Body:
+def mlp(*, hidden: Annotated[int, Field(ge=1, description="Units of the hidden layer.")] = 64) -> Body:
     """Two linear layers.
 
     pixels -> `hidden` -> ReLU (784-64-10 for 28x28: 50,890 parameters)."""
@@ -43,9 +43,11 @@ def mlp(*, hidden: Annotated[int, at_least(1), "Units of the hidden layer."] = 6
 )
 def small_cnn(
     *,
-    width: Annotated[int, at_least(1), "Channels of the first convolution; the second has twice as many."] = 8,
-    hidden: Annotated[int, at_least(1), "Units of the hidden linear layer."] = 64,
-    norm: Annotated[bool, "Batch norm after each of the two poolings."] = False,
+    width: Annotated[
+        int, Field(ge=1, description="Channels of the first convolution; the second has twice as many.")
+    ] = 8,
+    hidden: Annotated[int, Field(ge=1, description="Units of the hidden linear layer.")] = 64,
+    norm: Annotated[bool, Field(description="Batch norm after each of the two poolings.")] = False,
 ) -> Body:
     """Two convolutions and two linear layers, without normalisation unless `norm` is true; small images on a CPU.
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fednoise_core.noise.registry import (
-        COMMON,
-        INPUTS,
         NOISES,
         LabelledData,
         Labels,
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "COMMON",
-    "INPUTS",
     "NOISES",
     "LabelledData",
     "Labels",

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, check_labels, finish, sample
 from fednoise_core.params import described, number
-from fednoise_core.settings import Share, at_least, below
+from fednoise_core.settings import Share
 
 __all__ = ["asymmetric", "asymmetric_matrix", "random_sum"]
 
@@ -28,12 +29,14 @@ def asymmetric(
     K: int,
     rng: np.random.Generator | np.random.RandomState,
     *,
-    rate: Annotated[float, at_least(0), below(1), "Mean noise rate over classes, below 1 - 1/K."],
-    sparsity: Annotated[Share, "Share of the off-diagonal entries that are 0, at most (K-2)/(K-1)."],
-    diag: Annotated[Literal["random", "constant"], "constant: every class keeps 1 - rate of its labels."] = "random",
-    sampling: Annotated[Sampling, "As for symmetric; the paper's code is exact."] = "exact",
+    rate: Annotated[float, Field(ge=0, lt=1, description="Mean noise rate over classes, below 1 - 1/K.")],
+    sparsity: Annotated[Share, Field(description="Share of the off-diagonal entries that are 0, at most (K-2)/(K-1).")],
+    diag: Annotated[
+        Literal["random", "constant"], Field(description="constant: every class keeps 1 - rate of its labels.")
+    ] = "random",
+    sampling: Annotated[Sampling, Field(description="As for symmetric; the paper's code is exact.")] = "exact",
     rounding: Annotated[
-        Rounding, "How the exact modes make counts whole; the paper's code rounds down."
+        Rounding, Field(description="How the exact modes make counts whole; the paper's code rounds down.")
     ] = "floor",
 ) -> NoiseResult:
     """Class-dependent with a mean rate ρ and a share ζ of impossible flips; the diagonal is random per class (FedEFC;
@@ -46,9 +49,7 @@ def asymmetric(
     y = check_labels(y_clean, K)
     legacy = rng if isinstance(rng, np.random.RandomState) else np.random.RandomState(int(rng.integers(1 << 32)))
     prior = np.bincount(y, minlength=K) / max(1, len(y))
-    M = asymmetric_matrix(
-        K, rate, sparsity, prior, legacy, constant=diag == "constant"
-    )
+    M = asymmetric_matrix(K, rate, sparsity, prior, legacy, constant=diag == "constant")
     if (sampling, rounding) == ("exact", "floor"):
         return finish(y, _flip(y, M, prior, legacy), K, M.T)
     return finish(y, sample(y, M.T, legacy, sampling, rounding), K, M.T)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.noise.models import none
 from fednoise_core.noise.sampling import NoiseResult, check_labels, finish
@@ -24,11 +25,13 @@ def instance(
     rng: np.random.Generator | np.random.RandomState,
     *,
     images: np.ndarray,
-    rate: Annotated[Share, "Mean of the flip rates of the samples."],
-    spread: Annotated[Share, "Standard deviation of the flip rates before truncation to 0..1."] = 0.1,
+    rate: Annotated[Share, Field(description="Mean of the flip rates of the samples.")],
+    spread: Annotated[
+        Share, Field(description="Standard deviation of the flip rates before truncation to 0..1.")
+    ] = 0.1,
     scale: Annotated[
         Literal["raw", "unit"],
-        "Pixels as 0..255 (the authors' code) or 0..1, which makes the flips less certain.",
+        Field(description="Pixels as 0..255 (the authors' code) or 0..1, which makes the flips less certain."),
     ] = "raw",
 ) -> NoiseResult:
     """The wrong label is a function of the image: part-dependent noise of Xia et al. 2020 (random projection per

@@ -6,16 +6,16 @@ clean. `level` in the result is the probability (or share) each client was assig
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.models import pair_targets, symmetric_matrix
 from fednoise_core.noise.sampling import T_CLIENT_LIMIT, Flip, NoiseResult, Superclass, check_labels, finish
 from fednoise_core.params import described, largest_remainder, number
-from fednoise_core.settings import Share, json_schema
+from fednoise_core.settings import NoBool, Settings, Share
 
 __all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized", "owners"]
 
@@ -39,10 +39,10 @@ def fedcorr(
     rng: np.random.Generator,
     *,
     clients: Sequence[np.ndarray],
-    rho: Annotated[Share, "Probability that a client is noisy."],
-    tau: Annotated[Share, "Lowest level of a noisy client."],
+    rho: Annotated[Share, Field(description="Probability that a client is noisy.")],
+    tau: Annotated[Share, Field(description="Lowest level of a noisy client.")],
     fedcorr_label_bug: Annotated[
-        bool, "Draw replacements from 0..9 whatever the data set, as FedCorr's code does."
+        bool, Field(description="Draw replacements from 0..9 whatever the data set, as FedCorr's code does.")
     ] = False,
 ) -> NoiseResult:
     """Client-level noise of FedCorr: a client is noisy with probability ρ, at level U(τ, 1); labels uniform over all K
@@ -68,10 +68,10 @@ def fednoro(
     rng: np.random.Generator,
     *,
     clients: Sequence[np.ndarray],
-    rho: Annotated[Share, "Share of noisy clients."],
-    lower: Annotated[Share, "Lowest level."],
-    upper: Annotated[Share, "Highest level."],
-    inclusive: Annotated[bool, "New labels are drawn from all K classes, the true one too."] = True,
+    rho: Annotated[Share, Field(description="Share of noisy clients.")],
+    lower: Annotated[Share, Field(description="Lowest level.")],
+    upper: Annotated[Share, Field(description="Highest level.")],
+    inclusive: Annotated[bool, Field(description="New labels are drawn from all K classes, the true one too.")] = True,
 ) -> NoiseResult:
     """Client-level noise of FedNoRo: exactly ⌊ρC⌋ clients are noisy, at levels U(lower, upper).
 
@@ -109,15 +109,16 @@ def _uniform(
     return _result(y, np.where(hit, label, y), K, clients, level, T)
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Settings):
     """Clients whose rates rise linearly from the first to the last."""
 
-    share: Annotated[Share, "Share of the clients."]
-    low: Annotated[Share, "Rate of the first client."]
-    high: Annotated[Share, "Rate of the last client."]
-    flip: Annotated[Literal["symmetric", "pair"], "To any other class or to the neighbour."] = "symmetric"
-    offset: Annotated[Literal[1, -1], "Which neighbour; -1 as in FedRN."] = -1
+    share: Annotated[Share, Field(description="Share of the clients.")]
+    low: Annotated[Share, Field(description="Rate of the first client.")]
+    high: Annotated[Share, Field(description="Rate of the last client.")]
+    flip: Annotated[Literal["symmetric", "pair"], Field(description="To any other class or to the neighbour.")] = (
+        "symmetric"
+    )
+    offset: Annotated[Literal[1, -1], NoBool, Field(description="Which neighbour; -1 as in FedRN.")] = -1
 
 
 @described(example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]})
@@ -129,8 +130,10 @@ def client_groups(
     clients: Sequence[np.ndarray],
     groups: Annotated[
         list[Group],
-        json_schema(minItems=1),
-        "Groups in client order; rates rise linearly from low to high inside a group, shares sum to 1.",
+        Field(
+            min_length=1,
+            description="Groups in client order; rates rise linearly from low to high inside a group, shares sum to 1.",
+        ),
     ],
 ) -> NoiseResult:
     """Groups of clients whose rates rise from client to client, with exact counts (FedRN, FNBench).
@@ -169,7 +172,7 @@ def globalized(
     rng: np.random.Generator,
     *,
     coarse: np.ndarray | None = None,
-    rate: Annotated[Share, "Share of wrong labels."],
+    rate: Annotated[Share, Field(description="Share of wrong labels.")],
     flip: Flip = "symmetric",
     within_superclass: Superclass = None,
 ) -> NoiseResult:
@@ -193,8 +196,8 @@ def localized(
     *,
     clients: Sequence[np.ndarray],
     coarse: np.ndarray | None = None,
-    low: Annotated[Share, "Lowest rate of a client."],
-    high: Annotated[Share, "Highest rate of a client."],
+    low: Annotated[Share, Field(description="Lowest rate of a client.")],
+    high: Annotated[Share, Field(description="Highest rate of a client.")],
     flip: Flip = "symmetric",
     within_superclass: Superclass = None,
 ) -> NoiseResult:

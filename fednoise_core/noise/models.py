@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import (
@@ -23,7 +24,7 @@ from fednoise_core.noise.sampling import (
     sample,
 )
 from fednoise_core.params import described, integer, one_of
-from fednoise_core.settings import Share, at_least
+from fednoise_core.settings import NoBool, Share
 
 __all__ = [
     "CIFAR10_MAP",
@@ -62,9 +63,10 @@ def symmetric(
     K: int,
     rng: np.random.Generator,
     *,
-    rate: Annotated[Share, "Probability that a label is drawn anew."],
+    rate: Annotated[Share, Field(description="Probability that a label is drawn anew.")],
     inclusive: Annotated[
-        bool, "Draw the new label from all K classes, the true one too: the real rate is rate·(K-1)/K."
+        bool,
+        Field(description="Draw the new label from all K classes, the true one too: the real rate is rate·(K-1)/K."),
     ] = False,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
@@ -85,10 +87,11 @@ def random(
     K: int,
     rng: np.random.Generator,
     *,
-    rate: Annotated[Share, "Mean noise rate."],
-    spread: Annotated[Share, "How far a class may be from the mean."] = 0.05,
+    rate: Annotated[Share, Field(description="Mean noise rate.")],
+    spread: Annotated[Share, Field(description="How far a class may be from the mean.")] = 0.05,
     diag: Annotated[
-        Literal["corrected", "printed"], "printed: the paper's formula as printed, whose diagonal is rate + U(…)."
+        Literal["corrected", "printed"],
+        Field(description="printed: the paper's formula as printed, whose diagonal is rate + U(…)."),
     ] = "corrected",
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
@@ -141,8 +144,10 @@ def pair(
     rng: np.random.Generator,
     *,
     coarse: np.ndarray | None = None,
-    rate: Annotated[Share, "Probability of the flip; below .5 to be identifiable."],
-    offset: Annotated[Literal[1, -1], "-1: the class before, as in FedRN, FedLSR and FNBench."] = 1,
+    rate: Annotated[Share, Field(description="Probability of the flip; below .5 to be identifiable.")],
+    offset: Annotated[
+        Literal[1, -1], NoBool, Field(description="-1: the class before, as in FedRN, FedLSR and FNBench.")
+    ] = 1,
     within_superclass: Superclass = None,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
@@ -162,9 +167,9 @@ def semantic(
     K: int,
     rng: np.random.Generator,
     *,
-    rate: Annotated[Share, "Probability that a label of a mapped class flips."],
+    rate: Annotated[Share, Field(description="Probability that a label of a mapped class flips.")],
     map: Annotated[
-        dict[str, Annotated[int, at_least(0)]] | None, "Class → class it becomes, e.g. {'9': 1}."
+        dict[str, Annotated[int, Field(ge=0)]] | None, Field(description="Class → class it becomes, e.g. {'9': 1}.")
     ] = None,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
@@ -192,8 +197,8 @@ def matrix(
     K: int,
     rng: np.random.Generator,
     *,
-    file: Annotated[str | None, "CSV file with K lines of K numbers, lines summing to 1."] = None,
-    rows: Annotated[list[list[Share]] | None, "The matrix itself."] = None,
+    file: Annotated[str | None, Field(description="CSV file with K lines of K numbers, lines summing to 1.")] = None,
+    rows: Annotated[list[list[Share]] | None, Field(description="The matrix itself.")] = None,
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
 ) -> NoiseResult:

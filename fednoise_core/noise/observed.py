@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, check_labels, finish
@@ -35,7 +36,7 @@ def human(
     given: Mapping[str, np.ndarray],
     labels: Annotated[
         Literal["aggregate", "random1", "random2", "random3", "worst", "fine", "coarse"],
-        "Which set: CIFAR-10N has the first five, CIFAR-100N fine and coarse.",
+        Field(description="Which set: CIFAR-10N has the first five, CIFAR-100N fine and coarse."),
     ],
 ) -> NoiseResult:
     """Human labels of CIFAR-10N and CIFAR-100N (Wei et al. 2022); the data set needs the setting `human: true`.
@@ -60,7 +61,10 @@ def given(
     clean_known: bool,
     key: Annotated[
         str | None,
-        "Which of the data set's given label sets; not needed if there is one, or if the labels themselves are meant.",
+        Field(
+            description="Which of the data set's given label sets; not needed if there is one, or if the labels "
+            "themselves are meant."
+        ),
     ] = None,
 ) -> NoiseResult:
     """Labels as they came with the data; the only kind for data sets whose clean labels are unknown (Clothing1M, your
@@ -89,9 +93,12 @@ def openset_images(
     rng: np.random.Generator,
     *,
     donor_count: int,
-    rate: Annotated[Share, "Share of the samples."],
+    rate: Annotated[Share, Field(description="Share of the samples.")],
     donor: Annotated[
-        str, "Id of the data set that the images come from, or public: this data set's own public images."
+        str,
+        Field(
+            description="Id of the data set that the images come from, or public: this data set's own public images."
+        ),
     ] = "public",
 ) -> NoiseResult:
     """Open-set noise: a share of the images is replaced by images of another data set, the labels stay.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.arguments import expect, seed_of, spec_of
 from fednoise_core.data.labelled import LabelledData
@@ -23,11 +24,8 @@ from fednoise_core.noise.sampling import T_CLIENT_LIMIT, NoiseResult, transition
 from fednoise_core.params import bind, integer, resolve
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.settings import at_least
 
 __all__ = [
-    "COMMON",
-    "INPUTS",
     "NOISES",
     "LabelledData",
     "Labels",
@@ -59,8 +57,6 @@ NOISES: dict[str, str | Callable[..., NoiseResult]] = {
     "globalized": "fednoise_core.noise.levels:globalized",
     "localized": "fednoise_core.noise.levels:localized",
 }
-INPUTS = ("clients", "images", "given", "clean_known", "coarse", "donor_count")  # data a model asks for by naming it
-COMMON = ("noise_seed",)  # settings of every kind
 # with a noise_seed these draw as the authors' code did (np.random.RandomState)
 LEGACY = frozenset({"asymmetric", "instance"})
 LEGACY_SEEDS = 1 << 32  # that generator takes
@@ -71,7 +67,7 @@ class Shared:
     """Settings of every kind."""
 
     noise_seed: Annotated[
-        int | None, at_least(0), "Replaces the run's seed, so that all runs share the noise."
+        int | None, Field(ge=0, description="Replaces the run's seed, so that all runs share the noise.")
     ] = None
 
 
@@ -119,11 +115,11 @@ def inject(
     """
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "noise"), seed_of(seed)
-    function, settings = bind(spec, NOISES, inputs=INPUTS, common=COMMON, what="noise")
+    function, settings = bind(spec, NOISES, "noise", Shared)
     K, kind = source.classes, str(spec["kind"])
-    noise_seed = spec.get("noise_seed")
+    noise_seed = settings.pop("noise_seed")
     if noise_seed is not None:
-        integer(noise_seed, "noise: noise_seed", 0, LEGACY_SEEDS - 1 if kind in LEGACY else None)
+        integer(noise_seed, "noise.noise_seed", 0, LEGACY_SEEDS - 1 if kind in LEGACY else None)
     rng: Any = stream(seed if noise_seed is None else noise_seed, "noise")
     if keeps_generator(spec):
         rng = np.random.RandomState(noise_seed)

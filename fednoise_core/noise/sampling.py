@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.params import largest_remainder, one_of
@@ -31,15 +32,19 @@ __all__ = [
 # settings of several models
 Sampling = Annotated[
     Literal["iid", "exact", "exact_rate"],
-    "iid: each label on its own; exact: whole counts per class and target; exact_rate: whole number of flips per "
-    "class, targets drawn.",
+    Field(
+        description="iid: each label on its own; exact: whole counts per class and target; exact_rate: whole "
+        "number of flips per class, targets drawn."
+    ),
 ]
-Rounding = Annotated[Literal["largest_remainder", "floor"], "How the exact modes make counts whole."]
+Rounding = Annotated[Literal["largest_remainder", "floor"], Field(description="How the exact modes make counts whole.")]
 Superclass = Annotated[
     Literal["consecutive5", "coarse"] | None,
-    "Stay inside blocks of five class numbers (FedNoisy), or inside the data set's true superclasses.",
+    Field(
+        description="Stay inside blocks of five class numbers (FedNoisy), or inside the data set's true superclasses."
+    ),
 ]
-Flip = Annotated[Literal["symmetric", "pair"], "To any other class or to the next one."]
+Flip = Annotated[Literal["symmetric", "pair"], Field(description="To any other class or to the next one.")]
 
 T_CLIENT_LIMIT = 1 << 23  # entries; a matrix per client beyond this (64 MiB) is summarised by the global one
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fednoise_core.partition.registry import COMMON, INPUTS, LABELLED, PARTITIONS, Partition, make, needs_labels
+    from fednoise_core.partition.registry import LABELLED, PARTITIONS, Partition, make, needs_labels
 
-__all__ = ["COMMON", "INPUTS", "LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
+__all__ = ["LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
 
 
 def __getattr__(name: str) -> Any:

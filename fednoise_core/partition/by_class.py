@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.params import described, integer, largest_remainder
 from fednoise_core.partition.schemes import by_owner
-from fednoise_core.settings import at_least
 
 __all__ = ["classes_per_client", "deal"]
 
@@ -24,11 +24,13 @@ def classes_per_client(
     *,
     classes: int,
     notes: dict[str, Any],
-    n: Annotated[int, at_least(1), "Classes (or shards) per client."],
+    n: Annotated[int, Field(ge=1, description="Classes (or shards) per client.")],
     mode: Annotated[
         Literal["fedlsr", "shards", "disjoint_classes"],
-        "fedlsr: equal sizes, clients overlap; shards: label-sorted pieces; disjoint_classes: every class held by the "
-        "same number of clients.",
+        Field(
+            description="fedlsr: equal sizes, clients overlap; shards: label-sorted pieces; disjoint_classes: "
+            "every class held by the same number of clients."
+        ),
     ] = "fedlsr",
 ) -> list[np.ndarray]:
     """n classes per client: FedLSR's overlapping draws (FedMixCon), shards, or classes dealt out evenly.

@@ -5,13 +5,13 @@ Every kind takes `validation`, the share of each client's samples that it keeps 
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.arguments import seed_of, spec_of
 from fednoise_core.data.labelled import GivenLabels, LabelledData, plain_labels
@@ -19,9 +19,8 @@ from fednoise_core.io import SpecError
 from fednoise_core.params import bind, resolve
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.settings import DeclaredSetting, at_least, below, settings_of
 
-__all__ = ["COMMON", "INPUTS", "LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
+__all__ = ["LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
 
 # kind → where its function is, as a string: see fednoise_core.noise.registry
 PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
@@ -40,28 +39,46 @@ LABELLED = {
     "classes_per_client": "clean",
     "dirichlet": "clean",
 }  # kinds that look at labels → whose, unless the spec's `labels` says
-INPUTS = ("classes", "notes", "client_ids")  # data a scheme asks for by naming it
-COMMON = ("clients", "validation")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """Settings of every kind: `labels` of those in LABELLED, `clients` of all but natural."""
+    """Settings of every kind."""
 
-    clients: Annotated[int, at_least(1), "Number of clients; not more than samples."]
-    labels: Annotated[Literal["clean", "noisy"], "Which labels the classes are read from."] = "clean"
     validation: Annotated[
-        float, at_least(0), below(1), "Share of each client's samples that it keeps for validation."
+        float, Field(ge=0, lt=1, description="Share of each client's samples that it keeps for validation.")
     ] = 0.0
 
 
-def shared(kind: str) -> dict[str, DeclaredSetting]:
-    """The settings that a kind shares with others, with its defaults."""
-    known = dict(settings_of(Shared))
-    labels = known.pop("labels")
-    if kind == "natural":
-        del known["clients"]
-    return known | ({"labels": dataclasses.replace(labels, default=LABELLED[kind])} if kind in LABELLED else {})
+@dataclass(frozen=True, kw_only=True)
+class Drawn(Shared):
+    """Settings of every kind but natural."""
+
+    clients: Annotated[int, Field(ge=1, description="Number of clients; not more than samples.")]
+
+
+Whose = Annotated[Literal["clean", "noisy"], Field(description="Which labels the classes are read from.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverClean(Drawn):
+    """Settings of kinds that look at labels, by default the clean ones."""
+
+    labels: Whose = "clean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverNoisy(Drawn):
+    """Settings of kinds that look at labels, by default the noisy ones."""
+
+    labels: Whose = "noisy"
+
+
+def shared(kind: str) -> type:
+    """The settings of a kind beside those of its function."""
+    if kind in LABELLED:
+        return {"clean": OverClean, "noisy": OverNoisy}[LABELLED[kind]]
+    return Shared if kind == "natural" else Drawn
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
@@ -85,22 +102,23 @@ def make(
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)
     kind = str(spec.get("kind"))
-    common = (*COMMON, "labels") if kind in LABELLED else COMMON
-    function, settings = bind(spec, PARTITIONS, inputs=INPUTS, common=common, what="partition")
+    function, settings = bind(spec, PARTITIONS, "partition", shared(kind))
+    share, clients = settings.pop("validation"), settings.pop("clients", 0)
+    settings.pop("labels", None)
     wanted = inspect.signature(function).parameters
     n = len(source.y)
 
     used, whose = source.y, "no"
     if kind in LABELLED:
         whose = "clean" if source.clean_known else "given"
-        _shared(spec, "labels")
         if needs_labels(spec):
             if labels is None:
                 raise SpecError(f"partition {kind}: needs the noisy labels")
             used, whose = _noisy(labels, source), "noisy"
 
     notes: dict[str, Any] = {}
-    clients = _clients(spec, source, n, natural="client_ids" in wanted)
+    if clients > n:
+        raise SpecError(f"partition.clients: {clients} clients for {n} samples")
     inputs = {"classes": source.classes, "notes": notes, "client_ids": source.client}
     rng = stream(seed, "partition")
     parts = function(used, clients, rng, **{k: v for k, v in inputs.items() if k in wanted}, **settings)
@@ -114,7 +132,6 @@ def make(
         "unused": n - len(np.unique(index)),
         "empty_clients": sum(not len(part) for part in parts),
     }
-    share = _shared(spec, "validation")
     partition = Partition.build(
         parts,
         {
@@ -140,25 +157,6 @@ def _noisy(labels: GivenLabels | np.ndarray, source: LabelledData) -> np.ndarray
         raise TypeError(f"labels: got {type(labels).__name__}; pass what fn.inject(…) gives, or an array int [n]")
     labels.belongs(source.y, source.classes, source.clean_known)
     return labels.noisy
-
-
-def _shared(spec: Mapping[str, Any], key: str) -> Any:
-    """The value of a shared setting, checked."""
-    setting = shared(str(spec["kind"]))[key]
-    return setting.check(spec.get(key, setting.default), f"partition {spec['kind']}: {key}")
-
-
-def _clients(spec: Mapping[str, Any], source: Any, n: int, *, natural: bool) -> int:
-    if natural:
-        if "clients" in spec:
-            raise SpecError("partition natural: clients: the data set's client ids decide")
-        return 0
-    if "clients" not in spec:
-        raise SpecError(f"partition {spec['kind']}: clients: required")
-    clients = _shared(spec, "clients")
-    if clients > n:
-        raise SpecError(f"partition {spec['kind']}: clients: {clients} clients for {n} samples")
-    return clients
 
 
 def _validation(parts: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:

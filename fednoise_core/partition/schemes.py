@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.params import described, integer, largest_remainder
-from fednoise_core.settings import above, at_least, at_most, below
 
 __all__ = ["bernoulli_dirichlet", "by_owner", "iid", "natural", "openset", "presence", "random_draws"]
 
 Uncovered = Annotated[
     Literal["assign", "drop", "redraw"],
-    "A class no client has: give it to one, leave its samples out, or draw all again.",
+    Field(description="A class no client has: give it to one, leave its samples out, or draw all again."),
 ]
 REDRAWS = 10_000  # of a row of indicators (methods.md 3.1)
 ALLOCATIONS = 100  # of a whole allocation, for `min_size`
@@ -39,7 +39,7 @@ def iid(
     rng: np.random.Generator,
     *,
     drop_remainder: Annotated[
-        bool, "Leave n mod C samples out, so that all clients have the same number (FedCorr's code)."
+        bool, Field(description="Leave n mod C samples out, so that all clients have the same number (FedCorr's code).")
     ] = False,
 ) -> list[np.ndarray]:
     """A random permutation cut into C parts whose sizes differ by at most 1.
@@ -99,14 +99,19 @@ def openset(
     notes: dict[str, Any],
     mode: Annotated[
         Literal["uniform", "nonuniform"],
-        "How the samples of a class are shared among its clients: in equal parts, or by Dir(1).",
+        Field(description="How the samples of a class are shared among its clients: in equal parts, or by Dir(1)."),
     ],
-    q: Annotated[float, above(0), below(1), "Probability that a client has a class. The paper does not say it."] = 0.5,
+    q: Annotated[
+        float, Field(gt=0, lt=1, description="Probability that a client has a class. The paper does not say it.")
+    ] = 0.5,
     uncovered: Uncovered = "assign",
     min_size: Annotated[
         int,
-        at_least(0),
-        "If above 0, draw the allocation again (at most 100 times) until every client has as many samples.",
+        Field(
+            ge=0,
+            description="If above 0, draw the allocation again (at most 100 times) until every client has as many "
+            "samples.",
+        ),
     ] = 0,
 ) -> list[np.ndarray]:
     """Every client has at least one class and lacks at least one entirely (FedDPCont section 3.3), drawn over the noisy
@@ -145,8 +150,8 @@ def bernoulli_dirichlet(
     *,
     classes: int,
     notes: dict[str, Any],
-    p: Annotated[float, above(0), at_most(1), "Probability that a client has a class."] = 0.7,
-    alpha: Annotated[float, above(0), "Concentration: the larger, the more even."] = 10.0,
+    p: Annotated[float, Field(gt=0, le=1, description="Probability that a client has a class.")] = 0.7,
+    alpha: Annotated[float, Field(gt=0, description="Concentration: the larger, the more even.")] = 10.0,
     uncovered: Uncovered = "assign",
 ) -> list[np.ndarray]:
     """A client has a class with probability p; its samples go to the holders by Dir(α) (FedCorr, FedEFC).
@@ -171,8 +176,8 @@ def random_draws(
     C: int,
     rng: np.random.Generator,
     *,
-    size: Annotated[int, at_least(1), "Samples per client."],
-    overlap: Annotated[bool, "Clients may draw the same sample; false deals disjoint draws."] = True,
+    size: Annotated[int, Field(ge=1, description="Samples per client.")],
+    overlap: Annotated[bool, Field(description="Clients may draw the same sample; false deals disjoint draws.")] = True,
 ) -> list[np.ndarray]:
     """Every client draws a number of random samples, for itself (RHFL, FedHNL).
 

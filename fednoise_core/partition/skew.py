@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.params import described, largest_remainder
 from fednoise_core.partition.schemes import by_owner
-from fednoise_core.settings import above, at_least
 
 __all__ = ["dirichlet", "quantity", "raise_floor"]
 
@@ -24,9 +24,9 @@ def dirichlet(
     *,
     classes: int,
     notes: dict[str, Any],
-    alpha: Annotated[float, above(0), "Concentration: the smaller, the stronger the skew."],
+    alpha: Annotated[float, Field(gt=0, description="Concentration: the smaller, the stronger the skew.")],
     min_size: Annotated[
-        int, at_least(0), "Smallest client; after 100 draws samples move from the largest clients."
+        int, Field(ge=0, description="Smallest client; after 100 draws samples move from the largest clients.")
     ] = 10,
 ) -> list[np.ndarray]:
     """Label skew: the samples of a class go to all clients by Dir(α).
@@ -97,8 +97,8 @@ def quantity(
     rng: np.random.Generator,
     *,
     notes: dict[str, Any],
-    alpha: Annotated[float, above(0), "Concentration: the smaller, the more unequal the sizes."],
-    min_size: Annotated[int, at_least(0), "Smallest client."] = 1,
+    alpha: Annotated[float, Field(gt=0, description="Concentration: the smaller, the more unequal the sizes.")],
+    min_size: Annotated[int, Field(ge=0, description="Smallest client.")] = 1,
 ) -> list[np.ndarray]:
     """Quantity skew: sizes by Dir(α), samples at random.
 

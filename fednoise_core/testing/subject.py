@@ -26,7 +26,7 @@ from fednoise_core.methods import METHODS, make, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings import REQUIRED, parse, settings_of
+from fednoise_core.settings import parse, settings_of
 from fednoise_core.spec import Train
 from fednoise_core.testing import world
 from fednoise_core.testing.crossing import Crossed, watched
@@ -123,7 +123,7 @@ def found(where: str, fields: Mapping[str, Any] | None = None, train: Mapping[st
         raise SpecError(f"--method {where}: {error}") from error
     if not (isinstance(cls, type) and issubclass(cls, FedAvg)):
         raise SpecError(f"--method {where}: no subclass of fednoise_core.methods.fedavg.FedAvg")
-    needed = [name for name, one in settings_of(cls).items() if one.default is REQUIRED and name in cls.example]
+    needed = [name for name, one in settings_of(cls).items() if one.is_required() and name in cls.example]
     method = {"name": where, **{name: cls.example[name] for name in needed}, **(fields or {})}
     several = {"net": world.PAIR} if cls.several_nets else {}
     subject = Subject(method, {**world.TRAIN, **several, **(train or {})})

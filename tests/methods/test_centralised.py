@@ -10,7 +10,6 @@ import toy
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
-from fednoise_core.methods import make
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.spec import Train
 
@@ -90,8 +89,3 @@ def test_what_clients_hold_is_as_before_for_all_others():
 def test_a_diverging_run_says_so():
     with pytest.raises(Exception, match=r"Lower train\.lr"):
         toy.play("centralised", lr=1e30)
-
-
-def test_settings_of_averaging_are_refused():
-    with pytest.raises(Exception, match="does nothing in Centralised"):
-        make({"name": "centralised", "weighting": "uniform"}, Train())

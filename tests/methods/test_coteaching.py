@@ -8,7 +8,6 @@ import toy
 from torch.nn import functional as F
 
 from fednoise_core.engine.state import State
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.spec import Train
@@ -166,17 +165,3 @@ def test_suspects_are_the_forgotten_share(rate):
     loss = F.cross_entropy(z[0], y, reduction="none") + F.cross_entropy(z[1], y, reduction="none")
     assert torch.equal(p.argsort(stable=True), loss.argsort(stable=True))
     assert torch.equal(proposed, (z[0] + z[1]).argmax(1))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"forget_rate": 1.0},
-        {"forget_rate": -0.1},
-        {"forget_rate": 0.2, "schedule": "x"},
-        {"forget_rate": 0.2, "exponent": 0},
-    ],
-)
-def test_settings_out_of_range(fields):
-    with pytest.raises(SpecError):
-        make({"name": "coteaching", **fields}, Train())

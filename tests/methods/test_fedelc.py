@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.methods.fedelc import FedELC
 from fednoise_core.spec import Train
@@ -133,9 +132,3 @@ def test_suspects_are_those_whose_label_was_learnt_anew():
     assert [k for k in range(12) if p[k] > 0.5] == [2, 5]
     assert torch.equal(proposed[[2, 5]], (y[[2, 5]] + 1) % 5)
     assert float(said[1][0].max()) < 0.5
-
-
-@pytest.mark.parametrize("name", ["teacher", "temperature", "ramp_from", "ramp_to"])
-def test_settings_of_fednoros_teacher_are_refused(name):
-    with pytest.raises(SpecError, match=name):
-        make({"name": "fedelc", name: 0.5 if name in ("teacher", "temperature") else 2}, Train())

@@ -18,7 +18,6 @@ from fednoise_core import losses
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Work
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make, mutual
 from fednoise_core.methods.fedhnl import FedHNL
 from fednoise_core.methods.local import LocalOnly
@@ -410,9 +409,3 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
                 torch.testing.assert_close(value, module[name], rtol=0, atol=1e-6)
     assert np.ptp(seen.weights[1]) > 1e-3
     assert {len(one) for one in seen.public.values()} == {3 * 3}  # batches of 4, 4 and 2 images
-
-
-def test_settings_of_rhfl_only_are_refused():
-    for fields in ({"rce_weight": 2.0}, {"normalise": "sum"}, {"confidence_ce": 0.4}, {"epochs_by_size": True}):
-        with pytest.raises(SpecError):
-            make({"name": "fedhnl", **fields}, Train())

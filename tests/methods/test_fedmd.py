@@ -249,9 +249,3 @@ def without_public():
     fed = toy.federation()
     fed._world.pools.pop("public")
     return fed
-
-
-@pytest.mark.parametrize("fields", [{"digest": 0}, {"digest_loss": "l2"}, {"public": -1}, {"pretrain": -1}])
-def test_settings_out_of_range(fields):
-    with pytest.raises(SpecError):
-        make({"name": "fedmd", **fields}, Train())

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.state import State
-from fednoise_core.io import SpecError
 from fednoise_core.methods import fedrn, make
 from fednoise_core.spec import Train
 
@@ -360,11 +359,3 @@ def test_suspects_are_those_that_the_last_posterior_doubts():
         x, y = toy.images_of(fed._world, c)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         np.testing.assert_allclose(1 - p, posterior(loss, seed_of(fed, c, 2, "suspects")), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"neighbours": -1}, {"weight": 1.1}, {"threshold": -0.1}, {"tune": -1}, {"warmup": -1}]
-)
-def test_settings_out_of_range(fields):
-    with pytest.raises(SpecError):
-        make({"name": "fedrn", **fields}, Train())

@@ -393,12 +393,3 @@ def test_without_public_images_it_says_so():
     fed._world.pools.pop("public")
     with pytest.raises(SpecError, match="RHFL needs public images"):
         make({"name": "rhfl"}, Train()).init(fed)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"eta": -1}, {"kl": "both"}, {"normalise": "max"}, {"public_batch": 0}, {"hma": False}, {"cws_target": "cl"}],
-)
-def test_settings_out_of_range(fields):
-    with pytest.raises(SpecError):
-        make({"name": "rhfl", **fields}, Train())

@@ -6,7 +6,6 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 
 
@@ -40,9 +39,3 @@ def test_one_step_by_hand(name, q):
     torch.testing.assert_close(
         up["model"]["head.bias"].double(), start["head.bias"].double() - 0.3 * dz.sum(0), rtol=1e-4, atol=1e-6
     )
-
-
-@pytest.mark.parametrize("q", [0.0, -1.0, 1.5])
-def test_q_lies_above_zero_and_not_above_one(q):
-    with pytest.raises(SpecError, match=r"method.*q: .* is outside \(0, 1\]"):
-        make({"name": "gce", "q": q}, toy.federation().train)

@@ -9,7 +9,6 @@ import toy64
 from torch import nn
 from torch.nn import functional as F
 
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.methods.rofl import agreed, class_means, moved
 from fednoise_core.spec import Train
@@ -280,19 +279,3 @@ def test_suspects_are_the_forgotten_share():
     z = fed.net().predict(state.server["model"], x)
     assert set(p.argsort()[-3:].tolist()) == set(F.cross_entropy(z, y, reduction="none").argsort()[-3:].tolist())
     assert torch.equal(proposed, z.argmax(1))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"forget_rate": 1.0},
-        {"forget_rate": 0.2, "centroid": -1.0},
-        {"forget_rate": 0.2, "entropy": -1.0},
-        {"forget_rate": 0.2, "reduction": "max"},
-        {"forget_rate": 0.2, "schedule": "x"},
-    ],
-)
-def test_settings_out_of_range(fields):
-    with pytest.raises(SpecError):
-        make({"name": "rofl", **fields}, Train())

@@ -6,11 +6,11 @@ import pytest
 import toy
 
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.settings import REQUIRED, Rounds, settings_of
+from fednoise_core.settings import Rounds, settings_of
 from fednoise_core.spec import Train
 
 LENGTHS = [
-    (name, key) for name in METHODS for key, one in settings_of(method_class(name)).items() if one.hint == Rounds
+    (name, key) for name in METHODS for key, one in settings_of(method_class(name)).items() if one.annotation == Rounds
 ]
 FEDCORR = ("fedcorr", "tune_rounds"), ("fedcorr", "full_rounds")  # its own count: a round of stage 1 costs several
 
@@ -18,7 +18,7 @@ FEDCORR = ("fedcorr", "tune_rounds"), ("fedcorr", "full_rounds")  # its own coun
 def phases(name: str, rounds: int, **fields: float) -> list[tuple[str, int]]:
     """(name, last round) of each phase, with what the method requires taken from its example."""
     cls = method_class(name)
-    needed = {key: cls.example[key] for key, one in settings_of(cls).items() if one.default is REQUIRED}
+    needed = {key: cls.example[key] for key, one in settings_of(cls).items() if one.is_required()}
     method = make({"name": name, **needed, **fields}, Train(rounds=rounds))
     return [(phase.name, phase.end) for phase in method.phases(toy.federation())]
 

@@ -52,6 +52,7 @@ OUTSIDE = {
     "itertools",
     "math",
     "numpy",
+    "pydantic",
     "scipy.special",
     "torch",
     "torch.nn.functional",
