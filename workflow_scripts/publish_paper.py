@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, atomic, digest, write_json
+from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
 from fednoise_core.report import figures, layout, page, paper_markdown, render, tables
 from fednoise_core.report.csv_files import csv_text, read_csv, write_csv
 from fednoise_core.report.frames import results
@@ -47,19 +47,15 @@ def paper_of(root: str, folder: str | Path = ".") -> Study | None:
     return None
 
 
-def runs_at_hand(study: Study) -> tuple[list[ListedRun], list[str]]:
-    """The runs of a study that were made, and what is wrong with those that are left out for it."""
+def runs_at_hand(study: Study) -> list[ListedRun]:
+    """The runs of a study that were made. Those of other settings have other folders."""
     planned = [run for run in study.runs if all(Path(run.folder, file).is_file() for file in paths.RUN_FILES)]
-    found, problems = [], []
-    for run, listed in zip(planned, listed_runs([run.row for run in planned]), strict=True):
-        recorded = load([listed])[0]
-        if recorded.summary["spec_digest"] != digest(run.spec):
-            problems.append(f"{run.folder}: left out, since it was made with other settings than the study has now")
-            continue
+    found = []
+    for listed in listed_runs([run.row for run in planned]):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = map(_if_there, files)
         found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
-    return found, problems
+    return found
 
 
 def _if_there(path: Path | None) -> Path | None:
@@ -72,9 +68,7 @@ def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Pat
     What stands in README.md between the lines `written by hand` stays. Returns what was written. Raises ArtifactError
     if no run was made.
     """
-    found, problems = runs_at_hand(study)
-    for problem in problems:
-        print(problem, file=sys.stderr)
+    found = runs_at_hand(study)
     if not found:
         raise ArtifactError(f"{study.root}: no run of the study was made")
     runs, told = load(found), study.described()
