@@ -9,15 +9,22 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.patches import Rectangle
 from report.fake_runs import write_run
+from report.layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.report import figures, style
+from fednoise_core.report.claims import Claim
 from fednoise_core.report.csv_files import read_csv, read_texts
-from fednoise_core.report.scorecard import score
+from fednoise_core.report.reproduction import reproduction
+from fednoise_core.report.runs import ListedRun, load, select
+from fednoise_core.report.scorecard import score, states_words
+from workflow_scripts import published_papers
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.paper_settings import told
 from workflow_scripts.project import Project
-from workflow_scripts.publish_paper import paper_of, publish_paper
+from workflow_scripts.publish_paper import paper_of, publish_paper, runs_at_hand
 from workflow_scripts.study import Study
 
 ROOT = Path(__file__).parents[1]
@@ -50,12 +57,16 @@ def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
 THREE = {"noise": ["sym40-exact"], "partition": ["classes3"], "method": ["fedavg", "sce", "fedlsr"], "seed": [0]}
 
 
+def first_screen(text: str) -> str:
+    return text.split("<!-- written by hand -->", 1)[0]
+
+
 def section(text: str, head: str) -> str:
     return text.split(f"\n## {head}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = ran("fedmixcon-cpu", ("figure6", "figure7"), **THREE)
+    study = ran("fedmixcon-cpu", ("figure6", "figure7", "scoreboard", "gains"), **THREE)
     out = folder / "out"
     with pytest.raises(ArtifactError, match="no run of the study was made"):
         publish_paper(paper_of("fedmixcon"), out)
@@ -65,7 +76,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     assert [cell.strip() for cell in table3.split("|")[2:5]] == ["76", "6", "70"]
     assert "±" not in section(text, "Tables").split("**Table 3")[1].splitlines()[4]  # one seed has no spread
     assert "within 2 points" not in text  # no verdict but at the paper's scale
-    assert f"6 of {len(study.runs)} runs so far" in text
+    assert f"6 of {len(study.runs)} runs; `snakemake" in text
     assert "Nothing of these was run: Table 1: augmentation under noise, FedAvg on Fashion-MNIST." in text
     figure6 = section(text, "Figures").split("### Figure 6: MNIST over rounds")[1]
     assert "](figure6.png)" in figure6
@@ -77,6 +88,16 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
         html.count("make cell PAPER=fedmixcon TABLE=3 METHOD=sce NOISE=sym40-exact DATASET=mnist") == 1
     )  # in the list
     assert '<h2 id="sources">' in html
+    for page in (first_screen(text), html):
+        assert study.data["paper"]["title"] in page
+        assert "Cuiwei Peng, Jun Ke, Zhengming Li, Huiwu Huang, Jiahui Chen. 2025" in page
+        assert "Scale cpu: the paper" in page
+        assert "13 of 2,600 MFLOP" in page
+        assert "CPU hours" in page
+        assert "of 10 claims" in page.lower()
+        assert "Not run: 88 of 96 cells, among them all of Table 1." in page
+    assert "](scoreboard.png)" in first_screen(text)
+    assert "](gains.png)" in section(text, "Figures")
     assert "t_w is a fifth of all rounds" in html
 
     rows = read_texts(out / "origins.csv").to_dict("records")
@@ -111,7 +132,7 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(
     told_of = capsys.readouterr().err.splitlines()
     assert len(told_of) == 3  # those on MNIST
     assert all("/mnist/" in line and "made with other settings" in line for line in told_of)
-    assert f"3 of {len(changed.runs)} runs so far" in text
+    assert f"3 of {len(changed.runs)} runs; `snakemake" in text
 
 
 def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
@@ -135,7 +156,8 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     publish_paper(study, out)
     shown = score(read_csv(out / "table3.csv"), study.tables["table3"])
     assert sum(shown.judged) == shown.ran == 6
-    line = next(line for line in (out / "README.md").read_text().splitlines() if line.startswith("| Table 3"))
+    text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
+    line = next(line for line in text.splitlines() if line.startswith("| Table 3"))
     cells = [cell.strip() for cell in line.split("|")[2:]]
     assert cells[:2] == ["76", "6"]
     assert [int(cell) for cell in cells[2:5]] == shown.judged
@@ -211,10 +233,89 @@ def test_scores_add_up() -> None:
         ("d", float("nan"), 50.0, "not run"),
     ]
     frame = pd.DataFrame(rows, columns=["method", "ours_mean", "paper_mean", "verdict"]).assign(
-        dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper"
+        dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed"
     )
     one = score(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
-    assert (one.ran, one.judged, one.ranks, one.held) == (3, [0, 1, 2], [1.0], (1, 0, 1))
+    assert (one.ran, one.judged, one.ranks, one.states) == (3, [0, 1, 2], [1.0], [1, 0, 0, 1])
     both = one + one
-    assert (both.ran, both.judged, len(both.ranks), both.held) == (6, [0, 2, 4], 2, (2, 0, 2))
+    assert (both.ran, both.judged, len(both.ranks), both.states) == (6, [0, 2, 4], 2, [2, 0, 0, 2])
     assert one.cells_words() == "1 within 2 points, 2 apart, 1 not run"
+    assert states_words(one.claims) == "Of 2 claims 1 agrees in every column that was run and 1 was not run."
+
+
+def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:
+    study = ran("fedmixcon-cpu", **THREE)
+    results = folder / "docs/results"
+    publish_paper(study, results / "fedmixcon-cpu")
+    rows = read_texts(results / "fedmixcon-cpu/claims.csv")
+    found = {key: set(group["ours"]) - {"not run"} for key, group in rows.groupby(["table", "claim"])}
+    expected = [
+        len(found),
+        sum(words == {"agrees"} for words in found.values()),
+        sum(len(words) == 2 for words in found.values()),
+        sum(words == {"disagrees"} for words in found.values()),
+        sum(not words for words in found.values()),
+    ]
+    assert expected[4] not in (0, expected[0])  # some were run
+    text = published_papers.write(results).read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if "fedmixcon-cpu/README.md" in line)
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["`cpu`", *map(str, expected)]
+    summary = section((results / "fedmixcon-cpu/README.md").read_text(encoding="utf-8"), "Reproduction")
+    whole = next(line for line in summary.splitlines() if line.startswith("| all"))
+    assert [int(cell) for cell in whole.split("|")[-5:-1]] == expected[1:]
+    cells = read_csv(results / "fedmixcon-cpu/table3.csv")
+    against = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]
+    assert {name for cell in cells["disagrees"] for name in cell.split()} == set(against["claim"])
+    assert len(against)
+
+
+def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
+    file = folder / "config/papers/fedmixcon.yaml"
+    text = file.read_text(encoding="utf-8")
+    study = ran("fedmixcon-cpu", **THREE)
+    publish_paper(study, folder / "before")
+    rows = read_texts(folder / "before/claims.csv")
+    claim = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]["claim"].iloc[0]
+    before = (folder / "before/README.md").read_text(encoding="utf-8")
+    assert "Why: not looked into yet." in before
+    reason = "At a third of the rate it agrees."
+    file.write_text(text.replace("train:\n", f"why: {{table3: {{{claim}: {reason}}}}}\ntrain:\n", 1))
+    again = paper_of("fedmixcon-cpu")
+    assert again is not None
+    again.figures = {}
+    publish_paper(again, folder / "after")
+    said = [line for line in (folder / "after/README.md").read_text().splitlines() if f"Why: {reason}" in line]
+    says = next(one["says"] for one in again.tables["table3"]["claims"] if one["id"] == claim)
+    assert len(said) == 1
+    assert says in said[0]
+
+
+def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> None:
+    study = ran("fedmixcon-cpu", **THREE)
+    paper = paper_of("fedmixcon-cpu")
+    assert paper is not None
+    found, _ = runs_at_hand(study)
+    for width in ("page", "column"):
+        with style.styled():
+            board = figures.draw(found, {**paper.figures["scoreboard"], "width": width})
+            gains = figures.draw(found, {**paper.figures["gains"], "width": width})
+            assert problems(board.figure) == problems(gains.figure) == []
+    table = reproduction(load(found), paper.tables["table3"])
+    own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
+    assert list(gains.frame["ours_gain"]) == list(own["ours_gain"])
+    assert {*gains.frame["method"]} == {"sce", "fedlsr"}
+    same = int((own["ours_gain"] * own["paper_gain"] > 0).sum())
+    assert f"{same} of {len(own)} gains over FedAvg have the paper's sign." in gains.alt
+    judged = score(table, paper.tables["table3"]).claims
+    ours = board.frame[board.frame["table"] == "table3"].groupby("claim", sort=False)["ours"].apply(list)
+    words = {True: "agrees", False: "disagrees", None: "not run"}
+    assert ours.to_dict() == {one.id: [words[holds] for holds in one.ours.values()] for one in judged}
+    squares = [one for one in board.figure.axes[0].patches if isinstance(one, Rectangle)]
+    shown = [one for name, spec in paper.tables.items() if spec["kind"] == "reproduction" for one in of(found, spec)]
+    assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run") + 3  # and the legend's
+    assert all(one.says in board.alt for one in shown if one.state != "not run")
+
+
+def of(found: list[ListedRun], spec: dict[str, Any]) -> list[Claim]:
+    """The claims of a table, judged on the runs that it shows."""
+    return score(reproduction(load(select(found, spec, none=True)), spec), spec).claims

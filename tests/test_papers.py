@@ -250,3 +250,44 @@ def test_a_part_that_cannot_be(project, copied: Path, part: str, box: str, messa
     changed(copied, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
         Study(project("cpu", copied, part=part), "fedhnl")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{id: cl-helps,", "{id: hma-hurts,", "tables.table3.claims[1].id: 'hma-hurts' stands twice in the table"),
+        ("{id: cl-helps,", "{id: CL, ", "tables.table3.claims[1].id: "),
+        (
+            "above: [fedhnl-cl, local]",
+            "above: [fedhnl-cI, local]",
+            "claims[1].above: expected an id of the table's cells",
+        ),
+        (
+            "noises: [pair20-seed0]}",
+            "noises: [pair20-seed1]}",
+            "claims[2].noises: expected an id of the table's cells, got 'pair20-seed1'; did you mean 'pair20-seed0'?",
+        ),
+        (
+            "train:\n",
+            "why: {table3: {cl-help: x}}\ntrain:\n",
+            "why.table3.cl-help: expected the id of a claim of table3, got 'cl-help'; did you mean 'cl-helps'?",
+        ),
+        (
+            "train:\n",
+            "why: {tabel3: {best: x}}\ntrain:\n",
+            "why.tabel3: expected a table with claims, got 'tabel3'; did",
+        ),
+        (
+            "kind: gains, table: table2",
+            "kind: gains, table: tabel2",
+            "figures.gains.table: expected a table of kind repr",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be(project, copied: Path, old: str, new: str, message: str) -> None:
+    file = copied / "config/papers/fedhnl.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(SpecError, match=re.escape(message)):
+        Study(project(folder=copied), "fedhnl")

@@ -23,6 +23,7 @@ from fednoise_core.report.floor import floor
 from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import make_figure
+from workflow_scripts.paper_tables import FIGURES as OF_PAPERS
 
 GRID = [
     {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": list(METHODS)},
@@ -43,7 +44,7 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
         return figures.draw(listed_runs(root, root / "runs.json"), spec)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind not in ("sweep", "prestop")])
+@pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind not in ("sweep", "prestop", *OF_PAPERS)])
 @pytest.mark.parametrize(
     "select", [{}, {"noises": ["sym40"], "partitions": ["iid"], "width": "column"}], ids=["page", "column"]
 )

@@ -15,7 +15,6 @@ from fednoise_core.report import claims, latex, layout, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
 from fednoise_core.report.reproduction import rank_correlation, verdict
 from fednoise_core.report.runs import listed_runs
-from fednoise_core.report.scorecard import of_paper
 
 NAN = math.nan
 GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]
@@ -67,60 +66,61 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("claim", "said"),
     [
-        ({"best": "a"}, "does not hold (in 1 of 2 columns)"),
-        ({"best": "a", "noises": ["low"]}, "holds"),
-        ({"best": "b", "noises": ["high"]}, "holds"),
-        ({"best": "a", "among": ["c"]}, "holds"),
-        ({"best": "c"}, "does not hold"),
-        ({"above": ["a", "c"]}, "holds"),
-        ({"above": ["a", "b", "c"], "noises": ["low"]}, "holds"),
-        ({"above": ["a", "c"], "points": 21}, "does not hold (in 1 of 2 columns)"),
+        ({"best": "a"}, "mixed"),
+        ({"best": "a", "noises": ["low"]}, "agrees"),
+        ({"best": "b", "noises": ["high"]}, "agrees"),
+        ({"best": "a", "among": ["c"]}, "agrees"),
+        ({"best": "c"}, "disagrees"),
+        ({"above": ["a", "c"]}, "agrees"),
+        ({"above": ["a", "b", "c"], "noises": ["low"]}, "agrees"),
+        ({"above": ["a", "c"], "points": 21}, "mixed"),
         ({"above": ["a", "nobody"]}, "not run"),
-        ({"within": ["a", "b"], "points": 5}, "does not hold (in 1 of 2 columns)"),
-        ({"within": ["a", "b"], "points": 10}, "holds"),
-        ({"costs": ["b", "a"], "points": 10, "noises": ["low"]}, "holds"),  # behind by the limit
-        ({"costs": ["b", "a"], "points": 9, "noises": ["low"]}, "does not hold"),
-        ({"costs": ["a", "b"], "points": 5}, "holds"),  # ahead by 10, behind by 5: to be ahead costs nothing
-        ({"costs": ["a", "b"]}, "does not hold (in 1 of 2 columns)"),  # not worse
-        ({"costs": ["c", "same"], "noises": ["low"]}, "holds"),  # equal is not worse,
-        ({"above": ["c", "same"], "noises": ["low"]}, "does not hold"),  # and not above
-        ({"leads": ["a", "b"], "at_most": 10, "noises": ["low"]}, "holds"),
-        ({"leads": ["a", "b"], "at_most": 9, "noises": ["low"]}, "does not hold"),
-        ({"leads": ["b", "a"], "at_most": 20, "noises": ["low"]}, "does not hold"),  # behind is no small lead,
-        ({"leads": ["c", "same"], "at_most": 1, "noises": ["low"]}, "does not hold"),  # nor is equal
+        ({"within": ["a", "b"], "points": 5}, "mixed"),
+        ({"within": ["a", "b"], "points": 10}, "agrees"),
+        ({"costs": ["b", "a"], "points": 10, "noises": ["low"]}, "agrees"),  # behind by the limit
+        ({"costs": ["b", "a"], "points": 9, "noises": ["low"]}, "disagrees"),
+        ({"costs": ["a", "b"], "points": 5}, "agrees"),  # ahead by 10, behind by 5: to be ahead costs nothing
+        ({"costs": ["a", "b"]}, "mixed"),  # not worse
+        ({"costs": ["c", "same"], "noises": ["low"]}, "agrees"),  # equal is not worse,
+        ({"above": ["c", "same"], "noises": ["low"]}, "disagrees"),  # and not above
+        ({"leads": ["a", "b"], "at_most": 10, "noises": ["low"]}, "agrees"),
+        ({"leads": ["a", "b"], "at_most": 9, "noises": ["low"]}, "disagrees"),
+        ({"leads": ["b", "a"], "at_most": 20, "noises": ["low"]}, "disagrees"),  # behind is no small lead,
+        ({"leads": ["c", "same"], "at_most": 1, "noises": ["low"]}, "disagrees"),  # nor is equal
         ({"leads": ["a", "nobody"], "at_most": 1}, "not run"),
-        ({"widens": ["b", "a"], "along": ["low", "high"]}, "holds"),  # −10, then +5
-        ({"widens": ["b", "a"], "along": ["high", "low"]}, "does not hold"),
+        ({"widens": ["b", "a"], "along": ["low", "high"]}, "agrees"),  # −10, then +5
+        ({"widens": ["b", "a"], "along": ["high", "low"]}, "disagrees"),
     ],
 )
 def test_claims(claim: dict[str, Any], said: str) -> None:
     made = frame(low={"a": 90, "b": 80, "c": 70, "same": 70}, high={"a": 50, "b": 55, "c": 20})
-    assert claims.judge(made, claim) == said
-    assert claims.judge(made, claim, "paper") == said
+    for whose in ("ours", "paper"):
+        assert claims.state(claims.columns(made, claim, whose).values()) == said
 
 
-def test_a_claim_with_a_missing_number_is_not_run_unless_another_column_speaks_against_it() -> None:
-    some = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55})
-    assert claims.judge(some, {"above": ["a", "b"]}) == "not run in full (holds in 1 of 2 columns)"
-    assert claims.judge(some, {"above": ["b", "a"]}) == "does not hold (in 1 of 1 columns that were run, of 2)"
-    assert claims.judge(some, {"widens": ["a", "b"], "along": ["low", "high"]}) == "not run"
+def test_a_claim_is_judged_by_the_columns_that_were_run() -> None:
+    some = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55}, other={"a": 40, "b": 50})
+    some["paper"] = "printed"
+    one = claims.judged(some, {"id": "lead", "says": "a leads", "above": ["a", "b"]})
+    assert (one.state, one.counted, one.against) == ("mixed", "1 of 2 columns run, of 3", ["other"])
+    assert one.ours == {"low": True, "high": None, "other": False}
+    none = claims.judged(some, {"says": "a leads", "above": ["a", "b"], "noises": ["high"]})
+    assert (none.state, none.counted, none.against) == ("not run", "0 of 1 column", [])
+    widens = claims.judged(some, {"says": "a falls", "widens": ["a", "b"], "along": ["low", "high"]})
+    assert (widens.state, widens.ours) == ("not run", {"d · p": None})
 
 
-@pytest.mark.parametrize(
-    ("state", "some", "none", "against"),
-    [
-        ("absent", "the others are not in the paper", "not in paper", "that are in the paper"),
-        ("unreadable", "the others cannot be read", "unreadable", "that can be read"),
-    ],
-)
-def test_a_number_that_the_paper_lacks_is_not_one_that_nobody_can_read(
-    state: str, some: str, none: str, against: str
-) -> None:
+@pytest.mark.parametrize(("state", "words"), [("absent", "not in the paper"), ("unreadable", "unreadable")])
+def test_a_number_that_the_paper_lacks_is_not_one_that_nobody_can_read(state: str, words: str) -> None:
     made = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55})
     made["paper"] = ["printed", "printed", state, "printed"]
-    assert of_paper(made, {"above": ["a", "b"]}) == f"holds in 1 of 2 columns, {some}"
-    assert of_paper(made, {"above": ["a", "b"], "noises": ["high"]}) == none
-    assert of_paper(made, {"above": ["b", "a"]}) == f"does not hold (in 1 of 1 columns {against}, of 2)"
+
+    def said(**claim: Any) -> str:
+        return claims.judged(made, {"says": "x", **claim}).in_paper
+
+    assert said(above=["a", "b"]) == f"1 of 1 column, 1 {words}"
+    assert said(above=["a", "b"], noises=["high"]) == words
+    assert said(above=["b", "a"]) == f"0 of 1 column, 1 {words}"
 
 
 @pytest.fixture(scope="module")
@@ -182,13 +182,33 @@ def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
 
 
 def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> None:
-    table, shown = made(scale="cpu", claims=[{"says": "x", "above": ["sce", "fedavg"], "datasets": ["big"]}])
+    claim = {"id": "sce", "says": "x", "above": ["sce", "fedavg"], "datasets": ["big"]}
+    table, shown = made(scale="cpu", claims=[claim])
     ran = table[table["seeds"] > 0]
-    assert set(ran["verdict"]) == {"other scale"}
+    assert set(ran["verdict"]) == {"run"}
     assert table["difference"].isna().all()
     assert "Scale: cpu." in shown.caption
-    assert any(note.startswith("Claim “x”: holds") for note in shown.notes)  # claims are judged at any scale
+    assert any(note.startswith("Claim “x”: agrees, 2 of 2 columns") for note in shown.notes)  # judged at any scale
+    assert "verdict" not in [row.stub for row in shown.rows]
     assert "within 2 points" not in render.markdown(shown)
+
+
+def test_the_csv_has_gains_ranks_and_the_claims_that_disagree(made: Any) -> None:
+    claims_of = [
+        {"id": "falls", "says": "x", "above": ["fedavg", "sce"]},
+        {"id": "leads", "says": "y", "above": ["sce", "fedavg"]},
+    ]
+    table, _ = made(scale="cpu", claims=claims_of)
+    one, base = cell(table, "big", "iid", "sce"), cell(table, "big", "iid", "fedavg")
+    assert one["ours_gain"] == pytest.approx(one["ours_mean"] - base["ours_mean"], abs=1e-3)
+    assert math.isnan(base["ours_gain"])
+    assert math.isnan(one["paper_gain"])  # unreadable
+    assert (base["ours_rank"], base["paper_rank"]) == (1, 1)  # the only one in the column that both have
+    assert math.isnan(one["ours_rank"])
+    assert one["disagrees"] == base["disagrees"] == "falls"
+    assert cell(table, "gone", "iid", "fedavg")["disagrees"] == ""
+    other, _ = made(baseline="sce")
+    assert cell(other, "big", "iid", "fedavg")["ours_gain"] == pytest.approx(-one["ours_gain"], abs=1e-3)
 
 
 def test_one_seed_shows_no_spread(made: Any) -> None:

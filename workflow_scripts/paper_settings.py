@@ -24,8 +24,9 @@ GONE = object()
 
 def told(study: Study) -> dict[str, Any]:
     """What the study's page is told besides its settings: `settings`, rows {part, name, value, says, note, scaled};
-    `changes`, rows {name, value, scaled} of what the scale changes; `absent`, data sets that are not
-    here; `methods`, the names of the methods that are compared.
+    `changes`, rows {name, value, scaled} of what the scale changes; `absent`, data sets that are not here; `methods`,
+    the names of the methods that are compared; `citation`, what the file says of the paper; `scale_text`; `why`, table
+    → id of a claim → reason.
 
     says: as in `sources`. scaled: the value at the present scale, "" where it is the same, "–" where the scale has no
     such block of the grid. Raises SpecError for a key of `sources` that the study does not have.
@@ -40,6 +41,9 @@ def told(study: Study) -> dict[str, Any]:
         "changes": _changes(study),
         "absent": list(study.absent),
         "methods": sorted({str(run.spec["method"]["name"]) for run in study.runs}),
+        "citation": study.data.get("paper", {}),
+        "scale_text": study.data.get("scale_text", ""),
+        "why": study.data.get("why", {}),
     }
 
 
@@ -111,7 +115,8 @@ def _changes(study: Study) -> list[dict[str, str]]:
     if own.get("seeds"):
         over["seeds"] = own["seeds"]
     found = []
-    for keys, value in _leaves({key: part for key, part in over.items() if key not in ("grid", "stand_ins")}):
+    told_apart = ("grid", "stand_ins", "scale_text", "why")
+    for keys, value in _leaves({key: part for key, part in over.items() if key not in told_apart}):
         before = _at(study.full, keys)
         if before is GONE or canonical(before) != canonical(value):
             by_block = before is GONE and any(_has(block, keys) for block in study.full["grid"])

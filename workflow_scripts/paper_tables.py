@@ -15,17 +15,35 @@ from typing import TYPE_CHECKING, Any
 from fednoise_core.io import ArtifactError
 from fednoise_core.variants import position
 from workflow_scripts import sweeps
-from workflow_scripts.config_file import Place
+from workflow_scripts.config_file import Place, hint
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
 
-__all__ = ["AXES", "OF_PAPERS", "RUNLESS", "cells", "check_present", "completed", "left_out", "wholly_absent"]
+__all__ = [
+    "AXES",
+    "FIGURES",
+    "OF_PAPERS",
+    "RUNLESS",
+    "cells",
+    "check_claims",
+    "check_present",
+    "completed",
+    "left_out",
+    "wholly_absent",
+    "with_tables",
+]
 
+FIGURES = ("scoreboard", "gains")  # kinds of figures that are made of such tables
 OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
 RUNLESS = ("setup",)  # kinds that read no run at all
 AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
+NAMED: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
+    **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens"), ("methods",)),
+    **{axis: (axis,) for axis in AXES[:3]},
+    "along": ("noises", "partitions"),
+}
 
 
 def cells(study: Study, spec: Mapping[str, Any]) -> list[GridCell]:
@@ -69,6 +87,53 @@ def completed(study: Study, spec: Mapping[str, Any], place: Place) -> dict[str, 
             "partition": {name: study.partition(name) for name in used[2]},
         },
     }
+
+
+def with_tables(study: Study, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """The spec of a figure of the paper's tables with these, as completed (`of`); that of one table with its lists.
+
+    Raises SpecError for an id that is no such table's.
+    """
+    known = {name: table for name, table in study.tables.items() if table["kind"] == "reproduction"}
+    one = spec["kind"] == "gains"
+    asked = [spec["table"]] if one else spec.get("tables") or list(known)
+    for number, name in enumerate(asked):
+        if name not in known:
+            where = place / "table" if one else place / "tables" / number
+            raise where.error(f"expected a table of kind reproduction, got {name!r}{hint(name, known)}")
+    lists = known[asked[0]] if one else {}
+    own = {key: lists[key] for key in (*AXES, "seeds") if lists.get(key) and not spec.get(key)}
+    return {**spec, **own, "of": {name: known[name] for name in asked}}
+
+
+def check_claims(study: Study) -> None:
+    """Raises SpecError, naming file and key, if an id of a claim stands twice in a table, if a claim names what the
+    table does not have, or if `why` speaks of a claim that there is not.
+    """
+    known: dict[str, list[str]] = {}
+    for name, spec in study.tables.items():
+        if spec["kind"] != "reproduction":
+            continue
+        ids = {axis: {cell[column] for cell in spec["cells"]} for column, axis in enumerate(AXES)}
+        known[name] = []
+        for number, claim in enumerate(spec.get("claims", ())):
+            place = study.place / "tables" / name / "claims" / number
+            if claim["id"] in known[name]:
+                raise (place / "id").error(f"{claim['id']!r} stands twice in the table; give one claim another id")
+            known[name].append(claim["id"])
+            for key, wanted in claim.items():
+                allowed = set().union(*(ids[axis] for axis in NAMED.get(key, ())))
+                for one in [wanted] if key == "best" else wanted if allowed else ():
+                    if one not in allowed:
+                        said = f"expected an id of the table's cells, got {one!r}{hint(one, allowed)}"
+                        raise (place / key).error(said)
+    for name, told in study.data.get("why", {}).items():
+        place = study.place / "why" / name
+        if name not in known:
+            raise place.error(f"expected a table with claims, got {name!r}{hint(name, known)}")
+        for one in told:
+            if one not in known[name]:
+                raise (place / one).error(f"expected the id of a claim of {name}, got {one!r}{hint(one, known[name])}")
 
 
 def wholly_absent(study: Study, spec: Mapping[str, Any]) -> list[str]:

@@ -65,9 +65,9 @@ ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of sett
 
 
 def printed(spec: Mapping[str, Any]) -> list[str]:
-    """Files of a paper's numbers that a table is made from."""
-    named = (spec.get("file"), (spec.get("reference") or {}).get("file"))
-    return [str(file) for file in named if file]
+    """Files of a paper's numbers that a table is made from, or a figure of such tables."""
+    named = (one for part in (spec, *spec.get("of", {}).values()) for one in (part, part.get("reference") or {}))
+    return list(dict.fromkeys(str(one["file"]) for one in named if one.get("file")))
 
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")

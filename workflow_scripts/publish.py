@@ -5,6 +5,7 @@ python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]   
 python -m workflow_scripts.publish --root results/quick [--out docs/results/quick] [--config scale=smoke]
 
 What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` stays as it is.
+A paper's publication below docs/results also writes docs/results/papers.md, a line for each published paper.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fednoise_core.report.headline import closing
 from fednoise_core.report.provenance import limits
 from fednoise_core.report.runs import RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
-from workflow_scripts import grid
+from workflow_scripts import grid, published_papers
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.publish_paper import WORDS, paper_of, publish_paper
@@ -32,6 +33,7 @@ from workflow_scripts.study import Study
 
 __all__ = ["publish"]
 
+RESULTS = Path("docs/results")
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
 TITLE = re.compile(r"\*\*(.+?)\.?\*\* ")
 
@@ -118,11 +120,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, help="of a paper: write the page as one HTML file, too")
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=smoke")
     args = parser.parse_args(argv)
-    out = args.out or Path("docs/results", args.root.name)
+    out = args.out or RESULTS / args.root.name
     try:
         paper = paper_of(args.root.name)
         if paper:
             made = publish_paper(paper, out, args.html)
+            if RESULTS.resolve() in out.resolve().parents:
+                made.append(published_papers.write(RESULTS))
         else:
             study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
             runs = load(listed_runs(args.root, grid.rows(grid.packed(study.runs), args.root)))

@@ -17,7 +17,7 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError, atomic, digest, write_json
 from fednoise_core.report import figures, layout, page, paper_markdown, render, tables
-from fednoise_core.report.csv_files import read_csv, write_csv
+from fednoise_core.report.csv_files import csv_text, read_csv, write_csv
 from fednoise_core.report.frames import results
 from fednoise_core.report.paper_page import PaperParts, paper_parts
 from fednoise_core.report.runs import ListedRun, RecordedRun, listed_runs, load
@@ -25,6 +25,7 @@ from fednoise_core.report.style import words_of
 from fednoise_core.report.texts import markdown_text
 from workflow_scripts import paths, summary
 from workflow_scripts.config_file import read_yaml
+from workflow_scripts.make_page import commit
 from workflow_scripts.project import Project
 from workflow_scripts.study import Study
 
@@ -66,7 +67,7 @@ def _if_there(path: Path | None) -> Path | None:
 
 
 def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Path]:
-    """Write the page README.md with its tables, pictures and origins.csv; `html`: the same as one HTML file, too.
+    """Write the page README.md with its tables, pictures, claims.csv and origins.csv; `html`: as one HTML file, too.
 
     What stands in README.md between the lines `written by hand` stays. Returns what was written. Raises ArtifactError
     if no run was made.
@@ -81,7 +82,7 @@ def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Pat
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         shown = _tables(root, told["tables"], found)
-        drawn = _figures(root, told["figures"], found)
+        drawn = _figures(root, study.figures, found)
         told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
         paper = paper_parts(told, runs, root)
         assert paper is not None  # `paper_of` found it
@@ -93,18 +94,19 @@ def publish_paper(study: Study, out: Path, html: Path | None = None) -> list[Pat
         words = {name: words_of(root / f"figures/{name}.svg") for name in light}
         if html is not None:
             with atomic(html) as file:
-                file.write(page.study_page(told, found, root))
+                file.write(page.study_page(told, found, root, commit()))
     _remove_stale(
         study, out, {*(f"{one}.{end}" for one in shown for end in ("csv", "md")), *(f"{one}.png" for one in light)}
     )
-    with atomic(out / "origins.csv") as file:
-        file.write(paper.origin_csv)
+    for name, content in (("origins.csv", paper.origin_csv), ("claims.csv", csv_text(paper.squares))):
+        with atomic(out / name) as file:
+            file.write(content)
     write_json(out / "metrics.json", summary.metrics(results(runs)))
     text = _page(study, told, paper, runs, shown, words, out)
     with atomic(out / "README.md") as file:
         file.write(text)
     made = [f"{name}.{end}" for name in shown for end in ("csv", "md")] + [f"{name}.png" for name in light]
-    return [out / name for name in (*made, "origins.csv", "metrics.json", "README.md")]
+    return [out / name for name in (*made, "origins.csv", "claims.csv", "metrics.json", "README.md")]
 
 
 def _remove_stale(study: Study, out: Path, made: Collection[str]) -> None:
@@ -162,35 +164,46 @@ def _page(
     old = out / "README.md"
     kept = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
     scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
+    shown_board = [_picture(board, words[board])] if board else []
     parts = [
         f"# {told['title']}",
-        f"Paper study `{study.name}`, scale `{study.project.scale}`: {len(runs):,} of {len(study.runs):,} runs"
-        f"{'' if len(runs) == len(study.runs) else ' so far'}; `snakemake --cores 2 {study.name}{scale}` makes them "
-        f"all. {_made_on(runs)}",
+        paper_markdown.first_screen(
+            paper,
+            "\n\n".join(shown_board),
+            f"Run so far: {paper.made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes "
+            f"all. Published at commit `{commit() or 'unknown'}`.",
+        ),
         kept[0] if kept else NO_WORDS,
-        *(" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()),
         paper_markdown.before_tables(paper),
+        "## What the paper leaves open",
+        *(" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()),
+        _made_on(runs),
         "## Tables",
         *((out / f"{name}.md").read_text(encoding="utf-8").strip() for name in shown),
     ]
     left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
     if left:
         parts.append(f"Nothing of these was run: {'; '.join(left)}.")
-    if words:
+    others = [name for name in words if name != board]
+    if others:
         parts.append("## Figures")
-    for name in words:
-        title, caption, alt = map(markdown_text, words[name])
-        parts += [f"### {title}", f"![{alt}]({name}.png)", f"*{caption}*"]
+    for name in others:
+        parts += [f"### {markdown_text(words[name][0])}", _picture(name, words[name])]
     return "\n\n".join(part.strip() for part in (*parts, paper_markdown.after_figures(paper, "origins.csv"))) + "\n"
+
+
+def _picture(name: str, words: tuple[str, str, str]) -> str:
+    """A figure with its words: title, caption and alternative text."""
+    _, caption, alt = map(markdown_text, words)
+    return f"![{alt}]({name}.png)\n\n*{caption}*"
 
 
 def _made_on(runs: Sequence[RecordedRun]) -> str:
     seconds = sorted(float(run.cost["seconds"]) for run in runs)
     devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
     versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
-    seeds = sorted({run.listed.seed for run in runs})
     return (
-        f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; on {', '.join(devices)}; "
-        f"{', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
+        f"Made on {', '.join(devices)}; {', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
         f"(median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min in all."
     )

@@ -35,7 +35,9 @@ class Study:
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
         self._runs = parts.kept(self, self._expand())
-        self.tables, self.figures = study_shown.shown(self, "tables"), study_shown.shown(self, "figures")
+        self.tables = study_shown.shown(self, "tables")
+        paper_tables.check_claims(self)
+        self.figures = study_shown.shown(self, "figures")
 
     @property
     def runs(self) -> list[PlannedRun]:

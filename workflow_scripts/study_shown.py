@@ -33,7 +33,7 @@ def described(study: Study) -> dict[str, Any]:
         "train": study.data["train"],
         **({"blocks": own} if (own := _own_training(study)) else {}),
         "tables": study.tables,
-        "figures": study.figures,
+        "figures": {name: {key: one[key] for key in one if key != "of"} for name, one in study.figures.items()},
         "left_out": paper_tables.left_out(study),
         **({"paper": paper_settings.told(study)} if study.name in study.project.papers else {}),
     }
@@ -69,6 +69,8 @@ def shown(study: Study, key: str) -> dict[str, Any]:
             for number, wanted in enumerate(spec.get(f"{field}s") or []):
                 if wanted not in known[field]:
                     raise (place / f"{field}s" / number).error(f"no run has {wanted!r}{hint(wanted, known[field])}")
+        if key == "figures" and spec["kind"] in paper_tables.FIGURES:
+            spec = paper_tables.with_tables(study, spec, place)
         stood = _stood_in(study, spec)
         runs = study.select(stood)
         if runs:

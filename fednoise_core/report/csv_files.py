@@ -33,6 +33,7 @@ TEXT = (
     "paper",
     "note",
     "verdict",
+    "disagrees",
     "parameter",
     "ours",
     "column",

@@ -36,8 +36,8 @@ Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
 def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Three lines a method: ours, the paper's, and difference with verdict; two for a method that was not run. Below
-    them the rank correlations.
+    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict. Below them the rank
+    correlations.
     """
     digits, paper_scale = int(spec.get("digits", 2)), bool((frame["scale"] == "paper").all())
     main = frame[frame["ceiling"] == 0]
@@ -46,11 +46,11 @@ def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     columns = [(*key, client) for key in settings for client in clients]
     rows = []
     for _, group in main.groupby("method", sort=False):
-        rows += _lines(method_words(group), _by_column(group), columns, digits)
+        rows += _lines(method_words(group), _by_column(group), columns, digits, paper_scale)
     for _, group in frame[frame["ceiling"] == 1].groupby("method", sort=False):
         same = {(key[0], key[2], key[3]): row for key, row in _by_column(group).items()}
         cells = {key: same[key[0], key[2], key[3]] for key in columns if (key[0], key[2], key[3]) in same}
-        rows += _lines(f"{method_words(group)}, no noise", cells, columns, digits, "ceiling")
+        rows += _lines(f"{method_words(group)}, no noise", cells, columns, digits, paper_scale, "ceiling")
     rows.append(_ranks(main, columns))
     levels, common = levels_of(main, settings)
     if len(clients) > 1:
@@ -96,7 +96,12 @@ def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
 
 
 def _lines(
-    label: str, found: Mapping[Key, pd.Series], columns: Sequence[Key], digits: int, style: str = ""
+    label: str,
+    found: Mapping[Key, pd.Series],
+    columns: Sequence[Key],
+    digits: int,
+    paper_scale: bool,
+    style: str = "",
 ) -> list[GridRow]:
     rows = [found.get(key) for key in columns]
     ours, verdicts = ([word(row, digits) for row in rows] for word in (_ours, _verdict))
@@ -104,7 +109,7 @@ def _lines(
         GridRow(label, [*map(Cell, ours)], style),
         GridRow("paper", [Cell(_paper(row, digits)) for row in rows], "printed"),
     ]
-    if verdicts == ours:  # "not run" everywhere: said already
+    if not paper_scale or verdicts == ours:  # "not run" everywhere: said already
         return lines
     return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
 
@@ -156,14 +161,17 @@ def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> l
         )
     else:
         said.append(
-            "other scale: smaller than the paper's experiment, so its number is no counterpart of the paper's, and "
-            "there is no verdict; only ranks and claims are judged."
+            f"Scale {frame['scale'].iloc[0]} is not the paper's, so numbers are not compared cell by cell: ranks, "
+            "gains and claims are."
         )
     said.append(
         f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
         f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
     )
-    said += [f"Claim “{says}”: {ours}; by the paper's own numbers: {theirs}." for says, ours, theirs in found.claims]
+    said += [
+        f"Claim “{one.says}”: {one.state}, {one.counted}; by the paper's own numbers: {one.in_paper}."
+        for one in found.claims
+    ]
     return [*said, *_remarks(frame), *_unplaced(spec)]
 
 

@@ -54,6 +54,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     shown = [(spec, frames[name]) for name, spec in specs.items()]
     first = headline(shown, plain_averaging(runs), agreement.datasets(runs))
     paper = paper_parts(study, runs, root)
+    drawn = {name: _figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()}
+    boards = [name for name, spec in study.get("figures", {}).items() if paper and spec["kind"] == "scoreboard"][:1]
     metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
     return render(
@@ -70,7 +72,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         ],
         tiles=tiles(runs),
         tables=[_table(root, name, frames[name], spec, runs) for name, spec in specs.items()],
-        figures=[_figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()],
+        board=drawn[boards[0]] if boards else None,
+        figures=[one for name, one in drawn.items() if name not in boards],
         settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
         score=agreement.word(set(agreement.datasets(runs)) == {run.listed.dataset for run in runs}),
         run_heads=run_columns(runs, metric),

@@ -7,24 +7,41 @@ from collections.abc import Iterable, Sequence
 from fednoise_core.report.paper_page import PaperParts
 from fednoise_core.report.texts import markdown_text as md
 
-__all__ = ["after_figures", "before_tables"]
+__all__ = ["after_figures", "before_tables", "first_screen"]
+
+
+def first_screen(paper: PaperParts, board: str, made: str) -> str:
+    """The paper, the scale, the scoreboard, what our numbers say. board: the figure as Markdown; made: sentences."""
+    title, link = paper.citation.get("title", ""), paper.citation.get("link", "")
+    cited = [f"**{md(title)}.**" if title else "", f"{md(paper.cited)}." if paper.cited else ""]
+    cited.append(f"[{md(link.removeprefix('https://'))}]({link})" if link else "")
+    parts = [" ".join(filter(None, cited)), md(paper.scale_words), made, board, " ".join(map(md, paper.sentences))]
+    return "\n\n".join(filter(None, parts))
 
 
 def before_tables(paper: PaperParts) -> str:
-    """The reproduction at a glance, and the claims."""
-    parts = ["## Reproduction"]
-    if paper.scale != "paper":
-        parts.append(
-            f"Scale `{paper.scale}`: smaller than the paper's experiment, so no number here is held against the "
-            "paper's. Ranks and claims are."
-        )
-    parts.append(_table(*paper.summary, numbers=True))
-    parts.append(
-        "Spearman's ρ: our methods' ranks with the paper's, the median over a table's columns, in brackets from the "
-        "lowest to the highest. A claim fails with the first column that speaks against it."
-    )
+    """Claims with reasons, ranks, and the reproduction at a glance."""
+    parts = ["## The paper's claims"]
     if paper.claims[1]:
-        parts += ["### The paper's claims", _table(*paper.claims)]
+        parts += [
+            "A claim is judged by the columns of the paper's table that were run: all agree, all disagree, or it is "
+            "mixed. [claims.csv](claims.csv) has every claim and column.",
+            _table(*paper.claims),
+        ]
+    else:
+        parts.append("No claim was run.")
+    if paper.why:
+        said = [f"- **{md(claim)}.** Where: {md(where)}. Why: {md(why)}" for claim, where, why in paper.why]
+        parts += ["### What disagrees, and why", "\n".join(said)]
+    if paper.ranks:
+        parts += ["### Ranks", "The paper's rank → ours, among the methods of a column that both have."]
+        parts += [f"{md(title)}\n\n{_table(heads, rows, numbers=True)}" for title, heads, rows in paper.ranks]
+    parts += [
+        "## Reproduction",
+        _table(*paper.summary, numbers=True),
+        "Spearman's ρ: our methods' ranks with the paper's, the median over a table's columns, in brackets from the "
+        "lowest to the highest.",
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -5,7 +5,9 @@ The frame is one row a cell, under the ids of the paper's scale; `layout_papers.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report import frames
+from fednoise_core.report import claims, frames
 from fednoise_core.report.csv_files import at_hand, read_texts
 from fednoise_core.report.marks import together
 from fednoise_core.report.names import Names
@@ -21,8 +23,19 @@ from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.statistics import spread
 
-__all__ = ["JUDGED", "KEYS", "LEAST_RANKED", "POINTS", "VERDICTS", "rank_correlation", "reproduction", "verdict"]
+__all__ = [
+    "BASELINE",
+    "JUDGED",
+    "KEYS",
+    "LEAST_RANKED",
+    "POINTS",
+    "VERDICTS",
+    "rank_correlation",
+    "reproduction",
+    "verdict",
+]
 
+BASELINE = "fedavg"  # id of the method that gains are over, if the table names no other
 POINTS = 2.0  # of %: closer than that is near, whatever the spread
 KEYS = ["dataset", "noise", "partition", "method", "member"]
 JUDGED = ("within 2 σ", "within 2 points", "apart")
@@ -32,7 +45,7 @@ VERDICTS = (
     "no number",
     "paper unreadable",
     "not in paper",
-    "other scale",
+    "run",
     "not run",
     "not run (data absent)",
 )
@@ -64,9 +77,11 @@ def reproduction(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.Dat
 
     `ours_low` and `ours_high`: the 95 % bootstrap interval of the mean over at least three seeds.
 
-    At another scale than `paper` there is neither difference nor verdict, but `other scale`. `paper` says of a cell
-    without a number why: `unreadable`, or `absent` (the paper has no such cell). Raises ArtifactError for a damaged
-    reference.
+    `*_gain`: points above the `baseline` of the same column; `*_rank`: among the methods of the column that both have;
+    `disagrees`: ids of the claims that our numbers contradict in the cell's column.
+
+    At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
+    number why: `unreadable`, or `absent` (the paper has no such cell). Raises ArtifactError for a damaged reference.
     """
     printed, own = _printed(spec), _own(runs, spec)
     known = {**dict.fromkeys(_cells(spec)), **dict.fromkeys(printed)}
@@ -96,7 +111,27 @@ def reproduction(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.Dat
             "epsilon": mine.get("epsilon", math.nan),
         }
         found.append({**row, **_judged(row, dataset in spec.get("absent", ()))})
-    return pd.DataFrame(found)
+    return _compared(pd.DataFrame(found), spec)
+
+
+def _compared(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """The frame with what is said of its columns: gains, ranks, and claims that disagree."""
+    main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
+    both = main["ours_mean"].notna() & main["paper_mean"].notna()
+    base = main[main["method"] == (spec.get("baseline") or BASELINE)].set_index(columns)
+    for whose in ("ours", "paper"):
+        lowest = base[f"{whose}_mean"].reindex(pd.MultiIndex.from_frame(main[columns])).to_numpy()
+        gain = (main[f"{whose}_mean"] - lowest).where(~main["method"].isin(base["method"]))
+        rank = main[both].groupby(columns)[f"{whose}_mean"].rank(ascending=False, method="min")
+        frame = frame.assign(**{f"{whose}_gain": gain, f"{whose}_rank": rank})
+    against: dict[int, list[str]] = {}
+    for claim in spec.get("claims", ()):
+        for key in (key for key, holds in claims.columns(frame, claim).items() if holds is False):
+            wanted = [(name, one) for name, one in zip(columns, key, strict=True) if one or name == "member"]
+            chosen = (main[name] == one for name, one in wanted)
+            for place in main[functools.reduce(operator.and_, chosen)].index:
+                against.setdefault(place, []).append(str(claim.get("id", "")))
+    return frame.assign(disagrees=[" ".join(against.get(place, ())) for place in frame.index])
 
 
 def _judged(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
@@ -109,7 +144,7 @@ def _judged(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
     if math.isnan(row["ours_mean"]):  # runs, but none with a number of this metric
         return {"difference": math.nan, "verdict": "no number"}
     if row["scale"] != "paper":
-        return {"difference": math.nan, "verdict": "other scale"}
+        return {"difference": math.nan, "verdict": "run"}
     if math.isnan(row["paper_mean"]):
         return {"difference": math.nan, "verdict": "not in paper" if row["paper"] == "absent" else "paper unreadable"}
     return {"difference": both[0][0] - both[1][0], "verdict": verdict(*both)}

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from fednoise_core.report.cells import MISSING, number
-from fednoise_core.report.claims import HOLDS, NOT_HELD, NOT_RUN, chosen, judge
+from fednoise_core.report.claims import STATES, Claim, judged
 from fednoise_core.report.reproduction import JUDGED, KEYS, VERDICTS, rank_correlation
 
-__all__ = ["Score", "column_ranks", "of_paper", "score"]
-
-PARTLY = re.compile(rf"{NOT_RUN} in full \(holds (in \d+ of \d+ columns)\)")  # as `claims.judge` says it
+__all__ = ["Score", "column_ranks", "score", "states_words"]
 
 
 @dataclass(frozen=True)
 class Score:
-    """cells: how many have which verdict (`reproduction.VERDICTS`). ranks: Spearman's ρ of each column that has one.
-    claims: (in words, by our numbers, by the paper's own), both last as `claims.judge` says it.
-    """
+    """cells: how many have which verdict (`reproduction.VERDICTS`). ranks: Spearman's ρ of each column that has one."""
 
     scale: str
     cells: Counter[str]
     ranks: list[float] = field(default_factory=list)
-    claims: list[tuple[str, str, str]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
 
     def __add__(self, other: Score) -> Score:
         scale = self.scale if self.scale == other.scale else f"{self.scale}, {other.scale}"
@@ -46,14 +41,13 @@ class Score:
         return [self.cells[name] for name in JUDGED]
 
     @property
-    def held(self) -> tuple[int, int, int]:
-        """Claims that hold, that do not, and those with a number missing."""
-        words = [ours for _, ours, _ in self.claims]
-        holds, fails = words.count(HOLDS), sum(word.startswith(NOT_HELD) for word in words)
-        return holds, fails, len(words) - holds - fails
+    def states(self) -> list[int]:
+        """Claims that agree, are mixed, disagree, were not run."""
+        found = Counter(claim.state for claim in self.claims)
+        return [found[name] for name in STATES]
 
     def cells_words(self) -> str:
-        """ "4 other scale, 56 not run"."""
+        """ "4 run, 56 not run"."""
         return ", ".join(f"{self.cells[name]} {name}" for name in VERDICTS if self.cells[name])
 
     def ranks_words(self) -> str:
@@ -66,32 +60,29 @@ class Score:
         return f"{number(middle, 2)} ({number(low, 2)} to {number(high, 2)}, {len(self.ranks)} columns)"
 
 
+def states_words(claims: Iterable[Claim]) -> str:
+    """ "Of 10 claims 6 agree in every column that was run, 2 are mixed, 1 disagrees and 1 was not run."."""
+    found = Counter(claim.state for claim in claims)
+    whole = sum(found.values())
+    one = {"agrees": "agrees in every column that was run", "mixed": "is mixed", "disagrees": "disagrees"}
+    many = {"agrees": "agree in every column that was run", "mixed": "are mixed", "disagrees": "disagree"}
+    said = [
+        f"{found[name]} {one.get(name, 'was not run') if found[name] == 1 else many.get(name, 'were not run')}"
+        for name in STATES
+        if found[name]
+    ]
+    if not said:
+        return "The paper's tables have no claim that is judged here."
+    told = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    return f"Of {whole} claim{'s' * (whole != 1)} {told}."
+
+
 def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     """The score of a reproduction table, from its frame (`tables.build`, or its CSV) and its spec."""
-    claims = [(claim["says"], judge(frame, claim), of_paper(frame, claim)) for claim in spec.get("claims", ())]
+    claims = [judged(frame, claim) for claim in spec.get("claims", ())]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec.get("scale", "paper"))
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
     return Score(scale, Counter(frame["verdict"]), found, claims)
-
-
-def of_paper(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
-    """What the paper's own numbers say of a claim. A number that is missing cannot be read, or the paper has no such
-    cell: "not in paper" where that is so of all that are missing.
-    """
-    words = judge(frame, claim, "paper")
-    rows = chosen(frame, claim)
-    named = {name for key in ("above", "within", "costs", "leads", "widens", "among") for name in claim.get(key, ())}
-    if named:
-        rows = rows[rows["method"].isin({*named, claim.get("best")})]
-    gone = rows[rows["paper_mean"].isna()]
-    none = not len(gone) or bool((gone["paper"] == "absent").all())
-    if words == NOT_RUN:
-        return "not in paper" if none else "unreadable"
-    others = "are not in the paper" if none else "cannot be read"
-    held = PARTLY.fullmatch(words)
-    if held:
-        return f"{HOLDS} {held[1]}, the others {others}"
-    return words.replace("that were run", "that are in the paper" if none else "that can be read")
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:

@@ -1,5 +1,5 @@
 """Figures of results: accuracy by method, over work, noise rate, bytes, seconds and swept settings; any other metric
-over rounds; accuracy by class, and what classes are taken for. One file a kind.
+over rounds; accuracy by class, and what classes are taken for; a paper's claims and gains. One file a kind.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from fednoise_core.report.result_figures.confusion import confusion
 from fednoise_core.report.result_figures.curves import curves
 from fednoise_core.report.result_figures.differences import differences
 from fednoise_core.report.result_figures.dots import dots
+from fednoise_core.report.result_figures.gains import gains
 from fednoise_core.report.result_figures.metric import metric
 from fednoise_core.report.result_figures.pareto import pareto
 from fednoise_core.report.result_figures.prestop import prestop
 from fednoise_core.report.result_figures.rate import rate
+from fednoise_core.report.result_figures.scoreboard import scoreboard
 from fednoise_core.report.result_figures.seconds import seconds
 from fednoise_core.report.result_figures.sweep import sweep
 from fednoise_core.report.result_figures.traffic import traffic
@@ -37,5 +39,7 @@ RESULT_FIGURES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Look], M
     "classes": classes,
     "confusion": confusion,
     "metric": metric,
+    "scoreboard": scoreboard,
+    "gains": gains,
 }
 """Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""
