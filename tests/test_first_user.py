@@ -240,7 +240,7 @@ def test_labels_of_another_split_of_the_same_length_are_refused() -> None:
 def test_a_name_and_a_plain_array_are_understood() -> None:
     data = fn.dataset("digits")
     clients = fn.partition_of(data, {"kind": "iid", "clients": 4}, seed=0)
-    with pytest.raises(ValueError, match="symmetric: rate: required"):
+    with pytest.raises(ValueError, match="noise: the key 'rate' is missing"):
         fn.inject(data, "symmetric", seed=0)
     made = fn.run(data, data.y_train, clients, "fedavg", {**TRAIN, "rounds": 1})
     assert made.summary["samples"] == data.n
