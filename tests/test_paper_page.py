@@ -92,7 +92,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
         assert study.data["paper"]["title"] in page
         assert "Cuiwei Peng, Jun Ke, Zhengming Li, Huiwu Huang, Jiahui Chen. 2025" in page
         assert "Scale cpu: the paper" in page
-        assert "13 of 2,600 MFLOP" in page
+        assert "a small normalised CNN in place of its nine-layer CNN" in page
         assert "CPU hours" in page
         assert "of 10 claims" in page.lower()
         assert "Not run: 88 of 96 cells, among them all of Table 1." in page
@@ -169,7 +169,7 @@ def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
         "value": "cnn9",
         "says": "paper",
         "note": "",
-        "scaled": "name: cnn9, width: 8",
+        "scaled": "name: small_cnn, width: 16, hidden: 128, norm: true",
     }
     assert rows["train", "rounds"]["says"] == "our choice"
     assert rows["train", "rounds"]["note"].startswith("t_w is a fifth")
@@ -289,7 +289,7 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     study = ran("fedmixcon-cpu", **THREE)
     paper = paper_of("fedmixcon-cpu")
     assert paper is not None
-    found, _ = runs_at_hand(study)
+    found = runs_at_hand(study)
     for width in ("page", "column"):
         with style.styled():
             board = figures.draw(found, {**paper.figures["scoreboard"], "width": width})
