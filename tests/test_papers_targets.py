@@ -79,7 +79,7 @@ def test_the_runs_of_all_papers_are_counted_quickly(monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
     before = time.process_time()
-    runs = progress.planned(["papers"], [], [])
+    runs = progress.planned(["papers"], [])
     lines = [progress.total(name, of, []) for name, of in runs.items()]
     assert time.process_time() - before < CPU_SECONDS
     assert [line.split(",")[0] for line in lines] == [f"{name}: {len(of)} runs" for name, of in runs.items()]

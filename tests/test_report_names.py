@@ -91,8 +91,12 @@ def test_the_report_s_own_words_mean_one_thing() -> None:
 
 def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
     """A value that a schema allows, out of few, so that settings often share it."""
+    if "anyOf" in schema:
+        return some_value(draw, draw.choice(schema["anyOf"]))
     if "enum" in schema:
         return draw.choice(schema["enum"])
+    if "const" in schema:
+        return schema["const"]
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     some = {"boolean": [False, True], "integer": [1, 2], "number": [0.25, 0.5], "string": ["a", "b"], "null": [None]}
     return draw.choice([value for kind in kinds for value in some.get(kind, [[], [[0.5]]])])

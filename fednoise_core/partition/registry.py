@@ -51,7 +51,7 @@ class Shared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn(Shared):
+class OverClients(Shared):
     """Settings of every kind but natural."""
 
     clients: Annotated[int, Field(ge=1, description="Number of clients; not more than samples.")]
@@ -61,14 +61,14 @@ Whose = Annotated[Literal["clean", "noisy"], Field(description="Which labels the
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverClean(Drawn):
+class OverClean(OverClients):
     """Settings of kinds that look at labels, by default the clean ones."""
 
     labels: Whose = "clean"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverNoisy(Drawn):
+class OverNoisy(OverClients):
     """Settings of kinds that look at labels, by default the noisy ones."""
 
     labels: Whose = "noisy"
@@ -78,7 +78,7 @@ def shared(kind: str) -> type:
     """The settings of a kind beside those of its function."""
     if kind in LABELLED:
         return {"clean": OverClean, "noisy": OverNoisy}[LABELLED[kind]]
-    return Shared if kind == "natural" else Drawn
+    return Shared if kind == "natural" else OverClients
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
