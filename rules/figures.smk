@@ -76,14 +76,14 @@ rule show_table:
         before_copies("tables"),
     output:
         csv=report(
-            "results/{root}/tables/{table}.csv",
+            update("results/{root}/tables/{table}.csv"),
             caption="../captions/table.rst",
             category="{root}",
             subcategory="tables",
             labels=title_of("tables"),
         ),
-        md="results/{root}/tables/{table}.md",
-        tex="results/{root}/tables/{table}.tex",
+        md=update("results/{root}/tables/{table}.md"),
+        tex=update("results/{root}/tables/{table}.tex"),
     log:
         "logs/show/{root}/tables/{table}.log",
     localrule: True
@@ -101,15 +101,15 @@ rule show_figure:
         before_copies("figures"),
     output:
         svg=report(
-            "results/{root}/figures/{figure}.svg",
+            update("results/{root}/figures/{figure}.svg"),
             caption="../captions/figure.rst",
             category="{root}",
             subcategory="figures",
             labels=title_of("figures"),
         ),
-        png="results/{root}/figures/{figure}.png",
-        pdf="results/{root}/figures/{figure}.pdf",
-        csv="results/{root}/figures/{figure}.csv",
+        png=update("results/{root}/figures/{figure}.png"),
+        pdf=update("results/{root}/figures/{figure}.pdf"),
+        csv=update("results/{root}/figures/{figure}.csv"),
     log:
         "logs/show/{root}/figures/{figure}.log",
     localrule: True
@@ -127,16 +127,16 @@ rule show_study:
         before_copies("study"),
     output:
         page=report(
-            "results/{root}/report.html",
+            update("results/{root}/report.html"),
             caption="../captions/page.rst",
             category="{root}",
             labels={"study": "{root}", "shows": "the whole study on one page"},
         ),
-        metrics="results/{root}/metrics.json",
-        headline="results/{root}/headline.json",
-        accuracy="results/{root}/plots/accuracy.csv",
-        curves="results/{root}/plots/curves.csv",
-        index="results/{root}/index.csv",
+        metrics=update("results/{root}/metrics.json"),
+        headline=update("results/{root}/headline.json"),
+        accuracy=update("results/{root}/plots/accuracy.csv"),
+        curves=update("results/{root}/plots/curves.csv"),
+        index=update("results/{root}/index.csv"),
     log:
         "logs/show/{root}.log",
     localrule: True

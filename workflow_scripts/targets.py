@@ -15,6 +15,7 @@ import functools
 import io
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -293,7 +294,10 @@ class Targets:
     def copying(self, root: str, key: str, name: str = "") -> str:
         """The command that makes copies."""
         copies = self.copies(root, key, name).items()
-        return " && ".join(f"cp {shlex.quote(source)} {shlex.quote(file)}" for file, source in copies)
+        return " && ".join(
+            f"cp {shlex.quote(source)} {shlex.quote(file + '~')} && mv {shlex.quote(file + '~')} {shlex.quote(file)}"
+            for file, source in copies
+        )
 
     def title(self, root: str, key: str, name: str) -> str:
         """The title of a table or figure."""
@@ -395,13 +399,17 @@ def _without_run(run: PlannedRun) -> dict[str, Any]:
 
 
 def _newer(name: str, files: Iterable[str]) -> str:
-    """The path of a file newer than these, so that Snakemake makes them again. It goes when this process ends."""
-    path = Path(OUTDATED, name)
+    """The path of a file newer than these, so that Snakemake makes them again. It goes when this process ends, and no
+    other process knows it: a dry run beside a run takes nothing from it.
+    """
+    own = Path(OUTDATED, str(os.getpid()))
+    if not own.exists():
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+    path = own / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(time.time_ns()))  # never the same: Snakemake passes over an input whose checksum it knows
     newest = max([path.stat().st_mtime, *(os.path.getmtime(file) + 1 for file in files if os.path.exists(file))])
     os.utime(path, (newest, newest))
-    atexit.register(path.unlink, missing_ok=True)
     return path.as_posix()
 
 

@@ -139,6 +139,17 @@ def test_copies_are_those_of_the_plan(workflow: Workflow) -> None:
     assert table.read_bytes() == before
 
 
+def test_a_dry_run_takes_nothing_from_a_run_beside_it(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While planning, a copy that is out of date gets a file newer than it as input: one for each process."""
+    with workflow.edited(STUDY, "title: Toy", "title: Another toy"):
+        targets = planned(workflow, monkeypatch)
+        targets.study("toy")
+        ours = [file for file in targets.before_copies("toy", "study") if file.startswith("work/")]
+        assert len(ours) == 1
+        workflow("snakemake", "-n")
+        assert Path(ours[0]).is_file()
+
+
 def test_studies_share_runs(workflow: Workflow) -> None:
     """Another study under other names, with one run more."""
     text = TOY.replace("feddpcont", "dp").replace("name: dp", "name: feddpcont").replace("even", "level")
