@@ -1,0 +1,53 @@
+"""What audit and prune remove, and when they remove nothing. No run is made."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from toy_workflow import lay_out
+
+from workflow_scripts import prune
+
+REAL_PROCESSES = True  # none is started
+STUDY = Path("config/studies/toy.yaml")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: a project whose only study is the toy study."""
+    lay_out(tmp_path)
+    shutil.rmtree(tmp_path / "config/papers")
+    for path in (tmp_path / "config/studies").iterdir():
+        path.name == "toy.yaml" or path.unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDNOISE_STUDIES", "")
+    return tmp_path
+
+
+def finished(folder: str) -> Path:
+    """A finished folder of the store that no config names."""
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "SHA256SUMS").write_text("")
+    return path
+
+
+def test_prune_removes_nothing_while_a_study_cannot_be_planned(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The study has no results/: its runs lie in the store."""
+    run, text = finished("store/runs/digits/x/y/fedavg/seed0/0123456789abcdef"), STUDY.read_text()
+    STUDY.write_text(text.replace("rounds: 2", "round: 2"))
+    assert prune.main(["--yes"]) == 2
+    why = f"prune: {STUDY} cannot be planned: {STUDY}: train.round: unknown key; did you mean 'rounds'?"
+    assert capsys.readouterr().err == f"{why}; nothing is removed until this is mended\n"
+    assert run.exists()
+    assert prune.main([]) == 0
+    told = capsys.readouterr()
+    assert str(run) in told.out.splitlines()
+    assert why in told.err
+    STUDY.write_text(text)
+    assert prune.main(["--yes"]) == 0
+    assert not run.exists()
