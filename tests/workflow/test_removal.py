@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from toy_workflow import lay_out
 
-from workflow_scripts import prune
+from workflow_scripts import audit, prune
+from workflow_scripts.sums import write_sums
 
 REAL_PROCESSES = True  # none is started
 STUDY = Path("config/studies/toy.yaml")
@@ -51,3 +52,29 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     STUDY.write_text(text)
     assert prune.main(["--yes"]) == 0
     assert not run.exists()
+
+
+def test_audit_moves_only_what_the_workflow_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own files stay, in results/ and beside folders of the store; the rest can be moved back."""
+    monkeypatch.chdir(tmp_path)
+    mine = [Path(name) for name in ("results/notes.txt", "results/toy/talk.pdf", "store/runs/README", "store/x.csv")]
+    damaged = Path("store/runs/a/seed0/0123456789abcdef")
+    theirs = [damaged / "summary.json", Path("results/toy/tables/main.csv"), Path("results/toy/plots/curves.csv")]
+    for path in (*mine, *theirs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text")
+    whole = finished("store/runs/a/seed1/0123456789abcdef")
+    (whole / "cost.json").write_text("{}")
+    write_sums(whole)
+    assert audit.main([]) == 1
+    assert all(path.exists() for path in (*mine, *theirs))
+    assert audit.main(["--remove"]) == 0
+    assert all(path.exists() for path in (*mine, whole / "cost.json"))
+    assert not any(path.exists() for path in (damaged, *theirs))
+    (now,) = Path(".discarded").iterdir()
+    assert all((now / path).read_text() == "text" for path in theirs)
+    assert audit.main([]) == 0
+
+
+def test_dvc_removes_nothing_by_itself() -> None:
+    assert "--remove" not in (Path(__file__).parents[2] / "dvc.yaml").read_text()
