@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fednoise_core.io import sha256_file
 from workflow_scripts import paths
+from workflow_scripts.locks import held
 from workflow_scripts.sums import SUMS, damages, read_sums
 
 __all__ = ["audit", "folders", "main", "running"]
@@ -40,10 +41,13 @@ def folders() -> Iterator[Path]:
                 yield Path(folder)
 
 
-def running() -> bool:
-    """Whether Snakemake holds its lock here."""
+def running() -> str:
+    """What runs here, Snakemake or a training, and what to do about it; "": nothing."""
     locks = Path(".snakemake/locks")
-    return locks.is_dir() and any(locks.iterdir())
+    if locks.is_dir() and any(locks.iterdir()):
+        return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
+    training = next((path.parent for path in Path("work").rglob("lock") if held(path)), None)
+    return f"{training}: a process trains here: wait for it" if training else ""
 
 
 def audit(*, copies: bool = True) -> dict[Path, list[str]]:
@@ -79,12 +83,14 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
     what.add_argument("--store", action="store_true", help="pass over the copies in results/")
     options = parser.parse_args(arguments)
-    if options.remove and running():
-        print("audit: Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)", file=sys.stderr)
-        return 1
     found = audit(copies=not options.store)
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     for path, problems in found.items():
+        if options.remove and (reason := running()):  # asked each time: reading a large store takes minutes
+            print(f"audit: {reason}", file=sys.stderr)
+            return 1
+        if options.remove and path.is_dir() and not _problems(path):
+            continue  # its step has ended since
         print("\n".join(f"AUDIT: {problem}" for problem in problems))
         if options.remove:
             _discard(path, now)

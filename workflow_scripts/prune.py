@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts import paths
-from workflow_scripts.audit import folders
+from workflow_scripts.audit import folders, running
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.study import AllAbsent
@@ -26,8 +26,9 @@ __all__ = ["unnamed"]
 
 
 def unnamed() -> tuple[list[Path], dict[str, str]]:
-    """(folders of the store, and files and folders of results/, that no config names; file of a study that cannot be planned → why).
+    """What no config names: folders of the store, files and folders of results/.
 
+    Also returns why studies cannot be planned: file of a study → message.
     Raises SpecError for a mistake in a file that all studies share.
     """
     config = {**read_yaml("config/config.yaml"), "part": None}
@@ -67,7 +68,7 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: listed or removed; 2: the config is wrong, and nothing was removed."""
+    """Exit status 0: listed or removed; 1: something runs here; 2: a config is wrong, nothing was removed."""
     parser = argparse.ArgumentParser(description="What no config names any more.")
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
@@ -78,10 +79,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if problems:
         others = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        print(f"prune: {next(iter(problems.values()))}{others}; nothing is removed until this is mended", file=sys.stderr)
+        print(
+            f"prune: {next(iter(problems.values()))}{others}; nothing is removed until this is mended", file=sys.stderr
+        )
         if options.yes:
             return 2
     for path in found:
+        if options.yes and (reason := running()):
+            print(f"prune: {reason}", file=sys.stderr)
+            return 1
         print(path)
         if options.yes:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from toy_workflow import lay_out
 
 from workflow_scripts import audit, prune
+from workflow_scripts.locks import hold, release
 from workflow_scripts.sums import write_sums
 
 REAL_PROCESSES = True  # none is started
@@ -35,6 +38,18 @@ def finished(folder: str) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def training(folder: str) -> Iterator[None]:
+    """Within the block, a training holds the lock of this folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lock = hold(Path(folder, "lock"))
+    assert lock is not None
+    try:
+        yield
+    finally:
+        release(Path(folder, "lock"), lock)
+
+
 def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +65,10 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     assert str(run) in told.out.splitlines()
     assert why in told.err
     STUDY.write_text(text)
+    with training("work/x"):
+        assert prune.main(["--yes"]) == 1
+    assert capsys.readouterr().err == "prune: work/x: a process trains here: wait for it\n"
+    assert run.exists()
     assert prune.main(["--yes"]) == 0
     assert not run.exists()
 
@@ -74,6 +93,33 @@ def test_audit_moves_only_what_the_workflow_writes(tmp_path: Path, monkeypatch: 
     (now,) = Path(".discarded").iterdir()
     assert all((now / path).read_text() == "text" for path in theirs)
     assert audit.main([]) == 0
+
+
+def test_audit_removes_nothing_while_something_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if it began, or ended a folder, while the audit was reading."""
+    monkeypatch.chdir(tmp_path)
+    unfinished = Path("store/runs/a/seed0/0123456789abcdef/summary.json")
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_text("{}")
+    with training("work/x"):
+        assert audit.main(["--remove"]) == 1
+    assert capsys.readouterr().err == "audit: work/x: a process trains here: wait for it\n"
+    lock = Path(".snakemake/locks/0.output.lock")
+    lock.parent.mkdir(parents=True)
+    lock.write_text("")
+    assert audit.main(["--remove"]) == 1
+    assert "Snakemake's lock is held" in capsys.readouterr().err
+    lock.unlink()
+
+    def ended() -> str:
+        write_sums(unfinished.parent)
+        return ""
+
+    monkeypatch.setattr(audit, "running", ended)
+    audit.main(["--remove"])
+    assert unfinished.exists()
 
 
 def test_dvc_removes_nothing_by_itself() -> None:
