@@ -1,17 +1,22 @@
-"""What audit and prune remove, and when they remove nothing. No run is made."""
+"""What audit and prune remove, and what counts as finished or absent. No study is run."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from toy_workflow import lay_out
 
+from fednoise_core.io import SpecError
 from workflow_scripts import audit, prune
+from workflow_scripts.config_file import read_yaml
 from workflow_scripts.locks import hold, release
+from workflow_scripts.project import Project
 from workflow_scripts.sums import write_sums
 
 REAL_PROCESSES = True  # none is started
@@ -124,3 +129,31 @@ def test_audit_removes_nothing_while_something_runs(
 
 def test_dvc_removes_nothing_by_itself() -> None:
     assert "--remove" not in (Path(__file__).parents[2] / "dvc.yaml").read_text()
+
+
+def test_broken_image_folders_are_an_error(project: Path) -> None:
+    """Only where the path itself is nowhere, as in a clone, does what the arrays were made of last count."""
+    with Path("config/datasets.yaml").open("a", encoding="utf-8") as file:
+        file.write("\nphotos: {source: imagefolder, path: photos, size: 8}\n")
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            Path("photos", part, name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(Path("photos", part, name, "1.png"))
+
+    def found() -> Project:
+        return Project(read_yaml("config/config.yaml"))
+
+    before, where = found().fingerprint("photos"), Path(found().contents_folder("photos"))
+    where.mkdir(parents=True)
+    (where / "contents.json").write_text(json.dumps(before))
+    assert found().facts("photos") == (2, 2, 8)
+    Path("photos/test").rename("elsewhere")
+    for asked in (found().fingerprint, found().facts):
+        with pytest.raises(SpecError, match=r"config/datasets.yaml: photos: .*photos has no folder test/"):
+            asked("photos")
+    Path("photos").rename("nowhere")
+    assert found().fingerprint("photos") == before
+    assert found().facts("photos") == (None, None, None)
+    assert not found().absent("photos")
+    (where / "contents.json").unlink()
+    assert found().absent("photos")
