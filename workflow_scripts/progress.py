@@ -105,7 +105,7 @@ def total(
     """
     known = {} if known is None else known
     here = {job.name: job for job in unfinished}
-    left = [run for run in runs if not _done(run.folder, known)]
+    left = [run for run in runs if not _done(run, known)]
     begun = {run.folder: here[run.folder] for run in left if run.folder in here}
     running = sum(job.running for job in begun.values())
     said = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
@@ -142,14 +142,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def _done(folder: str, known: dict[str, float]) -> bool:
-    if folder not in known:
-        if not Path(folder, "summary.json").exists():
+def _done(run: PlannedRun, known: dict[str, float]) -> bool:
+    if run.folder not in known:
+        if not run.files.run.finished:
             return False
         try:
-            known[folder] = float(json.loads(Path(folder, "cost.json").read_text(encoding="utf-8"))["seconds"])
+            known[run.folder] = float(json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))["seconds"])
         except (OSError, ValueError, KeyError):
-            known[folder] = 0.0
+            known[run.folder] = 0.0
     return True
 
 
