@@ -26,6 +26,7 @@ from workflow_scripts.paper_settings import told
 from workflow_scripts.project import Project
 from workflow_scripts.publish_paper import paper_of, publish_paper, runs_at_hand
 from workflow_scripts.study import Study
+from workflow_scripts.sums import write_sums
 
 ROOT = Path(__file__).parents[1]
 CONFIG = read_yaml(ROOT / "config/config.yaml")
@@ -51,6 +52,7 @@ def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
         if all(getattr(run, key) in values for key, values in chosen.items()):
             ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
             write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
+            write_sums(run.folder)
     return study
 
 
@@ -70,6 +72,11 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     out = folder / "out"
     with pytest.raises(ArtifactError, match="no run of the study was made"):
         publish_paper(paper_of("fedmixcon"), out)
+    sums = Path(runs_at_hand(study)[0].dir, "SHA256SUMS")
+    text = sums.read_text()
+    sums.unlink()
+    assert len(runs_at_hand(study)) == 5  # a run that was killed while it wrote its files is none
+    sums.write_text(text)
     publish_paper(study, out, folder / "page.html")
     text = (out / "README.md").read_text(encoding="utf-8")
     table3 = next(line for line in section(text, "Reproduction").splitlines() if line.startswith("| Table 3"))

@@ -75,8 +75,12 @@ def test_the_total_counts_runs_that_have_not_begun(tmp_path: Path, monkeypatch: 
     runs = [run("fedavg", seed) for seed in range(5)]
     made = tmp_path / runs[0].folder
     made.mkdir(parents=True)
-    (made / "summary.json").write_text("{}")
     (made / "cost.json").write_text('{"seconds": 100.0}')
+    (made / "SHA256SUMS").write_text("")
+    half = tmp_path / runs[3].folder  # it was killed while it wrote its files
+    half.mkdir(parents=True)
+    for name in ("summary.json", "metrics.parquet", "cost.json"):
+        (half / name).write_text('{"seconds": 1000.0}')
     begun = '{"round": 0, "of": 8, "phase": "begun"}'
     held = [job(tmp_path / "work", runs[1].folder, after(2)), job(tmp_path / "work", runs[2].folder, begun)]
     job(tmp_path / "work", "results/other/x", after(1))  # another study's: not counted

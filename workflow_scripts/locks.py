@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fednoise_core.io import SpecError
 
-__all__ = ["hold", "release"]
+__all__ = ["held", "hold", "release"]
 
 POLL_SECONDS = 0.2
 
@@ -43,6 +43,21 @@ def hold(path: Path, patience: float = 0.0) -> int | None:
         if time.monotonic() >= end:
             return None
         time.sleep(POLL_SECONDS)
+
+
+def held(path: Path) -> bool:
+    """Whether a process holds the lock in this file; a file system without locks counts as held."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(number)  # gives it back, if it was ours for that moment
+    return False
 
 
 def release(path: Path, number: int) -> None:

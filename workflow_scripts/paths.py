@@ -14,7 +14,6 @@ __all__ = [
     "LABELS",
     "LABELS_PAGE",
     "PARTITION",
-    "RUN_FILES",
     "RUN_OUTPUTS",
     "SETTING_PAGE",
     "STUDY_FILES",
@@ -28,7 +27,6 @@ __all__ = [
 
 ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
 WEIGHTS = "data/weights/{net}.safetensors"
-RUN_FILES = ("summary.json", "metrics.parquet")  # what every table and figure of results reads, with spec.json
 RUN_OUTPUTS = (
     "spec.json",
     *("metrics.parquet", "diagnostics.parquet", "summary.json", "cost.json", "model.safetensors"),

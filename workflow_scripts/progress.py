@@ -9,9 +9,7 @@ cost.json of finished runs. Without a study the totals are those of the configur
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import ArtifactError, SpecError, canonical
+from workflow_scripts.locks import held
 
 if TYPE_CHECKING:  # a training process imports this module, too
     from workflow_scripts.runs import PlannedRun
@@ -79,7 +78,7 @@ def jobs(work: Path) -> list[Job]:
             continue  # it has just ended
         if facts is None or facts.get("round", 0) >= facts.get("of", 1):
             continue
-        running = _held(path.with_name("lock"))
+        running = held(path.with_name("lock"))
         name = path.parent.relative_to(work).as_posix()
         numbers = facts.get("round", 0), facts.get("of", 1), facts.get("seconds", 0.0), facts.get("left")
         found.append(Job(name, *numbers, facts.get("accuracy", {}), facts.get("phase", ""), age, running))
@@ -91,21 +90,6 @@ def lines(work: Path) -> list[str]:
     found = jobs(work)
     width = max((len(job.name) + 1 for job in found), default=0)
     return [job.line(width) for job in found]
-
-
-def _held(path: Path) -> bool:
-    """Whether a process holds the lock in this file; a file system without locks counts as held."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(number)  # gives it back, if it was ours for that moment
-    return False
 
 
 def total(
@@ -121,7 +105,7 @@ def total(
     """
     known = {} if known is None else known
     here = {job.name: job for job in unfinished}
-    left = [run for run in runs if not _done(run.folder, known)]
+    left = [run for run in runs if not _done(run, known)]
     begun = {run.folder: here[run.folder] for run in left if run.folder in here}
     running = sum(job.running for job in begun.values())
     said = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
@@ -158,14 +142,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def _done(folder: str, known: dict[str, float]) -> bool:
-    if folder not in known:
-        if not Path(folder, "summary.json").exists():
+def _done(run: PlannedRun, known: dict[str, float]) -> bool:
+    if run.folder not in known:
+        if not run.files.run.finished:
             return False
         try:
-            known[folder] = float(json.loads(Path(folder, "cost.json").read_text(encoding="utf-8"))["seconds"])
+            known[run.folder] = float(json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))["seconds"])
         except (OSError, ValueError, KeyError):
-            known[folder] = 0.0
+            known[run.folder] = 0.0
     return True
 
 

@@ -156,13 +156,17 @@ class Project:
 
     @functools.cache  # noqa: B019 - a project lives as long as the process
     def fingerprint(self, dataset: str) -> str:
-        """What the user's own files of a data set hold; "" if it is published. Where they are not at hand (in a clone),
+        """What the user's own files of a data set hold; "" if it is published. Where its path is nowhere (in a clone),
         what they held when the arrays were made last.
+
+        Raises SpecError if the path is here and its files are not what they must be.
         """
         try:
             found = {path.name: content(path) for path in sources.files(self.datasets[dataset], self.places)}
-        except (SpecError, ArtifactError, OSError):
-            return self._recorded(dataset)
+        except (SpecError, ArtifactError, OSError) as error:
+            if self._nowhere(dataset):
+                return self._recorded(dataset)
+            raise Place(DATASETS, (dataset,)).error(str(error)) from error
         return digest(found) if found else ""
 
     def contents_folder(self, dataset: str) -> str:
@@ -180,11 +184,18 @@ class Project:
         """Whether a data set is read from a path of the user, and nothing is at that path, nor was when its arrays were
         made.
         """
+        return self._nowhere(dataset) and not self._recorded(dataset)
+
+    def _nowhere(self, dataset: str) -> bool:
+        """Whether a data set is read from a path of the user, and nothing is at that path."""
         spec = self.datasets[dataset]
         path = self.schemas.load("dataset")[spec["source"]]["properties"].get("path")
-        if path is None or self._recorded(dataset):
+        if path is None:
             return False
-        return not any(Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.places))
+        try:
+            return not any(Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.places))
+        except OSError:  # such as a folder that may not be looked into: what is there is not known
+            return False
 
     def export(self) -> None:
         """Tell the jobs by environment what differs between machines: device, data folder, which `python` runs them,
@@ -201,15 +212,15 @@ class Project:
         os.environ["PYTHONPATH"] = os.pathsep.join([os.path.abspath(self.folder), *above])
 
     def _facts(self, dataset: str) -> tuple[int | None, int | None, int | None]:
-        """(training samples, classes, shorter side of the images) of a data set; None where the user's files are gone
-        but were read before.
+        """(training samples, classes, shorter side of the images) of a data set; None where the user's path is
+        nowhere but was read before.
         """
         spec = self.datasets[dataset]
         try:
             samples, classes = sources.n_train(spec, self.places), sources.classes(spec, self.places)
             side = min(sources.sides(spec, self.places))
-        except (SpecError, ArtifactError) as error:
-            if self._recorded(dataset):
+        except (SpecError, ArtifactError, OSError) as error:
+            if self._nowhere(dataset) and self._recorded(dataset):
                 return None, None, None
             raise Place(DATASETS, (dataset,)).error(str(error)) from error
         if samples is not None and samples < 1:

@@ -2,7 +2,8 @@
 
 python -m workflow_scripts.prune [--yes]        (make prune, make prune YES=1)
 
-All studies count, configured or not, at all scales.
+All studies count, configured or not, at all scales. Nothing is removed while one of them cannot be planned: what it
+names is not known then.
 """
 
 from __future__ import annotations
@@ -15,42 +16,45 @@ from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts import paths
-from workflow_scripts.audit import folders
+from workflow_scripts.audit import folders, running
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
+from workflow_scripts.study import AllAbsent
 from workflow_scripts.targets import Targets
 
 __all__ = ["unnamed"]
 
 
-def unnamed() -> list[Path]:
-    """Folders of the store, and files and folders of results/, that no config names.
+def unnamed() -> tuple[list[Path], dict[str, str]]:
+    """What no config names: folders of the store, files and folders of results/.
 
-    Raises SpecError for a study whose results are here and that cannot be planned. One without results is passed over.
+    Also returns why studies cannot be planned: file of a study → message.
+    Raises SpecError for a mistake in a file that all studies share.
     """
-    config = read_yaml("config/config.yaml")
+    config = {**read_yaml("config/config.yaml"), "part": None}
     scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scales]
     named: set[Path] = set()
+    problems: dict[str, str] = {}
     for scale in scales:
         targets = Targets(Project({**config, "scale": scale, **({"overlay": {}} if scale == "paper" else {})}))
-        named |= _named(targets)
-    return [*sorted(set(folders()) - named), *sorted(_not_shown(Path("results"), named))]
+        project = targets.project
+        named |= {Path(project.contents_folder(dataset)) for dataset in project.datasets}
+        for name, file in project.names.items():
+            try:
+                named |= _named(targets, name)
+            except AllAbsent:
+                pass  # there was never data to make a result from
+            except (SpecError, ArtifactError, OSError) as error:
+                problems.setdefault(file, f"{file} cannot be planned: {error}")
+    return [*sorted(set(folders()) - named), *sorted(_not_shown(Path("results"), named))], problems
 
 
-def _named(targets: Targets) -> set[Path]:
-    project = targets.project
-    found = {Path(project.contents_folder(dataset)) for dataset in project.datasets}
-    for name in project.names:
-        try:
-            study = targets.study(name)
-        except SpecError:
-            if Path(project.root(name)).exists():
-                raise
-            continue
-        shown = paths.shown(study.root, study.tables, study.figures)
-        found |= {Path(plan.folder) for plan in targets.plans(study)}
-        found |= {Path(file) for file in (*shown, *targets.study_files(study))}
-    return found
+def _named(targets: Targets, name: str) -> set[Path]:
+    """What a study names."""
+    study = targets.study(name)
+    shown = paths.shown(study.root, study.tables, study.figures)
+    plans = {Path(plan.folder) for plan in targets.plans(study)}
+    return plans | {Path(file) for file in (*shown, *targets.study_files(study))}
 
 
 def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
@@ -64,16 +68,26 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: listed or removed; 2: the config is wrong."""
+    """Exit status 0: listed or removed; 1: something runs here; 2: a config is wrong, nothing was removed."""
     parser = argparse.ArgumentParser(description="What no config names any more.")
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
-        found = unnamed()
+        found, problems = unnamed()
     except (SpecError, ArtifactError) as error:
         print(f"prune: {error}", file=sys.stderr)
         return 2
+    if problems:
+        others = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        print(
+            f"prune: {next(iter(problems.values()))}{others}; nothing is removed until this is mended", file=sys.stderr
+        )
+        if options.yes:
+            return 2
     for path in found:
+        if options.yes and (reason := running()):
+            print(f"prune: {reason}", file=sys.stderr)
+            return 1
         print(path)
         if options.yes:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

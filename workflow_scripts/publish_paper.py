@@ -49,7 +49,7 @@ def paper_of(root: str, folder: str | Path = ".") -> Study | None:
 
 def runs_at_hand(study: Study) -> list[ListedRun]:
     """The runs of a study that were made. Those of other settings have other folders."""
-    planned = [run for run in study.runs if all(Path(run.folder, file).is_file() for file in paths.RUN_FILES)]
+    planned = [run for run in study.runs if run.files.run.finished]
     found = []
     for listed in listed_runs([run.row for run in planned]):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)

@@ -26,8 +26,8 @@ NOTHING = "Nothing to be done"
 
 def refusal() -> str | None:
     """Why the results cannot be recorded now, or None."""
-    if running():
-        return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
+    if reason := running():
+        return reason
     found = [f"AUDIT: {problem}" for problems in audit().values() for problem in problems]
     if found:
         return "\n".join(["the audit finds:", *found, CURE])

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from fednoise_core.io import SpecError
 from fednoise_core.variants import family, position, settings
 from workflow_scripts import compatible, definitions, paper_tables, parts, study_shown, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
@@ -15,9 +16,13 @@ from workflow_scripts.project import CATALOGUE, Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.store import Plan
 
-__all__ = ["Study"]
+__all__ = ["AllAbsent", "Study"]
 
 Ids = tuple[str, str, str, str, int]  # data set, noise, partition, method, seed
+
+
+class AllAbsent(SpecError):
+    """A study has no run, because all its data sets are ones that the user has not supplied."""
 
 
 class Study:
@@ -181,7 +186,7 @@ class Study:
                                         "give the method another id"
                                     )
         if not runs:
-            raise (self.place / "grid").error(f"no run is left. {self.words_of_absence()}")
+            raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.words_of_absence()}")))
         return runs
 
     def _present(self, named: str, place: Place) -> str | None:

@@ -70,6 +70,9 @@ def test_a_clone_has_nothing_to_do(workflow: Workflow, elsewhere: Callable[[Work
     whole = model.read_bytes()
     flip_a_byte(model)
     assert clone.status(*RECORD) == 1
+    assert clone.status("dvc", "repro") != 0
+    assert model.exists()
+    clone(*AUDIT, "--remove")
     clone("dvc", "repro")
     assert model.read_bytes() == whole
     assert clone.finished("train") == 1

@@ -1,0 +1,159 @@
+"""What audit and prune remove, and what counts as finished or absent. No study is run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from toy_workflow import lay_out
+
+from fednoise_core.io import SpecError
+from workflow_scripts import audit, prune
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.locks import hold, release
+from workflow_scripts.project import Project
+from workflow_scripts.sums import write_sums
+
+REAL_PROCESSES = True  # none is started
+STUDY = Path("config/studies/toy.yaml")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: a project whose only study is the toy study."""
+    lay_out(tmp_path)
+    shutil.rmtree(tmp_path / "config/papers")
+    for path in (tmp_path / "config/studies").iterdir():
+        path.name == "toy.yaml" or path.unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDNOISE_STUDIES", "")
+    return tmp_path
+
+
+def finished(folder: str) -> Path:
+    """A finished folder of the store that no config names."""
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "SHA256SUMS").write_text("")
+    return path
+
+
+@contextlib.contextmanager
+def training(folder: str) -> Iterator[None]:
+    """Within the block, a training holds the lock of this folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lock = hold(Path(folder, "lock"))
+    assert lock is not None
+    try:
+        yield
+    finally:
+        release(Path(folder, "lock"), lock)
+
+
+def test_prune_removes_nothing_while_a_study_cannot_be_planned(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The study has no results/: its runs lie in the store."""
+    run, text = finished("store/runs/digits/x/y/fedavg/seed0/0123456789abcdef"), STUDY.read_text()
+    STUDY.write_text(text.replace("rounds: 2", "round: 2"))
+    assert prune.main(["--yes"]) == 2
+    why = f"prune: {STUDY} cannot be planned: {STUDY}: train.round: unknown key; did you mean 'rounds'?"
+    assert capsys.readouterr().err == f"{why}; nothing is removed until this is mended\n"
+    assert run.exists()
+    assert prune.main([]) == 0
+    told = capsys.readouterr()
+    assert str(run) in told.out.splitlines()
+    assert why in told.err
+    STUDY.write_text(text)
+    with training("work/x"):
+        assert prune.main(["--yes"]) == 1
+    assert capsys.readouterr().err == "prune: work/x: a process trains here: wait for it\n"
+    assert run.exists()
+    assert prune.main(["--yes"]) == 0
+    assert not run.exists()
+
+
+def test_audit_moves_only_what_the_workflow_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own files stay, in results/ and beside folders of the store; the rest can be moved back."""
+    monkeypatch.chdir(tmp_path)
+    mine = [Path(name) for name in ("results/notes.txt", "results/toy/talk.pdf", "store/runs/README", "store/x.csv")]
+    damaged = Path("store/runs/a/seed0/0123456789abcdef")
+    theirs = [damaged / "summary.json", Path("results/toy/tables/main.csv"), Path("results/toy/plots/curves.csv")]
+    for path in (*mine, *theirs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text")
+    whole = finished("store/runs/a/seed1/0123456789abcdef")
+    (whole / "cost.json").write_text("{}")
+    write_sums(whole)
+    assert audit.main([]) == 1
+    assert all(path.exists() for path in (*mine, *theirs))
+    assert audit.main(["--remove"]) == 0
+    assert all(path.exists() for path in (*mine, whole / "cost.json"))
+    assert not any(path.exists() for path in (damaged, *theirs))
+    (now,) = Path(".discarded").iterdir()
+    assert all((now / path).read_text() == "text" for path in theirs)
+    assert audit.main([]) == 0
+
+
+def test_audit_removes_nothing_while_something_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if it began, or ended a folder, while the audit was reading."""
+    monkeypatch.chdir(tmp_path)
+    unfinished = Path("store/runs/a/seed0/0123456789abcdef/summary.json")
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_text("{}")
+    with training("work/x"):
+        assert audit.main(["--remove"]) == 1
+    assert capsys.readouterr().err == "audit: work/x: a process trains here: wait for it\n"
+    lock = Path(".snakemake/locks/0.output.lock")
+    lock.parent.mkdir(parents=True)
+    lock.write_text("")
+    assert audit.main(["--remove"]) == 1
+    assert "Snakemake's lock is held" in capsys.readouterr().err
+    lock.unlink()
+
+    def ended() -> str:
+        write_sums(unfinished.parent)
+        return ""
+
+    monkeypatch.setattr(audit, "running", ended)
+    audit.main(["--remove"])
+    assert unfinished.exists()
+
+
+def test_dvc_removes_nothing_by_itself() -> None:
+    assert "--remove" not in (Path(__file__).parents[2] / "dvc.yaml").read_text()
+
+
+def test_broken_image_folders_are_an_error(project: Path) -> None:
+    """Only where the path itself is nowhere, as in a clone, does what the arrays were made of last count."""
+    with Path("config/datasets.yaml").open("a", encoding="utf-8") as file:
+        file.write("\nphotos: {source: imagefolder, path: photos, size: 8}\n")
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            Path("photos", part, name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(Path("photos", part, name, "1.png"))
+
+    def found() -> Project:
+        return Project(read_yaml("config/config.yaml"))
+
+    before, where = found().fingerprint("photos"), Path(found().contents_folder("photos"))
+    where.mkdir(parents=True)
+    (where / "contents.json").write_text(json.dumps(before))
+    assert found().facts("photos") == (2, 2, 8)
+    Path("photos/test").rename("elsewhere")
+    for asked in (found().fingerprint, found().facts):
+        with pytest.raises(SpecError, match=r"config/datasets.yaml: photos: .*photos has no folder test/"):
+            asked("photos")
+    Path("photos").rename("nowhere")
+    assert found().fingerprint("photos") == before
+    assert found().facts("photos") == (None, None, None)
+    assert not found().absent("photos")
+    (where / "contents.json").unlink()
+    assert found().absent("photos")
