@@ -21,7 +21,7 @@ from fednoise_core import partition as partitions
 from fednoise_core.io import SpecError, canonical, digest
 from workflow_scripts import device, paths
 from workflow_scripts.contents import content
-from workflow_scripts.pretrained import PUBLISHED
+from workflow_scripts.pretrained import PUBLISHED, check_published
 from workflow_scripts.runs import PlannedRun, RunFiles, net_code, weights_of
 from workflow_scripts.stepcode import ROOT, StepCode
 from workflow_scripts.sums import SUMS
@@ -187,12 +187,13 @@ class Store:
         return self.steps.code(self.steps.train(method, nets, gpu=on_gpu))
 
     @functools.cache  # noqa: B019
-    def _weights(self, path: str) -> str:
-        """What a file of weights holds: the published ones, which a rule makes, or the user's own."""
+    def _weights(self, path: str) -> str | list[str]:
+        """What decides a file of weights: source and code of published ones, which a rule makes, else its contents."""
         net = Path(path).stem
-        if path == paths.WEIGHTS.format(net=net) and net in PUBLISHED:
-            return PUBLISHED[net][1]
-        return content(_present(path))
+        if path != paths.WEIGHTS.format(net=net) or net not in PUBLISHED:
+            return content(_present(path))
+        check_published(path, net)
+        return [PUBLISHED[net][1], self.steps.code(self.steps.pretrained(net))]
 
     @functools.cache  # noqa: B019
     def _code(self, step: Any, name: str) -> str:
