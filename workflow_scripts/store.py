@@ -30,9 +30,10 @@ from workflow_scripts.versions import Versions, installed, versions_text
 if TYPE_CHECKING:
     from workflow_scripts.project import Project
 
-__all__ = ["Plan", "Store", "plain"]
+__all__ = ["ON_GPU", "Plan", "Store", "plain"]
 
 Settings = Mapping[str, Any]
+ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")
 
 
@@ -81,8 +82,13 @@ class Store:
 
     @functools.cached_property
     def on_gpu(self) -> bool:
-        """Whether runs are trained on a GPU here. Of theirs, the code of the executors for GPUs counts, too."""
-        return self.project.device != "cpu" and (self.project.device == "cuda" or bool(device.gpus()))
+        """Whether runs are trained on a GPU. Of theirs, the code of the executors for GPUs counts, too. With `device:
+        auto` a job goes by what the main process found: its own machine may have other GPUs.
+        """
+        if self.project.device != "auto":
+            return self.project.device == "cuda"
+        found = os.environ.get(ON_GPU)
+        return bool(device.gpus()) if found is None else found == "1"
 
     @functools.cache  # noqa: B019 - a store lives as long as the process
     def arrays(self, dataset: str, versions: Versions | None = None) -> Plan:
