@@ -30,7 +30,7 @@ from workflow_scripts.versions import Versions, installed, versions_text
 if TYPE_CHECKING:
     from workflow_scripts.project import Project
 
-__all__ = ["ON_GPU", "Plan", "Store", "plain"]
+__all__ = ["ON_GPU", "Plan", "Store", "drop_none", "plain"]
 
 Settings = Mapping[str, Any]
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
@@ -127,7 +127,7 @@ class Store:
     ) -> Plan:
         """Noisy labels; `split` is the partition of noise that depends on the client."""
         arrays, donor, file = self.arrays(dataset, versions), self.donor(noise, versions), noises.needs_file(noise)
-        code, inputs = self._code(self.steps.noise, noise["kind"]), _there(arrays, split, donor)
+        code, inputs = self._code(self.steps.noise, noise["kind"]), drop_none(arrays, split, donor)
         where = f"store/labels/{self._source(dataset)}/{_words(noise, 'rate')}/seed{seed}"
         held = content(_present(file)) if file else ""
         folder = _folder(where, _without_donor(noise), seed, code, self._numpy(versions), _digests(inputs), held)
@@ -142,7 +142,7 @@ class Store:
         """Who holds which sample; `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = self.arrays(dataset, versions), self._code(self.steps.partition, partition["kind"])
         where = f"store/partitions/{self._source(dataset)}/{_words(partition, 'clients')}/seed{seed}"
-        inputs = _there(arrays, labels)
+        inputs = drop_none(arrays, labels)
         folder = _folder(where, partition, seed, code, self._numpy(versions), _digests(inputs))
         arguments = ["--spec", canonical(partition), "--seed", str(seed)]
         arguments += ["--arrays", f"{arrays.folder}/{paths.ARRAYS}"]
@@ -164,7 +164,7 @@ class Store:
         arrays, labels, split = self.setting(run.dataset, spec["noise"], spec["partition"], run.seed, versions)
         donor, weights = self.donor(spec["noise"], versions), weights_of(spec["train"])
         code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])), on_gpu)
-        inputs = _there(arrays, labels, split, donor)
+        inputs = drop_none(arrays, labels, split, donor)
         where = "/".join(
             [
                 f"store/runs/{self._source(run.dataset)}",
@@ -230,7 +230,8 @@ def _digests(inputs: Iterable[Plan]) -> list[str]:
     return [plan.digest for plan in inputs]
 
 
-def _there(*plans: Plan | None) -> tuple[Plan, ...]:
+def drop_none(*plans: Plan | None) -> tuple[Plan, ...]:
+    """Those of the plans that are given."""
     return tuple(plan for plan in plans if plan is not None)
 
 
