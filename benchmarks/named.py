@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fednoise_core.index import read_runs
+
 BANDS = (0.0, 0.3, 0.5, 0.7, 0.85, 1.01)
 NEAR = 1.5  # the factor within which a number is near, as in benchmarks.wrong_labels
 FEWEST = 0.02  # share of wrong labels below which a factor says little
@@ -31,16 +33,15 @@ class Finding:
 
 
 def findings(roots: Iterable[str | Path]) -> list[Finding]:
-    """The runs of these studies whose clean labels are known, and that have wrong ones."""
+    """The runs of these studies, each once, whose clean labels are known, and that have wrong ones."""
     found = []
-    for root in roots:
-        for file in sorted(Path(root).glob("runs/**/summary.json")):
-            summary = json.loads(file.read_text(encoding="utf-8"))
-            said, last = summary["diagnostics"], summary["accuracy"]["last"]
-            if last is None or said.get("suspects_auroc") is None or said.get("noise_rate", 0) < FEWEST:
-                continue
-            precision, recall = said.get("suspects_precision"), said.get("suspects_recall")
-            found.append(Finding(last, recall / precision if precision else np.nan, said["suspects_auroc"]))
+    for folder in sorted({Path(row["dir"]) for root in roots for row in read_runs(root)}):
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        said, last = summary["diagnostics"], summary["accuracy"]["last"]
+        if last is None or said.get("suspects_auroc") is None or said.get("noise_rate", 0) < FEWEST:
+            continue
+        precision, recall = said.get("suspects_precision"), said.get("suspects_recall")
+        found.append(Finding(last, recall / precision if precision else np.nan, said["suspects_auroc"]))
     return found
 
 

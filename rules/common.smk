@@ -42,7 +42,7 @@ GPUS = [] if PROJECT.device == "cpu" else told(device.gpus)
 told(device.slots)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}
-PROJECT.export()
+told(lambda: PROJECT.export(main=workflow.is_main_process))
 told(lambda: PROJECT.catalogue)  # also what no study uses
 for _name in PROJECT.studies:
     told(TARGETS.study, _name)

@@ -75,14 +75,17 @@ def test_named_counts_each_run_in_its_range_of_accuracy(tmp_path):
 
     said = [(0.9, 0.8, 0.8, 0.4), (0.95, 0.5, 1.0, 0.4), (0.2, None, 0.0, 0.4), (0.4, 0.25, 1.0, 0.4)]
     said += [(0.9, 0.1, 1.0, 0.0)]
+    index = tmp_path / "results/study/index.csv"
+    index.parent.mkdir(parents=True)
+    index.write_text("dir\n" + "".join(f"store/runs/{number}\n" for number in range(len(said))), encoding="utf-8")
     for number, (accuracy, precision, recall, rate) in enumerate(said):
-        folder = tmp_path / f"study/runs/digits/noise{number}/iid/fedavg/seed0"
+        folder = tmp_path / f"store/runs/{number}"
         folder.mkdir(parents=True)
         told = {"noise_rate": rate, "suspects_auroc": 0.9, "suspects_precision": precision, "suspects_recall": recall}
         summary = {"accuracy": {"last": accuracy}, "diagnostics": told}
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    found = findings([tmp_path / "study"])
-    assert len(found) == 4  # the last has no wrong label
+    found = findings([index.parent, index])
+    assert len(found) == 4  # the last has no wrong label, and a run of two studies counts once
     assert table(found)[2:] == [
         "| 0 to 30 % | 1 | 0.900 | – | – | 0 % |",  # named nothing
         "| 30 to 50 % | 1 | 0.900 | 4.00 | 4.00 to 4.00 | 0 % |",

@@ -15,12 +15,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fednoise_core import optim
-from fednoise_core.io import ArtifactError
+from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.nets import build, weights
 from fednoise_core.nets.net import Net
 from fednoise_core.optim import Trained
 from fednoise_core.tree import Weights
 from workflow_scripts import pretrained
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.runs import PlannedRun
+from workflow_scripts.stepcode import ROOT, StepCode
+from workflow_scripts.store import Store
 from workflow_scripts.training import TrainingJob
 
 SIZES = {"resnet18": 32, "resnet34": 32, "resnet50": 64}
@@ -234,3 +239,37 @@ def test_a_copy_in_the_data_folder_comes_before_a_download(
     assert re.search(r"theirs\.pth could not be downloaded .*127\.0\.0\.1.*Put theirs\.pth into .*give --file", error)
     assert str(tmp_path) in error
     assert not out.exists()
+
+
+def test_a_run_depends_on_published_weights_and_on_their_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # weights lie in the working folder
+    project = Project({**read_yaml(ROOT / "config/config.yaml"), "device": "cpu"}, ROOT)
+    path = Path("data/weights/resnet18.safetensors")
+    spec = {
+        "noise": {"kind": "none"},
+        "partition": {"kind": "iid", "clients": 2},
+        "method": {"name": "fedavg"},
+        "train": {"net": {"name": "resnet18", "weights": path.as_posix()}},
+        "seed": 0,
+    }
+
+    def address() -> str:
+        return Store(project).run(PlannedRun("", "digits", "", "", "", 0, spec)).run.folder
+
+    source = resnet18_file(tmp_path)
+    monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", pretrained.sha256_file(source)))
+    planned = address()
+    pretrained.convert(source, "resnet18", path)
+    assert address() == planned
+    with monkeypatch.context() as other:
+        other.setattr(StepCode, "pretrained", lambda *_: ["workflow_scripts/sums.py"])
+        assert address() != planned
+
+    monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", "0" * 64))
+    with pytest.raises(SpecError, match=rf"^{path}: source_sha256: expected the published 0{{64}}, got .* file name"):
+        address()
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(SpecError, match=rf"^{path}: damaged weights file .*Remove it"):
+        address()

@@ -70,6 +70,24 @@ def convert(source: Path, net: str, out: Path) -> int:
     return len(ready)
 
 
+def check_published(path: str | Path, net: str) -> None:
+    """Raises SpecError if there is a file at `path` that was not made from the published weights of `net`."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).exists():
+        return
+    try:
+        with safe_open(path, framework="numpy") as file:
+            found = (file.metadata() or {}).get("source_sha256", "no source_sha256 in its metadata")
+    except (SafetensorError, OSError) as error:
+        raise SpecError(f"{path}: damaged weights file ({error}). Remove it; the workflow makes it again") from error
+    if found != PUBLISHED[net][1]:
+        raise SpecError(
+            f"{path}: source_sha256: expected the published {PUBLISHED[net][1]}, got {found}. "
+            "Give weights of your own another file name, and name that in the study"
+        )
+
+
 def _published(net: str, folders: list[str], cache: Path) -> Path:
     """torchvision's file: from a searched folder, else downloaded."""
     if net not in PUBLISHED:

@@ -20,7 +20,7 @@ from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_ya
 from workflow_scripts.contents import content
 from workflow_scripts.definitions import check_definitions
 from workflow_scripts.schemas import Schemas
-from workflow_scripts.store import Store
+from workflow_scripts.store import ON_GPU, Store
 
 __all__ = ["PAPERS", "PARTS", "RESERVED", "Project"]
 
@@ -197,13 +197,19 @@ class Project:
         except OSError:  # such as a folder that may not be looked into: what is there is not known
             return False
 
-    def export(self) -> None:
-        """Tell the jobs by environment what differs between machines: device, data folder, which `python` runs them,
-        where this code lies.
+    def export(self, *, main: bool) -> None:
+        """Tell the jobs by environment what differs between machines: device, whether there are GPUs, data folder,
+        which `python` runs them, where this code lies.
 
         None of it may stand in a command or in params, where a change would make every result stale.
+
+        Args:
+            main: This is Snakemake's main process, which decides about GPUs. Jobs keep what it decided.
         """
         os.environ["FEDNOISE_DEVICE"] = self.device
+        if main:
+            os.environ.pop(ON_GPU, None)
+            os.environ[ON_GPU] = str(int(self.store.on_gpu))
         if self.data_root:
             os.environ["FEDNOISE_DATA"] = self.data_root
         here = os.path.dirname(sys.executable)

@@ -21,7 +21,7 @@ from fednoise_core import partition as partitions
 from fednoise_core.io import SpecError, canonical, digest
 from workflow_scripts import device, paths
 from workflow_scripts.contents import content
-from workflow_scripts.pretrained import PUBLISHED
+from workflow_scripts.pretrained import PUBLISHED, check_published
 from workflow_scripts.runs import PlannedRun, RunFiles, net_code, weights_of
 from workflow_scripts.stepcode import ROOT, StepCode
 from workflow_scripts.sums import SUMS
@@ -30,9 +30,10 @@ from workflow_scripts.versions import Versions, installed, versions_text
 if TYPE_CHECKING:
     from workflow_scripts.project import Project
 
-__all__ = ["Plan", "Store", "plain"]
+__all__ = ["ON_GPU", "Plan", "Store", "drop_none", "plain"]
 
 Settings = Mapping[str, Any]
+ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")
 
 
@@ -81,8 +82,13 @@ class Store:
 
     @functools.cached_property
     def on_gpu(self) -> bool:
-        """Whether runs are trained on a GPU here. Of theirs, the code of the executors for GPUs counts, too."""
-        return self.project.device != "cpu" and (self.project.device == "cuda" or bool(device.gpus()))
+        """Whether runs are trained on a GPU. Of theirs, the code of the executors for GPUs counts, too. With `device:
+        auto` a job goes by what the main process found: its own machine may have other GPUs.
+        """
+        if self.project.device != "auto":
+            return self.project.device == "cuda"
+        found = os.environ.get(ON_GPU)
+        return bool(device.gpus()) if found is None else found == "1"
 
     @functools.cache  # noqa: B019 - a store lives as long as the process
     def arrays(self, dataset: str, versions: Versions | None = None) -> Plan:
@@ -121,7 +127,7 @@ class Store:
     ) -> Plan:
         """Noisy labels; `split` is the partition of noise that depends on the client."""
         arrays, donor, file = self.arrays(dataset, versions), self.donor(noise, versions), noises.needs_file(noise)
-        code, inputs = self._code(self.steps.noise, noise["kind"]), _there(arrays, split, donor)
+        code, inputs = self._code(self.steps.noise, noise["kind"]), drop_none(arrays, split, donor)
         where = f"store/labels/{self._source(dataset)}/{_words(noise, 'rate')}/seed{seed}"
         held = content(_present(file)) if file else ""
         folder = _folder(where, _without_donor(noise), seed, code, self._numpy(versions), _digests(inputs), held)
@@ -136,7 +142,7 @@ class Store:
         """Who holds which sample; `labels` are the noisy labels of partitions drawn over them."""
         arrays, code = self.arrays(dataset, versions), self._code(self.steps.partition, partition["kind"])
         where = f"store/partitions/{self._source(dataset)}/{_words(partition, 'clients')}/seed{seed}"
-        inputs = _there(arrays, labels)
+        inputs = drop_none(arrays, labels)
         folder = _folder(where, partition, seed, code, self._numpy(versions), _digests(inputs))
         arguments = ["--spec", canonical(partition), "--seed", str(seed)]
         arguments += ["--arrays", f"{arrays.folder}/{paths.ARRAYS}"]
@@ -158,7 +164,7 @@ class Store:
         arrays, labels, split = self.setting(run.dataset, spec["noise"], spec["partition"], run.seed, versions)
         donor, weights = self.donor(spec["noise"], versions), weights_of(spec["train"])
         code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])), on_gpu)
-        inputs = _there(arrays, labels, split, donor)
+        inputs = drop_none(arrays, labels, split, donor)
         where = "/".join(
             [
                 f"store/runs/{self._source(run.dataset)}",
@@ -187,12 +193,13 @@ class Store:
         return self.steps.code(self.steps.train(method, nets, gpu=on_gpu))
 
     @functools.cache  # noqa: B019
-    def _weights(self, path: str) -> str:
-        """What a file of weights holds: the published ones, which a rule makes, or the user's own."""
+    def _weights(self, path: str) -> str | list[str]:
+        """What decides a file of weights: source and code of published ones, which a rule makes, else its contents."""
         net = Path(path).stem
-        if path == paths.WEIGHTS.format(net=net) and net in PUBLISHED:
-            return PUBLISHED[net][1]
-        return content(_present(path))
+        if path != paths.WEIGHTS.format(net=net) or net not in PUBLISHED:
+            return content(_present(path))
+        check_published(path, net)
+        return [PUBLISHED[net][1], self.steps.code(self.steps.pretrained(net))]
 
     @functools.cache  # noqa: B019
     def _code(self, step: Any, name: str) -> str:
@@ -223,7 +230,8 @@ def _digests(inputs: Iterable[Plan]) -> list[str]:
     return [plan.digest for plan in inputs]
 
 
-def _there(*plans: Plan | None) -> tuple[Plan, ...]:
+def drop_none(*plans: Plan | None) -> tuple[Plan, ...]:
+    """Those of the plans that are given."""
     return tuple(plan for plan in plans if plan is not None)
 
 

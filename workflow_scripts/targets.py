@@ -30,7 +30,7 @@ from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.stepcode import ROOT
-from workflow_scripts.store import Plan, plain
+from workflow_scripts.store import Plan, drop_none, plain
 from workflow_scripts.study import Study
 from workflow_scripts.sums import read_sums
 
@@ -52,6 +52,8 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 LOADED = "FEDNOISE_STUDIES"  # studies that the main process planned: a job on another machine looks there first
+PAGES = "FEDNOISE_SETTING_PAGES"  # pages that it planned of settings outside the grids, which no study names
+SETTING = ("root", "dataset", "noise", "partition", "seed")
 COLUMNS = (
     *("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled"),
     *("dir", "labels", "partition_file", "arrays", "donor"),
@@ -83,11 +85,17 @@ class Targets:
     def plan(self, folder: str) -> Plan:
         """The plan with this address. Raises SpecError if no study has it."""
         first = [one for one in os.environ.get(LOADED, "").split() if one in self.project.names]
-        for name in dict.fromkeys([*first, *self.project.studies, *self.project.names]):
+        pages = [one.split("/") for one in os.environ.get(PAGES, "").split()]
+        load: list[Callable[[], object]] = [
+            *(functools.partial(self.study, name) for name in first),
+            *(functools.partial(self.setting_page, **dict(zip(SETTING, ids, strict=True))) for ids in pages),
+            *(functools.partial(self.study, name) for name in [*self.project.studies, *self.project.names]),
+        ]
+        for one in load:
             if folder in self._plans:
                 break
             with contextlib.suppress(SpecError):  # another study may be broken, as long as nobody asks for it
-                self.study(name)
+                one()
         if folder not in self._plans:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
         return self._plans[folder]
@@ -340,17 +348,21 @@ class Targets:
 
     def setting_page(self, **ids: str) -> Plan:
         """The page of a setting, in the grid or not."""
+        if ids["root"] not in self.project.roots:
+            raise SpecError(f"results/{ids['root']}: no study has this folder at scale {self.project.scale}")
         study = self.study(self.project.roots[ids["root"]])
         names = ids["dataset"], ids["noise"], ids["partition"]
         inputs = arrays, labels, split = study.setting(*names, int(ids["seed"]))
         donor = self.project.store.donor(study.noise(names[1]))
-        for plan in (*inputs, *([donor] if donor else [])):
-            self._plans[plan.folder] = plan
+        if new := {plan.folder: plan for plan in drop_none(*inputs, donor) if plan.folder not in self._plans}:
+            self._plans |= new
+            page = "/".join(ids[key] for key in SETTING)
+            os.environ[PAGES] = " ".join(dict.fromkeys([*os.environ.get(PAGES, "").split(), page]))
         arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         figures = self.steps.setting_figures()
-        return self._built(paths.SETTING_PAGE, "describe", figures, arguments, (*inputs, *filter(None, [donor])), ids)
+        return self._built(paths.SETTING_PAGE, "describe", figures, arguments, drop_none(*inputs, donor), ids)
 
     def _built(
         self, path: str, script: str, figures: Iterable[str], words: list[str], inputs: tuple[Plan, ...], ids: Ids

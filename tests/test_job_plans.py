@@ -1,0 +1,57 @@
+"""A job's own Snakemake, on another machine, plans the addresses that the main process planned."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fednoise_core.io import SpecError
+from workflow_scripts import device
+from workflow_scripts.config_file import read_yaml
+from workflow_scripts.project import Project
+from workflow_scripts.store import ON_GPU
+from workflow_scripts.targets import LOADED, PAGES, Targets
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process exports is gone after the test."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    for variable in (ON_GPU, LOADED, PAGES):
+        os.environ.pop(variable, None)
+
+
+def planned(name: str = "auto") -> Project:
+    """The repository's project with this device."""
+    return Project({**read_yaml("config/config.yaml"), "device": name})
+
+
+@pytest.mark.parametrize("there", [[], ["GPU-0"]])
+def test_jobs_go_by_the_gpus_of_the_main_process(monkeypatch: pytest.MonkeyPatch, there: list[str]) -> None:
+    monkeypatch.setattr(device, "gpus", lambda: there)
+    planned().export(main=True)
+    monkeypatch.setattr(device, "gpus", lambda: [] if there else ["GPU-1"])  # the machine of the job
+    job = planned()
+    job.export(main=False)
+    assert job.store.on_gpu == bool(there)
+    another = planned()  # a main process that inherits the variable decides anew
+    another.export(main=True)
+    assert another.store.on_gpu != bool(there)
+    assert [planned(name).store.on_gpu for name in ("cpu", "cuda")] == [False, True]
+
+
+def test_jobs_know_the_settings_of_pages_outside_the_grid() -> None:
+    ids = {"root": "quick", "dataset": "digits", "noise": "sym20", "partition": "iid", "seed": "7"}
+    page = Targets(planned()).setting_page(**ids)
+    job = Targets(planned())
+    assert [job.plan(plan.folder) for plan in page.inputs] == list(page.inputs)
+    os.environ[PAGES] = "of-another-project/digits/sym20/iid/7"
+    with pytest.raises(SpecError, match="no study asks for it"):
+        Targets(planned()).plan(page.inputs[1].folder)
+    Targets(planned()).setting_page(**{**ids, "noise": "sym40", "seed": "0"})
+    assert os.environ[PAGES] == "of-another-project/digits/sym20/iid/7"  # one of the grid is known without
