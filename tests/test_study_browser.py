@@ -259,7 +259,7 @@ def test_a_run_opens_with_all_that_is_known_of_it(page: Any, root: Path) -> None
         summary["spec_digest"],
         made,
         "suspects.csv",
-        f"snakemake --cores 1 --force {folder.as_posix()}/summary.json",
+        f"snakemake --cores 1 --force {folder.as_posix()}/SHA256SUMS",
     ):
         assert words in view.text.replace("\xa0", " "), words
     counts = pd.read_csv(folder / "confusion.csv").filter(like="predicted_").to_numpy()
