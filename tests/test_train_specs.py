@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -173,6 +174,40 @@ def test_an_error_inside_a_run_is_told_with_its_folder(inputs, tmp_path, capsys,
     assert call(specs(tmp_path, inputs), "--together=3", "--executor=lanes:2") == 1
     assert f"{tmp_path / 'scaffold' / 'out'}: ZeroDivisionError: oh" in capsys.readouterr().err
     assert files_of(tmp_path, ("fedavg", "feddpcont"))
+
+
+def single(folder: Path, inputs: dict[str, str]) -> list[str]:
+    """The command line of one run."""
+    job = json.loads(Path(specs(folder, inputs, ("fedavg",))[0]).read_text())
+    words = [f"--{key}={job[key]}" for key in ("arrays", "labels", "partition", "out", "work")]
+    return ["--device=cpu", "--spec", json.dumps(job["spec"]), *words]
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp_path, monkeypatch):
+    """The process of a Snakemake that was killed holds the lock, ends, and this one gets it."""
+    alone = train._alone
+
+    @contextlib.contextmanager
+    def after_another(work: Path) -> Iterator[None]:
+        monkeypatch.setattr(train, "_alone", alone)
+        assert train.main(single(tmp_path, inputs)) == 0
+        monkeypatch.setattr(train, "train", None)
+        with alone(work):
+            yield
+
+    monkeypatch.setattr(train, "_alone", after_another)
+    assert train.main(single(tmp_path, inputs)) == 0
+
+
+def test_a_finished_run_that_is_trained_again_is_unfinished_meanwhile(inputs, tmp_path, monkeypatch):
+    assert train.main(single(tmp_path, inputs)) == 0
+    sums = tmp_path / "fedavg/out/SHA256SUMS"
+    before, there = sums.read_text(), []
+    again = train.train
+    monkeypatch.setattr(train, "train", lambda *args: (there.append(sums.exists()), again(*args)))
+    assert train.main(single(tmp_path, inputs)) == 0
+    assert there == [False]
+    assert sums.read_text().splitlines()[0] == before.splitlines()[0]
 
 
 def test_finished_runs_are_left_alone_but_those_of_other_settings_or_code_are_not(inputs, tmp_path, monkeypatch):

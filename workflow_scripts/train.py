@@ -39,6 +39,7 @@ from workflow_scripts.progress import last_line
 from workflow_scripts.runs import net_code
 from workflow_scripts.step import STOPPED, USER_ERROR
 from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
+from workflow_scripts.sums import SUMS
 from workflow_scripts.training import TrainingJob, TrainingOptions, is_finished, set_up_torch, shared_lanes, train
 
 __all__ = ["main"]
@@ -180,7 +181,12 @@ def _attempt(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callab
     try:
         if several and is_finished(job):
             return 0  # by an earlier call
+        again = (job.out / SUMS).exists()  # Snakemake starts no job for a finished folder, unless it is forced
         with _alone(job.work):
+            if not again and is_finished(job):
+                print(f"{job.out}: finished by another process", flush=True)  # which held the lock
+                return 0
+            (job.out / SUMS).unlink(missing_ok=True)  # so that half-written files never count as finished
             _begin(job)
             train(job, options, pool, stop)
     except Stopped as stopped:
