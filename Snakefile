@@ -46,6 +46,8 @@ for _target, _files in exit_on_error(TARGETS.named).items() if workflow.is_main_
 onsuccess:
     for _line in closing_lines():
         print(_line, file=sys.stderr)
+    if workflow.is_main_process:
+        TARGETS.remove_lists()
 
 
 onerror:

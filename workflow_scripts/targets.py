@@ -15,6 +15,7 @@ import functools
 import io
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -321,6 +322,12 @@ class Targets:
                 words += [f"--{name}", self._written(_in_order(plan.spec[name]), "json")] if name in plan.spec else []
             words += ["--name", plan.spec["name"]] if "name" in plan.spec else []
         return shlex.join(words)
+
+    @staticmethod
+    def remove_lists() -> None:
+        """Remove what was written for the commands of this workflow; another one writes what it needs."""
+        for folder in (LISTS, OUTDATED):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _written(self, text: str, ending: str) -> str:
         """The path of a file with this text; a dry run does not write it."""
