@@ -24,20 +24,20 @@ rule all:
     """The configured studies."""
     default_target: True
     input:
-        lambda wc: told(TARGETS.of_all, TARGETS.of_study, PROJECT.studies),
+        lambda wc: exit_on_error(TARGETS.of_all, TARGETS.of_study, PROJECT.studies),
     localrule: True
     message:
         "all configured studies"
 
 
-for _target, _files in told(TARGETS.named).items() if workflow.is_main_process else ():
+for _target, _files in exit_on_error(TARGETS.named).items() if workflow.is_main_process else ():
 
     rule:
         """A study, its settings or its runs, one table or figure, all papers, …: names for a user to type."""
         name:
             _target
         input:
-            lambda wc, files=_files: told(files),
+            lambda wc, files=_files: exit_on_error(files),
         localrule: True
         message:
             _target
@@ -46,6 +46,8 @@ for _target, _files in told(TARGETS.named).items() if workflow.is_main_process e
 onsuccess:
     for _line in closing_lines():
         print(_line, file=sys.stderr)
+    if workflow.is_main_process:
+        TARGETS.remove_lists()
 
 
 onerror:

@@ -18,7 +18,7 @@ from workflow_scripts.project import Project
 from workflow_scripts.targets import Targets
 
 
-def told(function, *arguments):
+def exit_on_error(function, *arguments):
     """Call a function; what is wrong with the settings ends the workflow with that one message."""
     try:
         return function(*arguments)
@@ -27,7 +27,7 @@ def told(function, *arguments):
 
 
 CONFIG = os.path.normpath(os.path.join(HOME, "config/config.yaml"))
-told(read_yaml, CONFIG)  # first, as Snakemake's own message would name neither the file nor the line
+exit_on_error(read_yaml, CONFIG)  # first, as Snakemake's own message would name neither the file nor the line
 
 
 configfile: CONFIG
@@ -36,16 +36,16 @@ configfile: CONFIG
 # as a module of another workflow this has that workflow's word on config, and none of its files
 FILES = tuple(os.path.relpath(file, HOME) for file in reversed(workflow.configfiles))
 FILES = FILES if "config/config.yaml" in FILES else ("config/config.yaml",)
-PROJECT = told(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))
-TARGETS = told(lambda: Targets(PROJECT, quiet=not workflow.is_main_process, dry=lambda: workflow.dryrun))
-GPUS = [] if PROJECT.device == "cpu" else told(device.gpus)
-told(device.slots)
+PROJECT = exit_on_error(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))
+TARGETS = exit_on_error(lambda: Targets(PROJECT, quiet=not workflow.is_main_process, dry=lambda: workflow.dryrun))
+GPUS = [] if PROJECT.device == "cpu" else exit_on_error(device.gpus)
+exit_on_error(device.slots)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}
-told(lambda: PROJECT.export(main=workflow.is_main_process))
-told(lambda: PROJECT.catalogue)  # also what no study uses
+exit_on_error(lambda: PROJECT.export(main=workflow.is_main_process))
+exit_on_error(lambda: PROJECT.catalogue)  # also what no study uses
 for _name in PROJECT.studies:
-    told(TARGETS.study, _name)
+    exit_on_error(TARGETS.study, _name)
 
 
 wildcard_constraints:
@@ -72,12 +72,12 @@ def needs(megabytes, minutes):
 
 def missing(pattern):
     """An input function: what must be made before the step whose folder is `pattern`."""
-    return lambda wildcards: told(lambda: TARGETS.plan(pattern.format(**wildcards)).missing())
+    return lambda wildcards: exit_on_error(lambda: TARGETS.plan(pattern.format(**wildcards)).missing())
 
 
 def command(pattern):
     """A function for params: the arguments of the step whose folder is `pattern`."""
-    return lambda wildcards: told(TARGETS.command, pattern.format(**wildcards))
+    return lambda wildcards: exit_on_error(TARGETS.command, pattern.format(**wildcards))
 
 
 def before_training(pattern):
@@ -94,14 +94,14 @@ def before_training(pattern):
 def before_copies(key):
     """An input function: what must be made before files of results/ are copied."""
     name = {"tables": "table", "figures": "figure"}.get(key)
-    return lambda wc: told(TARGETS.before_copies, wc.root, key, wc[name] if name else "")
+    return lambda wc: exit_on_error(TARGETS.before_copies, wc.root, key, wc[name] if name else "")
 
 
 def copies(key):
     """A function for params: the command that copies files of the store to results/."""
     name = {"tables": "table", "figures": "figure"}.get(key)
 
-    return lambda wc: told(TARGETS.copying, wc.root, key, wc[name] if name else "")
+    return lambda wc: exit_on_error(TARGETS.copying, wc.root, key, wc[name] if name else "")
 
 
 def title_of(key):

@@ -151,7 +151,7 @@ rule show_study:
 rule labels:
     """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
     input:
-        lambda wc: told(lambda: TARGETS.before_page(TARGETS.labels_page(**wc))),
+        lambda wc: exit_on_error(lambda: TARGETS.before_page(TARGETS.labels_page(**wc))),
     output:
         "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html",
         "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html.plan",
@@ -160,7 +160,7 @@ rule labels:
     resources:
         **needs(4000, 60),
     params:
-        command=lambda wc: told(lambda: TARGETS.paging(TARGETS.labels_page(**wc))),
+        command=lambda wc: exit_on_error(lambda: TARGETS.paging(TARGETS.labels_page(**wc))),
     message:
         "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
@@ -170,7 +170,7 @@ rule labels:
 rule setting:
     """Pictures of one setting without any training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
     input:
-        lambda wc: told(lambda: TARGETS.before_page(TARGETS.setting_page(**wc))),
+        lambda wc: exit_on_error(lambda: TARGETS.before_page(TARGETS.setting_page(**wc))),
     output:
         "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html",
         "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html.plan",
@@ -179,7 +179,7 @@ rule setting:
     resources:
         **needs(4000, 60),
     params:
-        command=lambda wc: told(lambda: TARGETS.paging(TARGETS.setting_page(**wc))),
+        command=lambda wc: exit_on_error(lambda: TARGETS.paging(TARGETS.setting_page(**wc))),
     message:
         "pictures of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}"
     shell:

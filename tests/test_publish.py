@@ -85,3 +85,8 @@ def test_what_is_missing_is_named(finished: Published, tmp_path: Path) -> None:
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert publish.main(["--root", "results/nothing"]) == 2
     assert "results/nothing: the results of no study at scale paper" in capsys.readouterr().err
+
+
+def test_a_setting_without_a_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish.main(["--root", "results/quick", "--config", "scale"]) == 2
+    assert "--config: expected KEY=VALUE, got 'scale'." in capsys.readouterr().err

@@ -1,8 +1,7 @@
 """Copy a study's tables and figures into docs/results/<study>/, small enough for git, with a page that shows them.
 
-python -m workflow_scripts.publish --root results/quick [--out docs/results/quick]
-python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
 python -m workflow_scripts.publish --root results/quick [--out docs/results/quick] [--config scale=smoke]
+python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
 
 What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` stays as it is.
 A paper's publication below docs/results also writes docs/results/papers.md, a line for each published paper.
@@ -104,6 +103,14 @@ def _provenance(costs: list[dict[str, Any]]) -> str:
     )
 
 
+def _read_pairs(pairs: list[str]) -> dict[str, str]:
+    """The values of --config by key. Raises SpecError for one that is not KEY=VALUE."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise SpecError(f"--config: expected KEY=VALUE, got {pair!r}. Write for example scale=smoke")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
 def _study(root: Path, settings: Mapping[str, Any]) -> Study:
     """The study whose results folder this is."""
     project = Project({**read_yaml("config/config.yaml"), **settings})
@@ -122,13 +129,14 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     out = args.out or RESULTS / args.root.name
     try:
+        settings = _read_pairs(args.config)
         paper = paper_of(args.root.name)
         if paper:
             made = publish_paper(paper, out, args.html)
             if RESULTS.resolve() in out.resolve().parents:
                 made.append(published_papers.write(RESULTS))
         else:
-            study = _study(args.root, dict(pair.split("=", 1) for pair in args.config if "=" in pair))
+            study = _study(args.root, settings)
             runs = load(listed_runs([run.row for run in study.runs]))
             made = publish(args.root, out, study.described(), runs)
     except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:

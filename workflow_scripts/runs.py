@@ -97,7 +97,7 @@ class PlannedRun:
         return {"dir": self.folder, **{name: getattr(self, name) for name in (*shown, *files)}}
 
     @functools.cached_property
-    def mark(self) -> str:
+    def row_digest(self) -> str:
         """Digest of the line."""
         return digest(self.row)
 

@@ -30,7 +30,7 @@ from workflow_scripts.versions import Versions, installed, versions_text
 if TYPE_CHECKING:
     from workflow_scripts.project import Project
 
-__all__ = ["ON_GPU", "Plan", "Store", "drop_none", "plain"]
+__all__ = ["ON_GPU", "Plan", "Store", "as_whole_numbers", "drop_none"]
 
 Settings = Mapping[str, Any]
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
@@ -213,17 +213,17 @@ class Store:
         return dict(versions or self.versions[0])["numpy"]
 
 
-def plain(value: Any) -> Any:
+def as_whole_numbers(value: Any) -> Any:
     """Settings in which whole numbers are written as such: 5.0 decides what 5 decides."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: as_whole_numbers(one) for key, one in value.items()}
+    return [as_whole_numbers(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _folder(where: str, *plan: Any) -> str:
-    return f"{where}/{digest(*map(plain, plan))}"
+    return f"{where}/{digest(*map(as_whole_numbers, plan))}"
 
 
 def _digests(inputs: Iterable[Plan]) -> list[str]:

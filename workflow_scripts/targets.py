@@ -30,7 +30,7 @@ from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.stepcode import ROOT
-from workflow_scripts.store import Plan, drop_none, plain
+from workflow_scripts.store import Plan, as_whole_numbers, drop_none
 from workflow_scripts.study import Study
 from workflow_scripts.sums import read_sums
 
@@ -115,8 +115,8 @@ class Targets:
         """Id of a table → its plan."""
         code, found = self.steps.code(self.steps.report("make_table")), {}
         for name, spec in study.tables.items():
-            chosen, given = study.select(spec), {"name": name, "spec": plain(spec)}
-            folder = f"store/tables/{spec['kind']}/{digest(given, code, _printed(spec), _marks(chosen))}"
+            chosen, given = study.select(spec), {"name": name, "spec": as_whole_numbers(spec)}
+            folder = f"store/tables/{spec['kind']}/{digest(given, code, _printed(spec), _row_digests(chosen))}"
             found[name] = Plan(folder, code, _runs(chosen), spec=given | {"runs": [run.row for run in chosen]})
         return found
 
@@ -126,9 +126,9 @@ class Targets:
         found = {}
         for name, spec in study.figures.items():
             code = self.steps.code(self.steps.report("make_figure", [spec["kind"]]))
-            chosen, given = study.select(spec), {"spec": plain(spec)}
+            chosen, given = study.select(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _runs(chosen)
-            marks: list[Any] = _marks(chosen)
+            marks: list[Any] = _row_digests(chosen)
             if spec["kind"] in paths.ARTIFACTS:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
@@ -144,7 +144,7 @@ class Targets:
     def summary(self, study: Study) -> Plan:
         """The few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
         code = self.steps.code(self.steps.report("summary"))
-        folder = f"store/summaries/{digest(_marks(study.runs), code)}"
+        folder = f"store/summaries/{digest(_row_digests(study.runs), code)}"
         return Plan(folder, code, _runs(study.runs), spec={"runs": [run.row for run in study.runs]})
 
     @functools.cache  # noqa: B019
@@ -157,10 +157,10 @@ class Targets:
             for name, plan in plans.items()
             for suffix in suffixes
         }
-        given = {"study": plain(study.described()), "shown": shown}
+        given = {"study": as_whole_numbers(study.described()), "shown": shown}
         plans = [*self.tables(study).values(), *self.figures(study).values()]
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{digest(given, order, code, self.templates, _marks(study.runs))}"
+        folder = f"store/pages/{digest(given, order, code, self.templates, _row_digests(study.runs))}"
         rows = [run.row for run in study.runs]
         return Plan(folder, code, (*plans, *_runs(study.runs), *_read(study.runs)), spec=given | {"runs": rows})
 
@@ -326,6 +326,12 @@ class Targets:
             words += ["--name", plan.spec["name"]] if "name" in plan.spec else []
         return shlex.join(words)
 
+    @staticmethod
+    def remove_lists() -> None:
+        """Remove what was written for the commands of this workflow; another one writes what it needs."""
+        for folder in (LISTS, OUTDATED):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _written(self, text: str, ending: str) -> str:
         """The path of a file with this text; a dry run does not write it."""
         path = Path(LISTS, f"{digest(text)}.{ending}")
@@ -395,8 +401,8 @@ def _read(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
     return tuple({plan.folder: plan for run in runs for plan in run.files.run.inputs}.values())
 
 
-def _marks(runs: Iterable[PlannedRun]) -> list[str]:
-    return [run.mark for run in runs]
+def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
+    return [run.row_digest for run in runs]
 
 
 def _printed(spec: Mapping[str, Any]) -> list[str]:

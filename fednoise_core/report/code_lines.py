@@ -44,7 +44,7 @@ def method_lines(name: str) -> int | None:
     """Code lines of the file of a method (a name of METHODS), without other methods that stand in it; a base that
     several methods share is not counted. None for a method that is not known any more.
 
-    Comments do not count, as in the code hash: what changes this number makes the method's runs and the table anew.
+    Comments and docstrings do not count. A finished table keeps the number that it was made with.
     """
     if name not in METHODS:
         return None

@@ -47,6 +47,7 @@ def test_the_address_is_known_while_planning(workflow: Workflow, monkeypatch: py
     there = {path.parent.as_posix() for path in Path("store").rglob("SHA256SUMS")}
     assert named == there
     assert len(there) == 15
+    assert not any(Path(folder).exists() for folder in ("work/lists", "work/outdated"))  # only for commands
     for folder in there:
         subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=folder, check=True)
 
