@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -273,7 +274,9 @@ def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Pat
 
 def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
     file = folder / "config/papers/fedmixcon.yaml"
-    text = file.read_text(encoding="utf-8")
+    text, known = re.subn(r"    why:\n(      .*\n)+", "", file.read_text(encoding="utf-8"))
+    assert known <= 1, "the reasons of scale cpu"
+    file.write_text(text)
     study = ran("fedmixcon-cpu", **THREE)
     publish_paper(study, folder / "before")
     rows = read_texts(folder / "before/claims.csv")
