@@ -39,7 +39,7 @@ PAPERS = {  # table or figure → runs at the papers' size: methods × settings 
     "fedmixcon": {
         "table1": 5 * 2 * 3,
         "table2": 0,
-        "table3": (6 * 12 + 4) * 3,  # the contrast on logits at one noise
+        "table3": (6 * 12 + 4 + 2) * 3,  # the contrast on logits at one noise; lower rates in one cell
         "table4": 5 * 2 * 3,
         "figure1": 5 * 2 * 3,
         "figure6": 5 * 6 * 3,
