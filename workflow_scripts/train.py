@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import importlib.util
 import json
+import os
 import signal
 import sys
 import threading
@@ -29,7 +30,7 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.spec import Train
 from workflow_scripts.device import claim, gpus
-from workflow_scripts.locks import hold, release
+from workflow_scripts.locks import hold
 from workflow_scripts.progress import last_line
 from workflow_scripts.runs import check_spec, net_code
 from workflow_scripts.step import STOPPED, USER_ERROR, json_argument
@@ -173,7 +174,7 @@ def _alone(work: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        release(work / "lock", lock)
+        os.close(lock)
 
 
 if __name__ == "__main__":
