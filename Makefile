@@ -67,7 +67,7 @@ lint: setup
 
 audit: setup
 	python -m workflow_scripts.audit
-	python -m workflow_scripts.record --check
+	dvc status
 
 prune: setup
 	python -m workflow_scripts.prune $(if $(YES),--yes)

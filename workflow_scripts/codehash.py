@@ -1,8 +1,8 @@
 """Hash of the code behind a step: its script and every project module that the script imports, directly or not.
 
 What decides no result is not in the hash: comments, docstrings, annotations that declare no setting, sentences about
-settings and options, texts of errors, names of local variables (as long as a function's variables with one name, or with two, stay so), `__all__`,
-`__version__`, and where a module lies.
+settings and options, texts of errors, names of local variables (as long as those of one name, or of two, stay so),
+`__all__`, `__version__`, and where a module lies.
 
 Imports by computed name cannot be seen; callers of `closure_hash` name such modules as further entries. The lines of a
 registry ("name": "project.module:object") do not count, so that a further entry changes nothing for the others; callers

@@ -32,7 +32,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in (tmp_path / "config/studies").iterdir():
         path.name == "toy.yaml" or path.unlink()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDNOISE_STUDIES", "")
     return tmp_path
 
 
@@ -63,13 +62,9 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     run, text = finished("store/runs/digits/x/y/fedavg/seed0/0123456789abcdef"), STUDY.read_text()
     STUDY.write_text(text.replace("rounds: 2", "round: 2"))
     assert prune.main(["--yes"]) == 2
-    why = f"prune: {STUDY} cannot be planned: {STUDY}: train.round: unknown key; did you mean 'rounds'?"
+    why = f"prune: {STUDY}: train.round: unknown key; did you mean 'rounds'?"
     assert capsys.readouterr().err == f"{why}; nothing is removed until this is mended\n"
     assert run.exists()
-    assert prune.main([]) == 0
-    told = capsys.readouterr()
-    assert str(run) in told.out.splitlines()
-    assert why in told.err
     STUDY.write_text(text)
     with training("work/x"):
         assert prune.main(["--yes"]) == 1
