@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # torch and the rest anew, which doubles its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-cluster reproduce smoke cell test test-slurm lint audit prune export bench docs
+.PHONY: setup setup-cluster reproduce smoke cell test lint audit prune bench docs
 
 setup: $(STAMP)
 
@@ -58,10 +58,6 @@ cell: setup
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# on a Slurm of one node, which it installs (Debian, as root) and ends; not part of `make test`
-test-slurm: setup-cluster
-	python tests/slurm/run.py
-
 lint: setup
 	ruff check .
 	mypy
@@ -71,14 +67,10 @@ lint: setup
 
 audit: setup
 	python -m workflow_scripts.audit
-	python -m workflow_scripts.record --check
+	dvc status
 
 prune: setup
 	python -m workflow_scripts.prune $(if $(YES),--yes)
-
-# model, card and example of one run: make export RUN=store/runs/… OUT=folder
-export: setup
-	python -m workflow_scripts.export --run "$(RUN)" $(if $(OUT),--out "$(OUT)")
 
 bench: setup
 	python -m benchmarks

@@ -48,8 +48,3 @@ onsuccess:
         print(_line, file=sys.stderr)
     if workflow.is_main_process:
         TARGETS.remove_lists()
-
-
-onerror:
-    for _line in failures.last_words(log):
-        print(_line, file=sys.stderr)

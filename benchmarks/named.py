@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fednoise_core.index import read_runs
+from fednoise_core.io import ArtifactError
 
 BANDS = (0.0, 0.3, 0.5, 0.7, 0.85, 1.01)
 NEAR = 1.5  # the factor within which a number is near, as in benchmarks.wrong_labels
@@ -66,5 +67,15 @@ def table(found: list[Finding]) -> list[str]:
     return lines
 
 
+def main(roots: list[str]) -> int:
+    """Exit status 0: printed; 2: a study has no results, or damaged ones."""
+    try:
+        print("\n".join(table(findings(roots))))
+    except (ArtifactError, OSError) as error:
+        print(f"named: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    print("\n".join(table(findings(sys.argv[1:]))))
+    sys.exit(main(sys.argv[1:]))

@@ -12,7 +12,7 @@ HOME = os.path.relpath(Path(str(workflow.current_basedir)).parent)
 sys.path.insert(0, os.path.abspath(HOME))
 
 from fednoise_core.io import ArtifactError, SpecError
-from workflow_scripts import device, failures
+from workflow_scripts import device
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.targets import Targets

@@ -40,15 +40,6 @@ def test_the_gpu_ladder_climbs_on_the_stand_in_with_torch_and_numpy_only(tmp_pat
     assert {p.name for p in tmp_path.iterdir()} == {"ladder.json", "ladder.md"}
 
 
-def test_without_time_the_ladder_says_what_is_missing(tmp_path):
-    from benchmarks import gpu_ladder
-
-    found = gpu_ladder.main(["--dry", "--minutes=0", f"--out={tmp_path}"])
-    assert all(row == {"missing": "no time left"} for rows in found["ladder"].values() for row in rows.values())
-    assert not found["whole_run"]["finished"]
-    assert "not measured: no time left" in (tmp_path / "ladder.md").read_text()
-
-
 def test_corrected_labels_are_those_that_the_command_wrote():
     """Images whose class is easily seen: what is corrected is counted rightly, and the table has the gains."""
     draw = np.random.default_rng(0)
@@ -68,6 +59,12 @@ def test_corrected_labels_are_those_that_the_command_wrote():
     assert "| 50.0 | 70.0 | +20.0 |" in lines[3]
     assert "mean of 2, ± 14.1 between runs" in lines[4]
     assert "| 50.0 | 60.0 | +10.0 |" in lines[4]
+
+
+def test_named_says_what_is_missing_in_a_line(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.named", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, f"named: {tmp_path}/index.csv: no such file\n")
 
 
 def test_named_counts_each_run_in_its_range_of_accuracy(tmp_path):

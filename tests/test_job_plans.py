@@ -12,7 +12,7 @@ from workflow_scripts import device
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.store import ON_GPU
-from workflow_scripts.targets import LOADED, PAGES, Targets
+from workflow_scripts.targets import PAGES, Targets
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,7 +22,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process exports is gone after the test."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(os, "environ", {**os.environ})
-    for variable in (ON_GPU, LOADED, PAGES):
+    for variable in (ON_GPU, PAGES):
         os.environ.pop(variable, None)
 
 

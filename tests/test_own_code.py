@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -81,29 +77,6 @@ def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
     steps = StepCode(ROOT)
     words = ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]]
     assert split.main([*words, "--out", str(tmp_path / "p.npz"), "--code", steps.code(steps.partition("iid"))]) == 0
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the code that may be edited."""
-    for package in ("fednoise_core", "workflow_scripts"):
-        shutil.copytree(ROOT / package, tmp_path / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path / "code"
-
-
-def test_other_code_than_planned_is_refused_though_it_does_not_change_any_more(
-    project: Path, inputs: dict[str, str], tmp_path: Path
-) -> None:
-    """As when a branch was checked out between the planning of a workflow and the start of one of its jobs."""
-    steps = StepCode(project)
-    planned = steps.code(steps.train("fedavg", ["mlp"]))
-    (project / SMALL).write_text((project / SMALL).read_text().replace(RELU, "tanh"))
-    env = {**os.environ, "PYTHONPATH": str(project)}
-    command = [sys.executable, "-m", "workflow_scripts.train", *run_words(inputs, tmp_path), "--code", planned]
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "the code has changed since this job was planned" in done.stderr
-    assert not (tmp_path / "run").exists()
 
 
 def test_what_keeps_the_books_is_in_no_closure() -> None:

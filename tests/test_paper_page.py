@@ -21,11 +21,10 @@ from fednoise_core.report.csv_files import read_csv, read_texts
 from fednoise_core.report.reproduction import reproduction
 from fednoise_core.report.runs import ListedRun, load, select
 from fednoise_core.report.scorecard import score, states_words
-from workflow_scripts import published_papers
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.paper_settings import told
 from workflow_scripts.project import Project
-from workflow_scripts.publish_paper import paper_of, publish_paper, runs_at_hand
+from workflow_scripts.publish import publish, runs_at_hand, study_of, write_papers
 from workflow_scripts.study import Study
 from workflow_scripts.sums import write_sums
 
@@ -46,8 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
     """The paper with made-up results of the chosen runs, and with these figures alone: to draw takes seconds."""
-    study = paper_of(root)
-    assert study is not None
+    study = study_of(root)
     study.figures = {name: study.figures[name] for name in figures}
     for run in study.runs:
         if all(getattr(run, key) in values for key, values in chosen.items()):
@@ -72,13 +70,13 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     study = ran("fedmixcon-cpu", ("figure6", "figure7", "scoreboard", "gains"), **THREE)
     out = folder / "out"
     with pytest.raises(ArtifactError, match="no run of the study was made"):
-        publish_paper(paper_of("fedmixcon"), out)
+        publish(study_of("fedmixcon"), out)
     sums = Path(runs_at_hand(study)[0].dir, "SHA256SUMS")
     text = sums.read_text()
     sums.unlink()
     assert len(runs_at_hand(study)) == 5  # a run that was killed while it wrote its files is none
     sums.write_text(text)
-    publish_paper(study, out, folder / "page.html")
+    publish(study, out, folder / "page.html")
     text = (out / "README.md").read_text(encoding="utf-8")
     table3 = next(line for line in section(text, "Reproduction").splitlines() if line.startswith("| Table 3"))
     assert [cell.strip() for cell in table3.split("|")[2:5]] == ["78", "6", "72"]
@@ -128,10 +126,9 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
     file = folder / "config/papers/fedmixcon.yaml"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("  - datasets: [mnist]\n", "  - datasets: [mnist]\n    train: {lr: 0.1}\n", 1))
-    changed = paper_of("fedmixcon-cpu")
-    assert changed is not None
+    changed = study_of("fedmixcon-cpu")
     changed.figures = {}
-    publish_paper(changed, page.parent)
+    publish(changed, page.parent)
     text = page.read_text(encoding="utf-8")
     assert "SCE helps." in text
     assert text.count("written by hand") == 2
@@ -141,14 +138,13 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
 def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     out = folder / "docs/results/fedmixcon-cpu"
-    publish_paper(study, out)
+    publish(study, out)
     old = [out / "table1.csv", out / "table1.md", out / "figure1.png", out / "notes.txt"]
     for path in old:  # table 1 and figure 1 have no run now
         path.write_text("of an earlier publication")
-    again = paper_of("fedmixcon-cpu")
-    assert again is not None
+    again = study_of("fedmixcon-cpu")
     again.figures = {"figure1": again.figures["figure1"]}
-    publish_paper(again, out)
+    publish(again, out)
     assert [path.exists() for path in old] == [False, False, False, True]
     assert (out / "table3.csv").is_file()
 
@@ -156,7 +152,7 @@ def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
 def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> None:
     study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
     out = folder / "docs/results/fedmixcon"
-    publish_paper(study, out)
+    publish(study, out)
     shown = score(read_csv(out / "table3.csv"), study.tables["table3"])
     assert sum(shown.judged) == shown.ran == 6
     text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
@@ -249,7 +245,7 @@ def test_scores_add_up() -> None:
 def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     results = folder / "docs/results"
-    publish_paper(study, results / "fedmixcon-cpu")
+    publish(study, results / "fedmixcon-cpu")
     rows = read_texts(results / "fedmixcon-cpu/claims.csv")
     found = {key: set(group["ours"]) - {"not run"} for key, group in rows.groupby(["table", "claim"])}
     expected = [
@@ -260,7 +256,7 @@ def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Pat
         sum(not words for words in found.values()),
     ]
     assert expected[4] not in (0, expected[0])  # some were run
-    text = published_papers.write(results).read_text(encoding="utf-8")
+    text = write_papers(results).read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if "fedmixcon-cpu/README.md" in line)
     assert [cell.strip() for cell in line.split("|")[2:-1]] == ["`cpu`", *map(str, expected)]
     summary = section((results / "fedmixcon-cpu/README.md").read_text(encoding="utf-8"), "Reproduction")
@@ -278,17 +274,16 @@ def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
     assert known <= 1, "the reasons of scale cpu"
     file.write_text(text)
     study = ran("fedmixcon-cpu", **THREE)
-    publish_paper(study, folder / "before")
+    publish(study, folder / "before")
     rows = read_texts(folder / "before/claims.csv")
     claim = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]["claim"].iloc[0]
     before = (folder / "before/README.md").read_text(encoding="utf-8")
     assert "Why: not looked into yet." in before
     reason = "At a third of the rate it agrees."
     file.write_text(text.replace("train:\n", f"why: {{table3: {{{claim}: {reason}}}}}\ntrain:\n", 1))
-    again = paper_of("fedmixcon-cpu")
-    assert again is not None
+    again = study_of("fedmixcon-cpu")
     again.figures = {}
-    publish_paper(again, folder / "after")
+    publish(again, folder / "after")
     said = [line for line in (folder / "after/README.md").read_text().splitlines() if f"Why: {reason}" in line]
     says = next(one["says"] for one in again.tables["table3"]["claims"] if one["id"] == claim)
     assert len(said) == 1
@@ -297,8 +292,7 @@ def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
 
 def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
-    paper = paper_of("fedmixcon-cpu")
-    assert paper is not None
+    paper = study_of("fedmixcon-cpu")
     found = runs_at_hand(study)
     for width in ("page", "column"):
         with style.styled():

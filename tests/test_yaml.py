@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from workflow_scripts.config_file import Layer, Place, check_plain, deep_merge, hint, read_yaml
+from workflow_scripts.config_file import Place, check_plain, deep_merge, hint, read_yaml
 from workflow_scripts.schemas import Schemas
 
 ROOT = Path(__file__).parents[1]
@@ -109,15 +109,6 @@ def test_a_list_for_a_name_is_refused(family: str, key: str) -> None:
     for value in (["x"], {"x": 1}, 3, None):
         with pytest.raises(SpecError, match=rf"^f: {key}: expected the name of a {family}, got "):
             Schemas(ROOT / "config/schema").check_kind(family, {key: value}, Place("f"))
-
-
-def test_a_place_names_the_layer_that_says_it() -> None:
-    place = Place("study.yaml", (), (Layer(Place("scale.yaml", ("overlay",)), {"train": {"lr": 1}, "seeds": [0, 1]}),))
-    assert str(place / "train" / "lr") == "scale.yaml: overlay.train.lr (laid over study.yaml)"
-    assert str(place / "seeds" / 1) == "scale.yaml: overlay.seeds[1] (laid over study.yaml)"
-    assert str(place / "train" / "rounds") == "study.yaml: train.rounds"
-    assert str(place / "seeds" / 2) == "study.yaml: seeds[2]"
-    assert str(place) == "study.yaml"
 
 
 def test_equal_settings_have_one_normal_form() -> None:

@@ -1,7 +1,9 @@
 """Hash of the code behind a step: its script and every project module that the script imports, directly or not.
 
 What decides no result is not in the hash: comments, docstrings, annotations that declare no setting, sentences about
-settings and options, texts of errors, names of local variables, `__all__`, `__version__`, and where a module lies.
+settings and options, texts of errors, names of local variables (as long as those of one name, or of two, stay so),
+`__all__`, `__version__`, and where a module lies.
+
 Imports by computed name cannot be seen; callers of `closure_hash` name such modules as further entries. The lines of a
 registry ("name": "project.module:object") do not count, so that a further entry changes nothing for the others; callers
 name the file and object that they use as "file.py:object".
@@ -13,8 +15,9 @@ import ast
 import functools
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from symtable import SymbolTable, symtable
 from typing import Any, NamedTuple
 
 __all__ = ["BOOKKEEPING", "GPU_ONLY", "PACKAGES", "closure", "closure_hash", "module_file", "registry"]
@@ -32,7 +35,7 @@ UNCOUNTED_KEYWORDS = ("help", "description")  # sentences that a command line or
 SEES_NAMES = ("locals", "vars", "dir", "eval", "exec")  # in a function that uses one, names of variables may decide
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-ComprehensionNode = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Tables = Mapping[tuple[str, int], SymbolTable]
 
 
 def closure_hash(root: str | Path, *entries: str) -> str:
@@ -108,7 +111,8 @@ def _modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
 @functools.cache
 def _read(root: Path, name: str, content: bytes) -> _Module:
     folders = name.split("/")[:-1]
-    counted = _Counted(root, folders, own=name.split("/")[0] not in PACKAGES)
+    tables = dict(_functions(symtable(content.decode(), name, "exec")))
+    counted = _Counted(root, folders, name.split("/")[0] not in PACKAGES, tables)
     tree = counted.visit(ast.parse(content, filename=name))
     inits = ("/".join([*folders[:depth], "__init__.py"]) for depth in range(1, len(folders) + 1))
     packages = tuple(init for init in inits if (root / init).is_file())
@@ -116,18 +120,25 @@ def _read(root: Path, name: str, content: bytes) -> _Module:
     return _Module(value, not tree.body, tuple(counted.imports), packages)
 
 
+def _functions(table: SymbolTable) -> Iterator[tuple[tuple[str, int], SymbolTable]]:
+    """Name, line and symbols of every function that is in no other one."""
+    for child in table.get_children():
+        if child.get_type() == "function":
+            yield (child.get_name(), child.get_lineno()), child
+        else:
+            yield from _functions(child)
+
+
 class _Counted(ast.NodeTransformer):
     """Takes out of a syntax tree what decides nothing, and collects the project's files that are imported.
 
     package: the folders that lead to the file. own: the file is the user's; what it imports of the project counts,
-    wherever it lies. `names`: the local variables in sight → what stands for them.
+    wherever it lies. tables: name and line → symbols of the functions that are in no other function.
     """
 
-    def __init__(self, root: Path, package: list[str], own: bool) -> None:
-        self.root, self.package, self.own = root, package, own
+    def __init__(self, root: Path, package: list[str], own: bool, tables: Tables) -> None:
+        self.root, self.package, self.own, self.tables = root, package, own, tables
         self.imports: list[str] = []
-        self.names: dict[str, str] = {}
-        self.variables = 0
         self.in_class = False
 
     # imports: without the path of the project's modules
@@ -217,49 +228,14 @@ class _Counted(ast.NodeTransformer):
             said = one not in node.args.kwonlyargs and one.annotation
             if said and all(_name(part) != "Annotated" for part in ast.walk(said)):
                 one.annotation = None
-        node.decorator_list = self._all(node.decorator_list)
-        node.args = self.visit(node.args)
-        around, in_class = self.names, self.in_class
-        self.names, self.in_class = self._inside(node.args, _variables(node)), False
-        node.body = self._all(_undocumented(node))
-        self.names, self.in_class = around, in_class
-        return node
+        outside, self.in_class = self.in_class, False
+        node.body = _undocumented(node)
+        self.generic_visit(node)
+        self.in_class = outside
+        table = self.tables.get((node.name, node.lineno))
+        return _renamed(node, table) if table else node
 
     visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
-
-    # names of local variables: numbered in the order of their assignments
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = self.names.get(node.id, node.id)
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        node.args = self.visit(node.args)
-        around, self.names = self.names, self._inside(node.args, [])
-        node.body = self.visit(node.body)
-        self.names = around
-        return node
-
-    def _visit_comprehension(self, node: ComprehensionNode) -> ast.AST:
-        first = node.generators[0]
-        first.iter = self.visit(first.iter)  # belongs to the scope around
-        done, first.iter = first.iter, ast.Constant(None)
-        around = self.names
-        self.names = self._inside(None, _stored([one.target for one in node.generators]))
-        self.generic_visit(node)
-        self.names, first.iter = around, done
-        return node
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
-
-    def _inside(self, parameters: ast.arguments | None, variables: Iterable[str]) -> dict[str, str]:
-        """The names in sight within a function or comprehension."""
-        found = dict(self.names)
-        for name in variables:
-            found[name] = f"%{self.variables}"
-            self.variables += 1
-        # parameters are called by name, and hide the variables around
-        return found | {one.arg: one.arg for one in (_parameters(parameters) if parameters else ())}
 
     def _all(self, nodes: Iterable[Any]) -> list[Any]:
         """The nodes that are left of `nodes`."""
@@ -280,37 +256,27 @@ class _Textless(ast.NodeTransformer):
         return ast.Constant("")
 
 
-def _variables(function: FunctionNode) -> list[str]:
-    """The variables of a function whose names decide nothing: not those that are also names of something else, and none
-    where a class is defined, whose names are attributes.
+def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
+    """A function with numbers for the names of its variables, in the order in which they come. The names stay of
+    parameters, of what is also global or bound by another statement than an assignment, and all where a class is
+    defined, or a name is seen from outside.
     """
-    other: set[str] = set()
-    for node in ast.walk(function):
-        match node:
-            case ast.ClassDef():
-                return []
-            case ast.Name(id=name) if name in SEES_NAMES:
-                return []
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ExceptHandler(name=str(name)):
-                other.add(name)
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-                other.add(name)
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                other.update(names)
-            case ast.alias(name=name, asname=other_name):
-                other.add(other_name or name.partition(".")[0])
-    return [name for name in _stored(function.body) if name not in other]
-
-
-def _stored(nodes: Iterable[ast.AST]) -> list[str]:
-    """The names that are assigned to in these nodes, scopes within them left out, in order."""
-    found: dict[str, None] = {}
+    tables = [table]
+    for one in tables:
+        tables += one.get_children()
+    symbols = [symbol for one in tables for symbol in one.get_symbols()]
+    kept: set[str | None] = {symbol.get_name() for symbol in symbols if symbol.is_global() or symbol.is_parameter()}
+    if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
+        return function
+    found: dict[str, str] = {}
+    nodes = list(ast.walk(function))
     for node in nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = None
-        elif not isinstance(node, FunctionNode | ast.Lambda | ComprehensionNode):
-            found |= dict.fromkeys(_stored(ast.iter_child_nodes(node)))
-    return list(found)
+        kept |= {getattr(node, key, None) for key in ("name", "asname", "rest")}
+        kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id not in kept:
+            node.id = found.setdefault(node.id, f"%{len(found)}")
+    return function
 
 
 def _parameters(parameters: ast.arguments) -> list[ast.arg]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +17,22 @@ import yaml
 from fednoise_core.io import SpecError
 from fednoise_core.words import nearest as hint
 
-__all__ = ["Layer", "Place", "check_plain", "deep_merge", "hint", "read_yaml"]
+__all__ = ["Place", "check_plain", "deep_merge", "hint", "read_yaml"]
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
 
 
 @dataclass(frozen=True)
-class Layer:
-    """Values that were laid over a file's: where they stand, and what they are."""
-
-    place: Place
-    values: Any
-
-    def has(self, keys: tuple[str | int, ...]) -> bool:
-        """Whether the value at `keys` comes from this layer, at least in part."""
-        found = self.values
-        for key in keys:
-            listed = isinstance(found, list) and isinstance(key, int) and key < len(found)
-            if not listed and not (isinstance(found, Mapping) and key in found):
-                return False
-            found = found[key]
-        return bool(keys)
-
-
-@dataclass(frozen=True)
 class Place:
-    """Where a setting stands: a file, and the keys that lead to it. `layers`: what was laid over the file, the last one
-    on top; a message names the topmost that has the keys.
-    """
+    """Where a setting stands: a file (and a scale, if one is laid over it), and the keys that lead to it."""
 
     file: str
     keys: tuple[str | int, ...] = ()
-    layers: tuple[Layer, ...] = field(default=(), compare=False)
 
     def __truediv__(self, key: str | int) -> Place:
-        return Place(self.file, (*self.keys, key), self.layers)
+        return Place(self.file, (*self.keys, key))
 
     def __str__(self) -> str:
-        for layer in reversed(self.layers):
-            if layer.has(self.keys):
-                place = Place(layer.place.file, (*layer.place.keys, *self.keys))
-                return str(place) if place.file == self.file else f"{place} (laid over {self.file})"
         text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys)
         return f"{self.file}: {text.removeprefix('.')}" if text else self.file
 

@@ -25,7 +25,9 @@ def places(data_root: str | None) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0: written; 2: the settings or the data are wrong (one line says what)."""
     parser = argparse.ArgumentParser(description="Make the arrays artifact of one data set.")
-    parser.add_argument("--spec", required=True, help="settings as JSON: an entry of config/datasets.yaml")
+    parser.add_argument(
+        "--spec", required=True, type=step.json_argument, help="settings as JSON: an entry of config/datasets.yaml"
+    )
     parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
     parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
     parser.add_argument("--cache", default="data/downloads", help="where downloads are kept; searched last")
@@ -36,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> str:
-        arrays = sources.read(step.spec_of(options.spec), places(options.data_root), options.cache)
+        arrays = sources.read(options.spec, places(options.data_root), options.cache)
         arrays.save(options.out, options.side_bytes)
         if options.contents:
             write_json(Path(options.contents, "contents.json"), options.fingerprint)
@@ -46,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         counts = f"{arrays.n} train, {len(arrays.y_test)} test, {public} public, {arrays.classes} classes"
         return f"{options.out}: {counts}, clean labels {truth}"
 
-    return step.run("download", work, lambda steps: steps.download(step.spec_of(options.spec)), options)
+    return step.run("download", work, lambda steps: steps.download(options.spec), options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from workflow_scripts import step
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, help="noise spec as JSON")
+    parser.add_argument("--spec", required=True, type=step.json_argument, help="noise spec as JSON")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
     parser.add_argument("--partition", help="partition artifact; needed by client-level noise")
@@ -24,11 +24,11 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> str:
         partition = Partition.load(args.partition) if args.partition else None
-        labels = noise.inject(args.arrays, step.spec_of(args.spec), args.seed, partition, args.donor)
+        labels = noise.inject(args.arrays, args.spec, args.seed, partition, args.donor)
         labels.save(args.out)
         return f"{args.out}: {len(labels.noisy)} labels, {labels.rate:.4f} wrong (asked: {labels.nominal_rate})"
 
-    return step.run("inject_noise", work, lambda steps: steps.noise(step.spec_of(args.spec)["kind"]), args)
+    return step.run("inject_noise", work, lambda steps: steps.noise(args.spec["kind"]), args)
 
 
 if __name__ == "__main__":

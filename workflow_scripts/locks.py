@@ -12,43 +12,36 @@ from pathlib import Path
 
 from fednoise_core.io import SpecError
 
-__all__ = ["held", "hold", "release"]
+__all__ = ["held", "hold"]
 
 POLL_SECONDS = 0.2
 
 
 def hold(path: Path, patience: float = 0.0) -> int | None:
-    """Take the lock in the file `path`, made if need be: a number for `release`, or None if another has had it for
-    `patience` seconds. Raises SpecError where the file cannot be made, or the file system has no locks.
+    """Take the lock in the file `path`, made if need be: a number (`os.close` gives it back), or None if another has
+    had it for `patience` seconds. Raises SpecError where the file system has no locks.
     """
     end = time.monotonic() + patience
+    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # forks share it, programs do not
     while True:
         try:
-            number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)  # forks share it, programs do not
-        except OSError as error:
-            raise SpecError(f"{path}: no lock can be made here ({error.strerror})") from error
-        try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _still_there(path, number):
-                return number
-            os.close(number)  # its last holder removed it while we opened it: the lock is in another file by now
-            continue
         except BlockingIOError:
-            os.close(number)
+            if time.monotonic() >= end:
+                os.close(number)
+                return None
+            time.sleep(POLL_SECONDS)
         except OSError as error:
-            os.close(number)
-            raise SpecError(
-                f"{path}: this file system has no locks (flock: {error.strerror}); put the folder on another one"
-            ) from error
-        if time.monotonic() >= end:
-            return None
-        time.sleep(POLL_SECONDS)
+            words = f"this file system has no locks (flock: {error.strerror}); put the folder on another one"
+            raise SpecError(f"{path}: {words}") from error
+        else:
+            return number
 
 
 def held(path: Path) -> bool:
     """Whether a process holds the lock in this file; a file system without locks counts as held."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        number = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -58,16 +51,3 @@ def held(path: Path) -> bool:
     finally:
         os.close(number)  # gives it back, if it was ours for that moment
     return False
-
-
-def release(path: Path, number: int) -> None:
-    """Give the lock back and remove its file."""
-    path.unlink(missing_ok=True)  # while it is held, or another's new file would go
-    os.close(number)
-
-
-def _still_there(path: Path, number: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(number))
-    except FileNotFoundError:
-        return False

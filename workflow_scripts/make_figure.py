@@ -7,13 +7,13 @@ import sys
 
 from fednoise_core.report import figures
 from workflow_scripts import step
-from workflow_scripts.report_args import json_argument, runs_arguments, shown_runs
+from workflow_scripts.report_args import runs_arguments, shown_runs
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, type=json_argument, help="figure spec: JSON or a JSON file")
+    parser.add_argument("--spec", required=True, type=step.json_argument, help="figure spec: JSON or a JSON file")
     runs_arguments(parser)
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fednoise_core.io import atomic
 from fednoise_core.report.page import study_page
-from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
+from workflow_scripts.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.step import json_argument
 
 
 def commit() -> str:

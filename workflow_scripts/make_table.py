@@ -9,7 +9,8 @@ from pathlib import Path
 from fednoise_core.io import atomic
 from fednoise_core.report import latex, layout, render, tables
 from fednoise_core.report.csv_files import read_csv, write_csv
-from workflow_scripts.report_args import json_argument, run, runs_arguments, shown_runs
+from workflow_scripts.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.step import json_argument
 
 
 def main(argv: list[str] | None = None) -> int:

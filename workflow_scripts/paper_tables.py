@@ -149,7 +149,10 @@ def check_present(study: Study, part: str) -> None:
     that is here, or nothing at this scale.
     """
     key = "tables" if part in study.full.get("tables", {}) else "figures"
-    spec = {**study.full.get(key, {}), **getattr(study, key)}[part]
+    known = {**study.full.get(key, {}), **getattr(study, key)}
+    if part not in known:
+        raise study.place.error(f"no table or figure is named {part!r}{hint(part, [*study.tables, *study.figures])}")
+    spec = known[part]
     if absent := wholly_absent(study, spec):
         raise (study.place / key / part).error(
             f"shows nothing but {', '.join(absent)}, which is not here. {study.words_of_absence()}"

@@ -13,7 +13,7 @@ from workflow_scripts import step
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, help="partition spec as JSON")
+    parser.add_argument("--spec", required=True, type=step.json_argument, help="partition spec as JSON")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
     parser.add_argument("--labels", help="labels artifact; needed by partitions over the noisy labels")
@@ -23,12 +23,12 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> str:
         labels = Labels.load(args.labels) if args.labels else None
-        made = partition.make(args.arrays, step.spec_of(args.spec), args.seed, labels)
+        made = partition.make(args.arrays, args.spec, args.seed, labels)
         made.save(args.out)
         sizes = made.sizes
         return f"{args.out}: {made.clients} clients, {len(made.index)} samples, {sizes.min()} to {sizes.max()} each"
 
-    return step.run("partition", work, lambda steps: steps.partition(step.spec_of(args.spec)["kind"]), args)
+    return step.run("partition", work, lambda steps: steps.partition(args.spec["kind"]), args)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError, digest
 from workflow_scripts import paths
-from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
+from workflow_scripts.config_file import Place, deep_merge, hint, read_yaml
 from workflow_scripts.contents import content
 from workflow_scripts.definitions import check_definitions
 from workflow_scripts.schemas import Schemas
@@ -244,18 +244,15 @@ class Project:
         return {**config, "overlay": deep_merge(overlay, config.get("overlay") or {})}, (files[0], file, *files[1:])
 
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
-        origin = dict.fromkeys(config, "--config")
-        layers = [Layer(Place("--config", ("overlay",)), config.get("overlay") or {})]  # what no file says
+        written: dict[str, Any] = {}
+        origin: dict[str, str] = {}  # key → what says it last
         for file in files:
             found = read_yaml(self.folder / file)
-            for key, value in found.items():
-                self.schemas.check("config", {key: value}, Place(file), partial=True)
-                merged = isinstance(value, dict) and bool(value) and isinstance(config.get(key), dict)
-                if merged or value == config.get(key):
-                    origin[key] = file
-            layers.append(Layer(Place(file, ("overlay",)), found.get("overlay") or {}))
-        for key, value in config.items():  # one by one, so that the message names the file it came from
-            self.schemas.check("config", {key: value}, Place(origin[key]), partial=True)
+            self.schemas.check("config", found, Place(file), partial=True)
+            written, origin = {**written, **found}, {**origin, **dict.fromkeys(found, file)}
+        told = {key: value for key, value in config.items() if key not in written or value != written[key]}
+        self.schemas.check("config", told, Place("--config"), partial=True)
+        origin |= dict.fromkeys(told, "--config")
         self.schemas.check("config", config, Place(files[0]))
         if config["scale"] not in ("paper", *self.scales):
             known = hint(config["scale"], ["paper", *self.scales])
@@ -271,4 +268,3 @@ class Project:
         root = config.get("data_root")
         if root is not None and not Path(root).is_dir():
             raise Place(origin["data_root"], ("data_root",)).error(f"no such folder: {root}")
-        self.overlay_layers = tuple(layers)

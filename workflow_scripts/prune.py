@@ -2,13 +2,14 @@
 
 python -m workflow_scripts.prune [--yes]        (make prune, make prune YES=1)
 
-All studies count, configured or not, at all scales. Nothing is removed while one of them cannot be planned: what it
+All studies count, configured or not, at all scales. Nothing is listed while one of them cannot be planned: what it
 names is not known then.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -25,28 +26,21 @@ from workflow_scripts.targets import Targets
 __all__ = ["unnamed"]
 
 
-def unnamed() -> tuple[list[Path], dict[str, str]]:
-    """What no config names: folders of the store, files and folders of results/.
-
-    Also returns why studies cannot be planned: file of a study → message.
-    Raises SpecError for a mistake in a file that all studies share.
+def unnamed() -> list[Path]:
+    """What no config names: folders of the store, files and folders of results/. Raises SpecError, ArtifactError or
+    OSError if a study cannot be planned: what it names is not known then.
     """
     config = {**read_yaml("config/config.yaml"), "part": None}
     scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scales]
     named: set[Path] = set()
-    problems: dict[str, str] = {}
     for scale in scales:
         targets = Targets(Project({**config, "scale": scale, **({"overlay": {}} if scale == "paper" else {})}))
         project = targets.project
         named |= {Path(project.contents_folder(dataset)) for dataset in project.datasets}
-        for name, file in project.names.items():
-            try:
+        for name in project.names:
+            with contextlib.suppress(AllAbsent):  # there was never data to make a result from
                 named |= _named(targets, name)
-            except AllAbsent:
-                pass  # there was never data to make a result from
-            except (SpecError, ArtifactError, OSError) as error:
-                problems.setdefault(file, f"{file} cannot be planned: {error}")
-    return [*sorted(set(folders()) - named), *sorted(_not_shown(Path("results"), named))], problems
+    return [*sorted(set(folders()) - named), *sorted(_not_shown(Path("results"), named))]
 
 
 def _named(targets: Targets, name: str) -> set[Path]:
@@ -73,17 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
-        found, problems = unnamed()
-    except (SpecError, ArtifactError) as error:
-        print(f"prune: {error}", file=sys.stderr)
+        found = unnamed()
+    except (SpecError, ArtifactError, OSError) as error:
+        print(f"prune: {error}; nothing is removed until this is mended", file=sys.stderr)
         return 2
-    if problems:
-        others = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        print(
-            f"prune: {next(iter(problems.values()))}{others}; nothing is removed until this is mended", file=sys.stderr
-        )
-        if options.yes:
-            return 2
     for path in found:
         if options.yes and (reason := running()):
             print(f"prune: {reason}", file=sys.stderr)

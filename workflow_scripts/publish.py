@@ -1,122 +1,215 @@
-"""Copy a study's tables and figures into docs/results/<study>/, small enough for git, with a page that shows them.
+"""A study's results as Markdown, tables and pictures for docs/results, from the runs that there are.
 
-python -m workflow_scripts.publish --root results/quick [--out docs/results/quick] [--config scale=smoke]
-python -m workflow_scripts.publish --root results/fedmixcon-cpu [--html FILE]     a paper's, of what was run so far
+python -m workflow_scripts.publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
 
-What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` stays as it is.
-A paper's publication below docs/results also writes docs/results/papers.md, a line for each published paper.
+A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
+"not run". What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of its
+README.md stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, atomic
+from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
+from fednoise_core.report import figures, layout, page, paper_markdown, render, tables
+from fednoise_core.report.claims import STATES, state
+from fednoise_core.report.csv_files import csv_text, read_csv, read_texts, write_csv
+from fednoise_core.report.frames import results
 from fednoise_core.report.headline import closing
+from fednoise_core.report.paper_page import PaperParts, paper_parts
 from fednoise_core.report.provenance import limits
-from fednoise_core.report.runs import RecordedRun, listed_runs, load
+from fednoise_core.report.result_figures.scoreboard import HELD
+from fednoise_core.report.runs import ListedRun, RecordedRun, listed_runs, load
 from fednoise_core.report.style import words_of
-from workflow_scripts import published_papers
+from fednoise_core.report.texts import markdown_text
+from workflow_scripts import paths, summary
 from workflow_scripts.config_file import read_yaml
+from workflow_scripts.make_page import commit
 from workflow_scripts.project import Project
-from workflow_scripts.publish_paper import WORDS, paper_of, publish_paper
 from workflow_scripts.study import Study
 
-__all__ = ["publish"]
+__all__ = ["publish", "runs_at_hand", "study_of", "write_papers"]
 
 RESULTS = Path("docs/results")
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
-TITLE = re.compile(r"\*\*(.+?)\.?\*\* ")
+WORDS = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
+NO_WORDS = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
+PAPERS = """# The papers: claims that were run
+
+A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
+all of them, disagrees if in none, and is mixed otherwise. Scale `paper` is the paper's own size; each page says what
+another scale cuts. Made by `python -m workflow_scripts.publish`.
+
+| paper | scale | claims | agree | mixed | disagree | not run |
+| --- | --- | --: | --: | --: | --: | --: |
+"""
 
 
-def publish(root: Path, out: Path, study: Mapping[str, Any], runs: list[RecordedRun]) -> list[Path]:
-    """Write the page and its files, tables and figures in the study's order; returns what was written.
+def study_of(root: str, folder: str | Path = ".") -> Study:
+    """The study whose results folder is named `root`, at whatever scale. Raises SpecError if there is none."""
+    config = read_yaml(Path(folder, "config/config.yaml"))
+    for scale in ["paper", *Project(config, folder).scales]:
+        project = Project({**config, "scale": scale}, folder)
+        if root in project.roots:
+            return Study(project, project.roots[root])
+    raise SpecError(f"results/{root}: the results of no study")
 
-    study: as `Study.described` tells it. Raises ArtifactError if the study is not finished.
+
+def runs_at_hand(study: Study) -> list[ListedRun]:
+    """The runs of a study that were made. Those of other settings have other folders."""
+    found = []
+    for listed in listed_runs([run.row for run in study.runs if run.files.run.finished]):
+        files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
+        labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
+        found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
+    return found
+
+
+def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
+    """Write the page README.md with its tables, pictures and numbers; `html`: as one HTML file, too.
+
+    Returns what was written. Raises ArtifactError if no run was made.
     """
-    tables = [root / f"tables/{name}.md" for name in study.get("tables", {})]
-    figures = [root / f"figures/{name}.png" for name in study.get("figures", {})]
-    beside = [path.with_suffix(".csv") for path in tables], [path.with_suffix(".svg") for path in figures]
-    wanted = [*tables, *beside[0], *figures, *beside[1], root / "metrics.json"]
-    missing = [path for path in wanted if not path.exists()]
-    if missing or not tables:
-        raise ArtifactError(f"{missing[0] if missing else root / 'tables'}: no such file; the study is not finished")
+    found = runs_at_hand(study)
+    if not found:
+        raise ArtifactError(f"{study.root}: no run of the study was made")
+    runs, told = load(found), study.described()
     out.mkdir(parents=True, exist_ok=True)
-    written = []
-    for source in (*tables, *beside[0], *figures, root / "metrics.json"):
-        if source.stat().st_size > LIMIT:
-            print(f"{source}: left out, larger than 1 MiB", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        shown, drawn = _tables(root, told["tables"], found), _figures(root, study.figures, found)
+        for name in (*told["tables"], *told["figures"]):  # an earlier publication's, maybe of what has no run now
+            for ending in ("csv", "md", "png"):
+                (out / f"{name}.{ending}").unlink(missing_ok=True)
+        told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
+        paper = paper_parts(told, runs, root)
+        light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
+        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
+        files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
+        made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
+        if html is not None:
+            with atomic(html) as opened:
+                opened.write(page.study_page(told, found, root, commit()))
+    write_json(out / "metrics.json", summary.metrics(results(runs)))
+    texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
+    if paper:
+        texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
+    for name, text in texts.items():
+        with atomic(out / name) as opened:
+            opened.write(text)
+    return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
+
+
+def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+    """Make every table below `root`; returns those that have something to show."""
+    shown = []
+    for name, spec in specs.items():
+        prefix = root / "tables" / name
+        write_csv(f"{prefix}.csv", tables.build(found, spec))
+        made = layout.grid(read_csv(f"{prefix}.csv"), spec)
+        for ending, text in (("md", render.markdown(made)), ("tex", "")):
+            with atomic(f"{prefix}.{ending}") as file:
+                file.write(text)
+        if spec["kind"] == "setup" or tables.runs_of(found, spec):
+            shown.append(name)
+    return shown
+
+
+def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+    """Draw every figure that the runs suffice for; returns their names."""
+    drawn = []
+    for name, spec in specs.items():
+        chosen = tables.runs_of(found, {**spec, "kind": "reproduction"})
+        if spec["kind"] in paths.ARTIFACTS:
+            chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
+        if not chosen:
             continue
-        shutil.copyfile(source, out / source.name)
-        written.append(out / source.name)
-    page = out / "README.md"
-    own = WORDS.search(page.read_text(encoding="utf-8")) if page.exists() else None
-    parts = [
-        f"# {study['title']}",
-        f"Made by `snakemake --cores 2 {root.name}`. {_provenance([run.cost for run in runs])}",
-        *([own[0].rstrip("\n")] if own else []),
-        " ".join(study.get("text", "").split()),
-        "\n".join(f"- {line}" for line in closing(runs)),
-        "## Notes and limits",
-        "\n".join(f"- {line}" for line in limits(study, runs)),
-        *(part for path in tables for part in _table(path)),
-        *(part for path in figures if out / path.name in written for part in _figure(path)),
-    ]
-    with atomic(page) as file:
-        file.write("\n\n".join(filter(None, parts)) + "\n")
-    return [*written, page]
+        try:
+            figures.make(found, spec, root / "figures" / name)
+        except SpecError as error:  # such as differences to a method that was not run yet
+            print(f"figure {name}: left out: {error}", file=sys.stderr)
+            continue
+        drawn.append(name)
+    return drawn
 
 
-def _table(path: Path) -> tuple[str, str]:
-    """Heading and body: the title stands in bold before the caption."""
-    text = path.read_text(encoding="utf-8").strip()
-    title = TITLE.match(text)
-    return (f"## {title[1]}", text[title.end() :]) if title else (f"## {path.stem}", text)
+def _page(
+    study: Study,
+    told: Mapping[str, Any],
+    paper: PaperParts | None,
+    runs: Sequence[RecordedRun],
+    shown: Sequence[str],
+    words: Mapping[str, tuple[str, str, str]],
+    out: Path,
+) -> str:
+    """The page as Markdown. words: of each figure its title, caption and alternative text."""
+    old = out / "README.md"
+    kept = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
+    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    made = (
+        f"Run so far: {paper.made if paper else len(runs)} of {len(study.runs):,} runs; "
+        f"`snakemake --cores 2 {study.name}{scale}` makes all. Published at commit `{commit() or 'unknown'}`."
+    )
+    board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
+    text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
+    own = kept[0] if kept else NO_WORDS
+    if paper:
+        first = paper_markdown.first_screen(paper, _picture(board, words[board]) if board else "", made)
+        parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
+    else:
+        notes = "\n".join(f"- {line}" for line in limits(told, runs))
+        parts = [made, own, *text, "\n".join(f"- {line}" for line in closing(runs)), "## Notes and limits", notes]
+    parts += [_made_on(runs), "## Tables"]
+    parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
+    left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
+    parts += [f"Nothing of these was run: {'; '.join(left)}."] if left else []
+    others = [name for name in words if name != board]
+    parts += ["## Figures"] if others else []
+    for name in others:
+        parts += [f"### {markdown_text(words[name][0])}", _picture(name, words[name])]
+    parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
+    return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
-def _figure(path: Path) -> tuple[str, str, str]:
-    """Heading, picture with its words for those who cannot see it, caption."""
-    title, caption, alt = words_of(path.with_suffix(".svg"))
-    return f"## {title}", f"![{alt.replace('[', '(').replace(']', ')')}]({path.name})", f"*{caption.replace('*', '')}*"
+def _picture(name: str, words: tuple[str, str, str]) -> str:
+    """A figure with its words: title, caption and alternative text."""
+    _, caption, alt = map(markdown_text, words)
+    return f"![{alt}]({name}.png)\n\n*{caption}*"
 
 
-def _provenance(costs: list[dict[str, Any]]) -> str:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    seconds = sorted(cost["seconds"] for cost in costs)
-    versions = {f"{name} {version}" for cost in costs for name, version in cost["versions"].items()}
-    devices = {cost["device"] for cost in costs}
-    torch = sorted({str(cost["versions"].get("torch", "unknown")) for cost in costs})
-    mixed = f" The runs were made with several versions of torch ({', '.join(torch)}), whose numbers may differ."
+def _made_on(runs: Sequence[RecordedRun]) -> str:
+    seconds = sorted(float(run.cost["seconds"]) for run in runs)
+    devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
+    versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
     return (
-        f"{len(costs)} runs at commit {commit.strip() or 'unknown'}, on {', '.join(sorted(devices))}; "
-        f"{', '.join(sorted(versions))}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
+        f"Made on {', '.join(devices)}; {', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
         f"(median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min in all."
-        f"{mixed if len(torch) > 1 else ''}"
     )
 
 
-def _read_pairs(pairs: list[str]) -> dict[str, str]:
-    """The values of --config by key. Raises SpecError for one that is not KEY=VALUE."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise SpecError(f"--config: expected KEY=VALUE, got {pair!r}. Write for example scale=smoke")
-    return dict(pair.split("=", 1) for pair in pairs)
-
-
-def _study(root: Path, settings: Mapping[str, Any]) -> Study:
-    """The study whose results folder this is."""
-    project = Project({**read_yaml("config/config.yaml"), **settings})
-    if root.name not in project.roots:
-        raise SpecError(f"{root}: the results of no study at scale {project.scale}; another one: --config scale=…")
-    return Study(project, project.roots[root.name])
+def write_papers(folder: Path) -> Path:
+    """Write papers.md into the folder of published results, from the claims.csv beside each page; returns its path."""
+    lines = []
+    for file in sorted(folder.rglob("claims.csv")):
+        rows = read_texts(file)
+        states = [state(map(HELD.get, group["ours"])) for _, group in rows.groupby(["table", "claim"], sort=False)]
+        readme = file.with_name("README.md")
+        title = readme.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        link = f"[{title}]({readme.relative_to(folder).as_posix()})"
+        counts = [str(len(states)), *(str(states.count(name)) for name in STATES)]
+        lines.append(f"| {link} | `{rows['scale'].iloc[0] if len(rows) else ''}` | {' | '.join(counts)} |\n")
+    with atomic(folder / "papers.md") as opened:
+        opened.write(PAPERS + "".join(lines))
+    return folder / "papers.md"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -124,25 +217,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
-    parser.add_argument("--html", type=Path, help="of a paper: write the page as one HTML file, too")
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as scale=smoke")
+    parser.add_argument("--html", type=Path, help="write the page as one HTML file, too")
     args = parser.parse_args(argv)
     out = args.out or RESULTS / args.root.name
     try:
-        settings = _read_pairs(args.config)
-        paper = paper_of(args.root.name)
-        if paper:
-            made = publish_paper(paper, out, args.html)
-            if RESULTS.resolve() in out.resolve().parents:
-                made.append(published_papers.write(RESULTS))
-        else:
-            study = _study(args.root, settings)
-            runs = load(listed_runs([run.row for run in study.runs]))
-            made = publish(args.root, out, study.described(), runs)
-    except (ArtifactError, SpecError, OSError, json.JSONDecodeError) as error:
+        study = study_of(args.root.name)
+        made = publish(study, out, args.html)
+        if study.name in study.project.papers and RESULTS.resolve() in out.resolve().parents:
+            made.append(write_papers(RESULTS))
+    except (ArtifactError, SpecError, OSError) as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2
-    print(f"{len(made)} files in {made[0].parent}")
+    print(f"{len(made)} files in {out}")
     return 0
 
 

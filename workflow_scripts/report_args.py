@@ -1,28 +1,14 @@
-"""What the report's command lines share: settings as JSON (in the argument, or in a file), and their run."""
+"""What the report's command lines share: the runs that they show."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from fednoise_core.report.runs import ListedRun, listed_runs
 from workflow_scripts import step
 
-__all__ = ["json_argument", "run", "runs_arguments", "shown_runs"]
-
-
-def json_argument(text: str) -> dict[str, Any]:
-    """An argument that is JSON itself or the path of a JSON file; one argument may not exceed 128 KiB on Linux."""
-    try:
-        value = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"neither JSON nor a JSON file: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("not a JSON object")
-    return value
+__all__ = ["run", "runs_arguments", "shown_runs"]
 
 
 def runs_arguments(parser: argparse.ArgumentParser) -> None:

@@ -102,18 +102,15 @@ class PlannedRun:
         return digest(self.row)
 
 
-def check_spec(spec: Any, where: str) -> dict[str, Any]:
+def check_spec(spec: dict[str, Any]) -> dict[str, Any]:
     """A run's spec as a command line was given it. Raises SpecError for a missing key, and for one that decides no
     number: it would make equal runs differ.
     """
-    if not isinstance(spec, dict):
-        raise SpecError(f"{where}: not a JSON object")
-    missing = [key for key in NEEDED if key not in spec]
+    missing, unknown = [key for key in NEEDED if key not in spec], [key for key in spec if key not in SPEC_KEYS]
     if missing:
-        raise SpecError(f"{where}: the key {missing[0]!r} is missing")
-    unknown = [key for key in spec if key not in SPEC_KEYS]
+        raise SpecError(f"--spec: the key {missing[0]!r} is missing")
     if unknown:
-        raise SpecError(f"{where}: {unknown[0]}: unknown key; known: {', '.join(SPEC_KEYS)}")
+        raise SpecError(f"--spec: {unknown[0]}: unknown key; known: {', '.join(SPEC_KEYS)}")
     return spec
 
 

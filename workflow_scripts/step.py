@@ -10,13 +10,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
 from workflow_scripts.sums import write_sums
 
-__all__ = ["STOPPED", "USER_ERROR", "plan_arguments", "run", "spec_of"]
+__all__ = ["STOPPED", "USER_ERROR", "json_argument", "plan_arguments", "run"]
 
 USER_ERROR = 2
 STOPPED = 75  # "try again later"
@@ -28,12 +29,15 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
 
 
-def spec_of(text: str) -> dict[str, Any]:
-    """The value of --spec. Raises SpecError if it is no JSON mapping."""
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise SpecError(f"--spec: {text} is no mapping of settings")
-    return found
+def json_argument(text: str) -> dict[str, Any]:
+    """An argument that is JSON itself or the path of a JSON file; one argument may not exceed 128 KiB on Linux."""
+    try:
+        value = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"neither JSON nor a JSON file: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("not a JSON object")
+    return value
 
 
 def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace) -> int:
@@ -49,7 +53,7 @@ def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[s
         if args.sums:
             write_sums(args.sums)
         print(line)
-    except (SpecError, ArtifactError, CodeChanged, json.JSONDecodeError, OSError) as error:
+    except (SpecError, ArtifactError, CodeChanged, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return USER_ERROR
     return 0

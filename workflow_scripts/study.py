@@ -10,7 +10,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.variants import family, position, settings
 from workflow_scripts import compatible, definitions, paper_tables, parts, study_shown, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
-from workflow_scripts.config_file import Layer, Place, deep_merge, hint, read_yaml
+from workflow_scripts.config_file import Place, deep_merge, hint, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
 from workflow_scripts.project import CATALOGUE, Project
 from workflow_scripts.runs import PlannedRun
@@ -122,10 +122,7 @@ class Study:
         return study_shown.described(self)
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it.
-
-        `self.place` gets these as layers, so that messages name the file that says what is wrong.
-        """
+        """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it."""
         check, scale = self.project.schemas.check, self.project.scale
         data = read_yaml(self.project.folder / self.place.file)
         check("study", data, self.place)
@@ -134,8 +131,7 @@ class Study:
         self._scaled_seeds = own.get("seeds") or self.project.overlay.get("seeds")
         if not own and not self.project.overlay:
             return data, data
-        layers = (*self.project.overlay_layers, Layer(Place(self.place.file, ("scales", scale)), own))
-        self.place = Place(self.place.file, (), layers)
+        self.place = Place(f"{self.place.file} at scale {scale}")
         merged = deep_merge(deep_merge(data, self.project.overlay), own)
         check("study", merged, self.place)
         return data, merged

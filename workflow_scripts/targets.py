@@ -51,8 +51,7 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
 }
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
-LOADED = "FEDNOISE_STUDIES"  # studies that the main process planned: a job on another machine looks there first
-PAGES = "FEDNOISE_SETTING_PAGES"  # pages that it planned of settings outside the grids, which no study names
+PAGES = "FEDNOISE_SETTING_PAGES"  # from the main process to jobs: pages of settings outside the grids
 SETTING = ("root", "dataset", "noise", "partition", "seed")
 COLUMNS = (
     *("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled"),
@@ -78,16 +77,12 @@ class Targets:
             print(f"{self.project.names[name]}: {study.words_of_absence()}", file=sys.stderr)
         for plan in self.plans(study):
             self._plans[plan.folder] = plan
-        loaded = [one for one in os.environ.get(LOADED, "").split() if one != name]
-        os.environ[LOADED] = " ".join([*loaded, name])
         return study
 
     def plan(self, folder: str) -> Plan:
         """The plan with this address. Raises SpecError if no study has it."""
-        first = [one for one in os.environ.get(LOADED, "").split() if one in self.project.names]
         pages = [one.split("/") for one in os.environ.get(PAGES, "").split()]
         load: list[Callable[[], object]] = [
-            *(functools.partial(self.study, name) for name in first),
             *(functools.partial(self.setting_page, **dict(zip(SETTING, ids, strict=True))) for ids in pages),
             *(functools.partial(self.study, name) for name in [*self.project.studies, *self.project.names]),
         ]

@@ -5,8 +5,6 @@ The code hash of a run starts here (`StepCode.train`), so that the command line'
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -14,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import SpecError, digest, remove_unfinished, sha256_file
-from workflow_scripts.sums import SUMS, write_sums
+from fednoise_core.io import digest, remove_unfinished, sha256_file
+from workflow_scripts.sums import write_sums
 from workflow_scripts.versions import check_versions
 
-__all__ = ["TrainingJob", "TrainingOptions", "is_finished", "set_up_torch", "shared_lanes", "train"]
+__all__ = ["TrainingJob", "TrainingOptions", "set_up_torch", "train"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class TrainingJob:
     """One run to be trained: its spec (`runs.SPEC_KEYS`), the artifacts it reads, and the folders it writes to.
 
     code: the hash of the code, part of the checkpoint's key and recorded. versions: of torch and numpy, the same; "":
-    those that are installed. where: the file the job was read from, for messages.
+    those that are installed.
     """
 
     spec: dict[str, Any]
@@ -38,7 +36,6 @@ class TrainingJob:
     donor: Path | None = None
     code: str = ""
     versions: str = ""
-    where: str = ""
 
     def inputs(self) -> dict[str, str]:
         """SHA-256 of every file that the run reads."""
@@ -76,39 +73,10 @@ def set_up_torch(options: TrainingOptions) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def shared_lanes(options: TrainingOptions, together: int) -> Any:
-    """Lanes that all runs of this process share; None for other executors."""
-    from fednoise_core.engine.executors.choose import executor_named
-    from fednoise_core.engine.executors.lanes import LanePool, lanes_shared
-
-    kind, count = executor_named(options.executor, options.device)
-    return LanePool(options.device, count or lanes_shared(options.device, together)) if kind == "lanes" else None
-
-
-def is_finished(job: TrainingJob) -> bool:
-    """Whether the results are there, and of these settings, code and inputs."""
-    path = job.out / "spec.json"
-    if not (job.out / SUMS).exists() or not path.exists():
-        return False
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SpecError(f"{path}: not readable as JSON ({error})") from error
-    wanted = [job.spec, job.code, check_versions(job.versions), job.inputs()]
-    return [found.get(key) for key in ("spec", "code", "versions", "inputs")] == wanted
-
-
-def _own_stream(pool: Any) -> contextlib.AbstractContextManager[Any]:
-    """A stream of its own for all that a run does outside the shared lanes: on one stream for all, a lane that waits
-    for its run would wait for the others' work, too.
-    """
-    return contextlib.nullcontext() if pool is None else pool.graphs.on(pool.graphs.plain_stream())
-
-
-def train(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callable[[], bool]) -> None:
+def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
     """Load the artifacts, run, write; the checkpoint goes when the results are in place.
 
-    pool: lanes shared with other runs, or None. stop: asked after each round; True ends the run with a checkpoint.
+    stop: asked after each round; True ends the run with a checkpoint.
     Raises Stopped then, SpecError for wrong settings, ArtifactError for a damaged file.
     """
     from fednoise_core.data.arrays import Arrays
@@ -127,27 +95,25 @@ def train(job: TrainingJob, options: TrainingOptions, pool: Any, stop: Callable[
     labels, method = Labels.load(job.labels), spec["method"]["name"]
     facts = {"run": {"method": method, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
     about = {"spec": spec, "code": job.code, "versions": versions, "inputs": inputs}
-    with _own_stream(pool):
-        run(
-            Arrays.load(job.arrays),
-            labels,
-            Partition.load(job.partition),
-            spec["method"],
-            spec["train"],
-            spec["seed"],
-            donor=Arrays.load(job.donor) if job.donor else None,
-            device=options.device,
-            executor=options.executor,
-            pool=pool,
-            saving=saving,
-            room=options.keep_mb << 20,
-            out=job.out,
-            spec={**about, "digest": digest(spec), "facts": facts},
-            label=job.out.as_posix().removeprefix("store/runs/"),
-            console=sys.stdout,
-            progress=job.work / "progress.jsonl",
-            threads=options.threads,
-        )
+    run(
+        Arrays.load(job.arrays),
+        labels,
+        Partition.load(job.partition),
+        spec["method"],
+        spec["train"],
+        spec["seed"],
+        donor=Arrays.load(job.donor) if job.donor else None,
+        device=options.device,
+        executor=options.executor,
+        saving=saving,
+        room=options.keep_mb << 20,
+        out=job.out,
+        spec={**about, "digest": digest(spec), "facts": facts},
+        label=job.out.as_posix().removeprefix("store/runs/"),
+        console=sys.stdout,
+        progress=job.work / "progress.jsonl",
+        threads=options.threads,
+    )
     write_sums(job.out)
     clear(saving.path)
     (job.work / "progress.jsonl").unlink(missing_ok=True)

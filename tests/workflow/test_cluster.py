@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from toy_workflow import ENV, ROOT, Workflow
+from toy_workflow import ENV, Workflow
 
 pytestmark = pytest.mark.workflow
 REAL_PROCESSES = True  # another PATH, and the environment that a job of a cluster gets
@@ -47,16 +46,6 @@ def nvidia_smi(folder: Path, count: int) -> str:
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<END\n{lines}\nEND\n")
     (folder / "nvidia-smi").chmod(0o755)
     return f"{folder}{os.pathsep}{ENV['PATH']}"
-
-
-def test_no_profile_s_word_is_taken_by_the_default_profile() -> None:
-    """profiles/default is laid over every --profile, key by key."""
-    default, *others = (
-        yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
-        for path in ("profiles/default/config.yaml", "profiles/slurm/config.yaml")
-    )
-    for other in others:
-        assert not default.keys() & other.keys()
 
 
 def test_through_the_slurm_profile(workflow: Workflow, tmp_path: Path) -> None:
@@ -123,12 +112,6 @@ def test_a_dry_run_writes_nothing(workflow: Workflow) -> None:
         before = seen()
         assert workflow.stale() == {"page": 1}
         assert seen() == before
-
-
-def test_another_method_leaves_what_does_not_show_it(workflow: Workflow) -> None:
-    methods = "methods: [fedavg, feddpcont, fedcorr]}"
-    with workflow.edited(TOY, methods, "methods: [fedavg, feddpcont, fedcorr, sce]}"):
-        assert workflow.stale() == {"train": 1, "table": 1, "figure": 1, "summary": 1, "page": 1}
 
 
 def test_code_in_one_folder_and_results_in_another(workflow: Workflow, tmp_path: Path) -> None:

@@ -21,20 +21,6 @@ EVEN = "even: {kind: iid, clients: 4}"
 PAGE = "build/settings/toy/digits/{}/{}/seed5.html"
 
 
-def test_one_changed_setting_of_a_noise(workflow: Workflow) -> None:
-    """sym40: three runs over an open-set partition, drawn over the noisy labels; random20: one run over iid."""
-    shown = {"summary": 1, "page": 1}
-    with workflow.edited(CATALOGUE, SYM40, SYM40.replace("0.4", "0.4, sampling: exact")):
-        assert workflow.stale() == {"noise": 1, "partition": 1, "train": 3, "table": 1, "figure": 2, **shown}
-    with workflow.edited(CATALOGUE, RANDOM20, RANDOM20.replace("0.2", "0.2, noise_seed: 3")):
-        assert workflow.stale() == {"noise": 1, "train": 1, "table": 2, "figure": 1, **shown}
-    with (
-        workflow.edited(CATALOGUE, "random40: {kind: random, rate: 0.4}", "random40: {kind: random, rate: 0.9}"),
-        workflow.edited(CATALOGUE, SYM40, "sym40: {rate: 0.4, kind: symmetric} # the same, written otherwise"),
-    ):
-        assert workflow.stale() == {}  # no run has random40
-
-
 def test_noise_of_clients_follows_their_partition(workflow: Workflow) -> None:
     """Pages of settings outside the grid: one command makes each without training, and remakes what it must."""
     page = PAGE.format("mine", "even")

@@ -36,7 +36,6 @@ def flip_a_byte(path: Path) -> None:
 def planned(workflow: Workflow, monkeypatch: pytest.MonkeyPatch, **config: object) -> Targets:
     """Targets of the toy project, in its folder."""
     monkeypatch.chdir(workflow.folder)
-    monkeypatch.setenv("FEDNOISE_STUDIES", "")
     return Targets(Project({**read_yaml(CONFIG), "device": "cpu", **config}))
 
 

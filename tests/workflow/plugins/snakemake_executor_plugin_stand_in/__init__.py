@@ -1,22 +1,17 @@
-"""A scheduler's stand-in: an executor that writes down what each job asks for, and runs it in a process of its own.
-
-With shared files a job runs where Snakemake runs. Without (--shared-fs-usage none) it runs in an empty folder, as in a
-pod: it is handed the sources, and its files only through the storage.
-"""
+"""A scheduler's stand-in: an executor that writes down what each job asks for, and runs it in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
-from snakemake_interface_executor_plugins.settings import CommonSettings, SharedFSUsage
+from snakemake_interface_executor_plugins.settings import CommonSettings
 
 common_settings = CommonSettings(
     non_local_exec=True,
@@ -37,18 +32,15 @@ class Executor(RemoteExecutor):
 
     def __post_init__(self) -> None:
         self.log = Path(os.environ["STAND_IN_LOG"])
-        self.shared = SharedFSUsage.SOURCES in self.workflow.storage_settings.shared_fs_usage
 
     def run_job(self, job: JobExecutorInterface) -> None:
         rules = sorted(one.rule.name for one in job.jobs) if job.is_group() else [job.rule.name]
         asked = {name: value for name, value in job.resources.items() if isinstance(value, int | str)}
         with self.log.open("a") as file:
             file.write(json.dumps({"rules": rules, "asked": asked, "beside": len(self.active_jobs)}) + "\n")
-        folder = None if self.shared else tempfile.mkdtemp(prefix="pod-", dir=self.log.parent)
         process = subprocess.Popen(
             "false" if os.environ.get("STAND_IN_FAILS") else self.format_job_exec(job),
             shell=True,
-            cwd=folder,
             stdout=subprocess.DEVNULL,
             stderr=self.log.with_suffix(".err").open("ab"),
         )
