@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fednoise_core.io import SpecError
 from fednoise_core.report import agreement, layout_papers, tuned
-from fednoise_core.report.best import TIE, best_methods, is_compared
+from fednoise_core.report.best import TIE, best_methods
 from fednoise_core.report.cells import (
     ACCURACY_DIGITS,
     METRIC_WORDS,
@@ -37,14 +35,9 @@ from fednoise_core.report.marks import NO_MEMBERS, ORACLE, as_told_notes, notes,
 
 __all__ = ["grid"]
 
-MANY, QUANTILES = 20, (0, 0.1, 0.5, 0.9, 1)  # columns that still fit a page, and what is shown instead of more
-
 
 def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Lay out the frame of a table (`tables.build`, or its CSV read back); `spec` as in config/schema/table.yaml.
-
-    Raises SpecError where `class_names` has too few names.
-    """
+    """Lay out the frame of a table (`tables.build`, or its CSV read back); `spec` as in config/schema/table.yaml."""
     made = LAYOUTS[spec["kind"]](frame, spec)
     made.notes += notes(frame) if "marks" in frame else []
     if "diverged" in frame:
@@ -58,7 +51,7 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
         made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
-    if spec["kind"] in OF_TEST and "test_known" in frame and (lost := frame["test_known"] == 0).any():
+    if spec["kind"] == "accuracy" and "test_known" in frame and (lost := frame["test_known"] == 0).any():
         made = agreement.in_grid(made, sorted(set(frame.loc[lost, "dataset"])), bool(lost.all()))
     return made
 
@@ -101,41 +94,6 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     return Grid(spec.get("title") or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
 
 
-def _by_part(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Columns are classes or clients; above 20 of them, quantiles over them."""
-    name = "class" if "class" in frame else "client"
-    digits, parts = int(spec.get("digits", 1)), sorted({int(part) for part in frame[name]})
-    many, named = len(parts) > MANY, spec.get("class_names") if name == "class" else None
-    if named and len(named) <= parts[-1]:
-        raise SpecError(f"class_names: {len(named)} names for {parts[-1] + 1} classes")
-    heads = [str(named[part] if named else part) for part in parts]
-    if many:
-        heads = [f"worst {name}", "10th percentile", "median", "90th percentile", f"best {name}"]
-    rows = []
-    for key in settings_of(frame):
-        block = frame[in_setting(frame, key)]
-        rows.append(GridRow(title_of(block), [], "group"))
-        lines = {}
-        for method, group in block.groupby("method", sort=False):
-            values = group.set_index(name)["accuracy_mean"].reindex(parts)
-            line = list(values.quantile(QUANTILES)) if many else list(values)
-            lines[method] = marked_method(group), [*line, values.mean()]
-        members = [method for method, rows_of in block.groupby("method", sort=False) if is_compared(rows_of["marks"])]
-        tops = np.round(np.array([lines[method][1] for method in members], float), digits)
-        best = np.where(np.isnan(tops), -1, tops).max(0) if len(members) > 1 else [math.nan] * (len(heads) + 1)
-        for method, (label, line) in lines.items():
-            pairs = zip(line, best, strict=True)
-            bold = [method in members and round(value, digits) == top for value, top in pairs]
-            rows.append(GridRow(label, [Cell(number(value, digits), on) for value, on in zip(line, bold, strict=True)]))
-    word = METRIC_WORDS[frame["metric"].iloc[0]]
-    caption = f"Test accuracy per {name} in %, {word}, mean over seeds: {count_words(frame['seeds'])}."
-    if name == "client":
-        caption += " Each client's own model, all on the same test set."
-    level = [*((head, 1) for head in heads), ("mean", 1)]
-    notes = [f"Bold: the highest mean for a {name}."]
-    return Grid(spec.get("title") or f"Accuracy per {name}", caption_of(spec, caption), "method", [level], rows, notes)
-
-
 COST = {
     "rounds": ("rounds", 0),
     "work": ("work", 1),
@@ -157,8 +115,7 @@ def _cost(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
                 Cell(mean_std(row[f"{key}_mean"], row[f"{key}_std"], digits, True)) for key, (_, digits) in COST.items()
             ]
             sizes = " / ".join(number(float(size), 0) for size in str(row["parameters"]).split(" / ") if size)
-            cells = [Cell(sizes or MISSING), *cells, Cell(number(row["lines"], 0))]
-            rows.append(GridRow(marked_method(row.to_frame().T), cells))
+            rows.append(GridRow(marked_method(row.to_frame().T), [Cell(sizes or MISSING), *cells]))
     devices = ", ".join(sorted({word for words in frame["device"] for word in str(words).split(", ") if word}))
     caption = (
         f"Cost of one run: mean ± standard deviation over settings and seeds ({count_words(frame['runs'], 'run')})."
@@ -166,13 +123,12 @@ def _cost(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     notes = [
         "Work counts passes over samples, in rounds of FedAvg; MB are all clients' traffic over the whole run.",
         f"Time and memory as measured on: {devices or 'unknown'}.",
-        "Lines of code of the method's own file: no blank lines, comments or docstrings, no base that methods share.",
     ]
     return Grid(
         spec.get("title") or "Cost",
         caption_of(spec, caption),
         "method",
-        [[("parameters", 1), *((head, 1) for head, _ in COST.values()), ("lines", 1)]],
+        [[("parameters", 1), *((head, 1) for head, _ in COST.values())]],
         rows,
         notes,
     )
@@ -281,14 +237,11 @@ def _told(row: pd.Series | None) -> str:
 
 LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {
     "accuracy": _accuracy,
-    "per_class": _by_part,
-    "per_client": _by_part,
     "cost": _cost,
     "diagnostics": _diagnostics,
     "reproduction": layout_papers.reproduction,
     "setup": layout_papers.setup,
 }
-OF_TEST = ("accuracy", "per_class", "per_client")  # kinds whose numbers come of the test set
 
 
 def _pm(row: pd.Series | None, metric: str, digits: int) -> str:

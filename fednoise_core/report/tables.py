@@ -11,9 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import SpecError
 from fednoise_core.report import agreement, frames, tuned
-from fednoise_core.report.code_lines import method_lines
 from fednoise_core.report.marks import marks_of, together
 from fednoise_core.report.names import Names
 from fednoise_core.report.provenance import mixed_versions
@@ -95,62 +94,6 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def per_class(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Methods × classes of every setting, in %: after the last round, or the mean of the last ten evaluations."""
-
-    def rows(run: RecordedRun) -> pd.DataFrame:
-        frame = frames.tidy([run], "accuracy_class_*", spec.get("view", "headline"))
-        if frame.empty:
-            raise ArtifactError(f"{run.listed.dir / 'metrics.parquet'}: has no accuracy per class")
-        return frame.assign(part=frame["metric"].str.removeprefix("accuracy_class_").astype(int))
-
-    return _parts(runs, spec, "class", rows)
-
-
-def per_client(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Methods × clients, each client's own model on the test set, in %; methods without own models have no rows."""
-
-    def rows(run: RecordedRun) -> pd.DataFrame:
-        frame = frames.tidy([run], "accuracy", spec.get("view", "headline"), client=None)
-        return frame[frame["client"] >= 0].assign(part=frame["client"])
-
-    return _parts(runs, spec, "client", rows)
-
-
-def _parts(
-    runs: Sequence[RecordedRun], spec: Mapping[str, Any], name: str, rows: Callable[[RecordedRun], pd.DataFrame]
-) -> pd.DataFrame:
-    """Accuracy split by `part` (a class, a client), which becomes the column `name`; mean and spread over seeds."""
-    metric, names = spec.get("metric", "last"), Names.of_runs(runs)
-    if metric not in ("last", "last10_mean"):
-        raise SpecError(f"metric: a per_{name} table knows last and last10_mean; the best round differs by {name}")
-    found = []
-    for run in runs:
-        frame = rows(run).sort_values("round", kind="stable")
-        groups = frame[frame["round"] > 0].groupby("part")["value"]
-        values = groups.last() if metric == "last" else groups.apply(lambda column: column.iloc[-10:].mean())
-        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged, "epsilon": _epsilon(run)}
-        values = values * math.nan if run.diverged else values  # `last` would be the last one that was finite
-        found += [{**told, name: part, "accuracy": value} for part, value in values.items()]
-    if not found:
-        raise SpecError(f"none of the runs has an accuracy per {name}")
-    table = []
-    for ids, group in pd.DataFrame(found).groupby(["dataset", "noise", "partition", "method", name], sort=False):
-        table.append(
-            {
-                **_head(ids, group, names),
-                "marks": together(group["marks"]),
-                "metric": metric,
-                name: ids[4],
-                "seeds": len(group),
-                **_finite_spread(group, ("accuracy",)),
-                "epsilon": group["epsilon"].max(),
-                "diverged": int(group["diverged"].sum()),
-            }
-        )
-    return pd.DataFrame(table)
-
-
 def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
     rows, names = [], Names.of_runs(runs)
@@ -167,7 +110,6 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "up_mb": _mega(run.summary.get("bytes_up")),
                 "down_mb": _mega(run.summary.get("bytes_down")),
                 "parameters": run.summary.get("parameters"),
-                "lines": method_lines(run.spec["method"].get("name", "")),
                 "seconds": run.cost["seconds"],
                 "cpu_seconds": run.cost.get("cpu_seconds"),
                 "seconds_per_round": run.cost.get("seconds_per_round"),
@@ -190,7 +132,6 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "runs": len(group),
                 "device": ", ".join(sorted(set(group["device"]))),
                 "parameters": _sizes(group["parameters"]),
-                "lines": group["lines"].iloc[0],
                 **_spread(group, numbers),
                 "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
@@ -234,8 +175,6 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
 
 TABLES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Any]], pd.DataFrame]] = {
     "accuracy": accuracy,
-    "per_class": per_class,
-    "per_client": per_client,
     "cost": cost,
     "diagnostics": diagnosis,
     "reproduction": reproduction,
