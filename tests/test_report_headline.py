@@ -65,14 +65,8 @@ def test_a_poor_method_whose_seeds_lie_far_apart_does_not_tie() -> None:
     assert found.sentence.startswith("A leads at 90.0 ± 0.5\xa0%, 5.0 points above B. ")
 
 
-def test_numbers_are_called_agreement_only_where_all_are() -> None:
+def test_numbers_without_trusted_test_labels_say_so() -> None:
     means = {"n1": {"FedAvg": 80.0, "A": 85.0}, "n2": {"FedAvg": 80.0, "A": 85.0}}
     own = {"n1": "ours", "n2": "digits"}
-    every = said(means, given=("d",))
-    assert every.word == "agreement with given labels"
-    assert "Agreement with given labels, last round" in every.sentence
-    assert every.note == ""
-    mixed = said(means, own, given=("ours",))
-    assert mixed.word == "accuracy"
-    assert mixed.sentence.endswith("In ours it is agreement with given labels.")
+    assert "no trusted test labels of ours: accuracy there is agreement" in said(means, own, given=("ours",)).sentence
     assert "agreement" not in said(means, own).sentence

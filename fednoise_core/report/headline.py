@@ -65,10 +65,6 @@ class Headline:
     baseline: str
     metric: str
     """The metric that everything here is of: a key of METRIC_WORDS."""
-    word: str
-    """What the numbers are: "accuracy", or agreement with given labels where that is true of every setting."""
-    note: str
-    """Which of the data sets have no trusted test labels where others have; else ""."""
 
 
 def headline(
@@ -76,7 +72,7 @@ def headline(
 ) -> Headline | None:
     """The headline of accuracy tables (settings and frame of each); None without any. They must be of one metric: those
     of another than the first's are passed over. baseline: the id of a method to compare with, e.g. plain averaging.
-    given: ids of the data sets without trusted test labels, of which "accuracy" is agreement with given labels.
+    given: ids of the data sets without trusted test labels.
     """
     every = [(spec, frame, str(spec.get("metric", "best"))) for spec, frame in tables if spec.get("kind") == "accuracy"]
     if not every:
@@ -94,12 +90,10 @@ def headline(
     same = every_row[every_row["method"] == baseline]
     label = method_words(same) if any(not math.isnan(won.over) for won in decided) else ""
     untrusted = sorted({setting.dataset for setting in blocks} & set(given))
-    word = agreement.word(all(setting.dataset in given for setting in blocks))
-    note = f"In {', '.join(untrusted)} it is {agreement.WORDS}." if untrusted and word != agreement.WORDS else ""
     said = _several(decided, label) if len(decided) > 1 else _one(decided[0], label) if decided else NOTHING
     seeds = count_words(pd.Series([won.seeds for won in found]))
-    sentence = f"{said} {word.capitalize()}, {METRIC_WORDS[metric]}; {seeds}. {note}".rstrip()
-    return Headline(sentence, decided, label, metric, word, note)
+    sentence = f"{said} Accuracy, {METRIC_WORDS[metric]}; {seeds}. {agreement.note(untrusted)}".rstrip()
+    return Headline(sentence, decided, label, metric)
 
 
 def closing(runs: Sequence[RecordedRun]) -> list[str]:
