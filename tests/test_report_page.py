@@ -184,7 +184,7 @@ def test_unknown_clean_labels_are_said_on_the_page(tmp_path: Path) -> None:
     root = make_study(tmp_path, grid=grid, clean_known=False, seeds=(0,))
     page = Page((root / "report.html").read_text(encoding="utf-8"))
     assert "Nobody knows the clean labels of digits" in page.text
-    assert "unknown: nobody knows the clean labels of this data" in page.text
+    assert "unknown: nobody knows the clean labels of digits" in page.text
     assert "One seed: no spread is known." in page.text
 
 

@@ -61,26 +61,18 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
     levels, common = levels_of(main, settings)
-    cells: dict[tuple[str, tuple[str, ...]], pd.Series] = {
-        (row["method"], tuple(row[list(PARTS)])): row for _, row in main.iterrows()
-    }
     best = {key: best_methods(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
-    for method, group in main.groupby("method", sort=False):
-        line = []
-        for key in settings:
-            row = cells.get((str(method), key))
-            line.append(Cell(_pm(row, metric, digits) + _told(row), method in best[key]))
-        line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
-        rows.append(GridRow(method_words(group), line))
-    for _, group in ceiling.groupby("method", sort=False):
-        line = []
-        for key in settings:  # clean labels do not depend on the noise: the same cell stands under each noise
-            match = group[(group["dataset"] == key[0]) & (group["partition"] == key[2])]
-            row = match.iloc[0] if len(match) else None
-            line.append(Cell(_pm(row, metric, digits)))
-        beats = f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"
-        rows.append(GridRow(f"{method_words(group)}, no noise", [*line, Cell(beats)], "ceiling"))
+    # clean labels do not depend on the noise: the same cell stands under each noise
+    for part, ids, ending, style in ((main, (0, 1, 2), "", ""), (ceiling, (0, 2), ", no noise", "ceiling")):
+        for method, group in part.groupby("method", sort=False):
+            found = {tuple(row[PARTS[one]] for one in ids): row for _, row in group.iterrows()}
+            line = []
+            for key in settings:
+                row = found.get(tuple(key[one] for one in ids))
+                line.append(Cell(_pm(row, metric, digits) + _told(row), not style and method in best[key]))
+            line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
+            rows.append(GridRow(method_words(group) + ending, line, style))
     for place, level in enumerate(levels):
         level.append(("above round\xa00" if place == len(levels) - 1 else "", 1))
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
@@ -147,54 +139,35 @@ DIAGNOSIS = {
 
 def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
-    digits, frame = int(spec.get("digits", 3)), frame.copy()
-    same = (
-        frame["target_noise_rate_mean"] - frame["noise_rate_mean"]
-    ).abs() < 1e-6  # targets never changed: no estimate
-    frame.loc[same, ["target_noise_rate_mean", "target_noise_rate_std"]] = math.nan
+    digits, known = int(spec.get("digits", 3)), frame["clean_known"] == 1
+    unknown, frame = frame[~known], frame[known].copy()
+    same = (frame["target_noise_rate_mean"] - frame["noise_rate_mean"]).abs() < 1e-6  # targets never changed
+    frame.loc[same, "target_noise_rate_mean"] = math.nan
     clean = frame["noise_rate_mean"] == 0  # nothing to find: a precision there says nothing
-    left_out = clean.any() and not clean.all()
-    frame = _unknown_once(frame[~clean] if left_out else frame)
-    known = frame["clean_known"] == 1
-    shown = [key for key in DIAGNOSIS if frame[f"{key}_mean"].notna().any()] if known.all() else list(DIAGNOSIS)
-    shown = shown or list(DIAGNOSIS)
-    says = frame[[f"{key}_mean" for key in DIAGNOSIS]].notna().any(axis=1) | ~known | (frame.get("diverged", 0) > 0)
+    frame = frame if clean.all() else frame[~clean]
+    shown = [key for key in DIAGNOSIS if frame[f"{key}_mean"].notna().any()] or list(DIAGNOSIS)
+    says = frame[[f"{key}_mean" for key in shown]].notna().any(axis=1) | (frame.get("diverged", 0) > 0)
     rows = []
-    for key in settings_of(frame):
-        block = frame[in_setting(frame, key)]
-        rate = block["noise_rate_mean"].iloc[0]
-        if says.any() and not says[block.index].any():
-            continue
-        rows.append(
-            GridRow(
-                f"{title_of(block)}: realised noise rate {'unknown' if math.isnan(rate) else number(rate, digits)}",
-                [],
-                "group",
-            )
-        )
-        for _, row in block[says[block.index]].iterrows():
-            cells = [Cell(_estimate(row, name, digits) if row["clean_known"] == 1 else "unknown") for name in shown]
+    for key in settings_of(frame[says]):
+        block = frame[says & in_setting(frame, key)]
+        rate = number(block["noise_rate_mean"].iloc[0], digits)
+        rows.append(GridRow(f"{title_of(block)}: realised noise rate {rate}", [], "group"))
+        for _, row in block.iterrows():
+            cells = [Cell(_estimate(row, name, digits)) for name in shown]
             rows.append(GridRow(marked_method(row.to_frame().T), cells))
-    silent = sorted(set(frame.loc[~says, "method_label"]) - set(frame.loc[says, "method_label"]))
-    caption = (
-        f"What the clean labels say about each method's verdicts after the last round: {seeds_words(frame['seeds'])}."
-    )
+    caption = "What the clean labels say about each method's verdicts after the last round."
     notes = [
-        f"{MISSING} the method makes no such estimate. Suspects are samples held for mislabelled; AUROC is of the "
-        "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows."
+        f"{MISSING} the method makes no such estimate; methods without any and settings without wrong labels are left "
+        "out. Suspects are samples held for mislabelled; AUROC is of the ranking of noisy clients; the error of an "
+        "estimated T is half the mean L1 distance of its rows.",
+        "The realised noise rate is the share of wrong labels that was drawn, mean of the seeds.",
     ]
-    if (frame["clean_known"] == 1).any():
-        notes.append("The realised noise rate is the share of wrong labels that was drawn, mean of the seeds.")
-    if left_out:
-        notes.append("Settings without wrong labels are left out.")
+    if len(frame):
+        caption += f" {seeds_words(frame['seeds']).capitalize()}."
     if any("(n = " in cell.text for row in rows for cell in row.cells):
         notes.append("(n = k): only k of the seeds have the number; in the others there is nothing to be told apart.")
-    if silent:
-        notes.append(f"Without any such estimate: {', '.join(silent)}.")
-    if not known.any():
-        caption = "Clean labels would say how good the methods’ verdicts are; of this data nobody knows them."
-    if not known.all():
-        notes.append("unknown: nobody knows the clean labels of this data.")
+    if len(unknown):
+        notes.append(f"unknown: nobody knows the clean labels of {', '.join(unknown['dataset_label'].unique())}.")
     return Grid(
         spec.get("title") or "Diagnostics",
         caption_of(spec, caption),
@@ -202,14 +175,6 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         [[(DIAGNOSIS[key], 1) for key in shown]],
         rows,
         notes,
-    )
-
-
-def _unknown_once(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for all methods of a setting whose clean labels nobody knows: nothing in it would differ."""
-    unknown = frame["clean_known"] == 0
-    return frame[~unknown | ~frame.duplicated(list(PARTS))].assign(
-        method_label=frame["method_label"].where(~unknown, "every method"), marks=frame["marks"].where(~unknown, "")
     )
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from fednoise_core.io import SpecError
 from fednoise_core.report import agreement, frames, tuned
-from fednoise_core.report.marks import marks_of, together
+from fednoise_core.report.marks import together
 from fednoise_core.report.names import Names
 from fednoise_core.report.provenance import mixed_versions
 from fednoise_core.report.rates import noiseless
@@ -73,7 +73,7 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     clean = clean if clean != {run.listed.noise for run in runs} else set()
     frame["gain"] = frame[metric] - frame["round0"]
     rows = []
-    for ids, group in frame.groupby(["dataset", "noise", "partition", "method"], sort=False):
+    for ids, group in frame.groupby(frames.IDS, sort=False):
         rows.append(
             {
                 **_head(ids, group, names),
@@ -96,30 +96,12 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
 
 def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
-    rows, names = [], Names.of_runs(runs)
-    for run in runs:
-        rows.append(
-            {
-                "dataset": run.listed.dataset,
-                "method": run.listed.method,
-                "method_label": run.label,
-                "marks": marks_of(run.summary),
-                "device": str(run.cost.get("device", "")),
-                "rounds": run.summary["rounds"],
-                "work": run.summary.get("work"),
-                "up_mb": _mega(run.summary.get("bytes_up")),
-                "down_mb": _mega(run.summary.get("bytes_down")),
-                "parameters": run.summary.get("parameters"),
-                "seconds": run.cost["seconds"],
-                "cpu_seconds": run.cost.get("cpu_seconds"),
-                "seconds_per_round": run.cost.get("seconds_per_round"),
-                "peak_memory_mb": run.cost.get("peak_memory_mb"),
-                "epsilon": _epsilon(run),
-                "diverged": run.diverged,
-            }
-        )
+    frame, names = frames.results(runs), Names.of_runs(runs)
+    frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
+    for key in ("device", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb"):
+        frame[key] = [run.cost.get(key) for run in runs]
     numbers = ("rounds", "work", "up_mb", "down_mb", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb")
-    frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
+    frame["parameters"] = [run.summary.get("parameters") or [] for run in runs]
     parts = []
     for (dataset, method), group in frame.groupby(["dataset", "method"], sort=False):
         parts.append(
@@ -131,7 +113,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "marks": together(group["marks"]),
                 "runs": len(group),
                 "device": ", ".join(sorted(set(group["device"]))),
-                "parameters": _sizes(group["parameters"]),
+                "parameters": " / ".join(map(str, sorted({size for sizes in group["parameters"] for size in sizes}))),
                 **_spread(group, numbers),
                 "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
@@ -142,21 +124,11 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
 
 def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
-    rows, names = [], Names.of_runs(runs)
-    for run in runs:
-        values = run.summary.get("diagnostics") or {}
-        rows.append(
-            {
-                **_key(run),
-                "marks": marks_of(run.summary),
-                "clean_known": run.summary.get("clean_known", True),
-                "epsilon": _epsilon(run),
-                "diverged": run.diverged,
-                **{key: math.nan if values.get(key) is None else float(values[key]) for key in DIAGNOSTICS},
-            }
-        )
+    frame, names = frames.results(runs), Names.of_runs(runs)
+    for key in DIAGNOSTICS:
+        frame[key] = pd.Series([run.summary.get("diagnostics", {}).get(key) for run in runs], dtype=float)
     parts = []
-    for ids, group in pd.DataFrame(rows).groupby(["dataset", "noise", "partition", "method"], sort=False):
+    for ids, group in frame.groupby(frames.IDS, sort=False):
         parts.append(
             {
                 **_head(ids, group, names),
@@ -183,24 +155,11 @@ TABLES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Any]], pd.DataFr
 OF_PAPERS = ("reproduction", "setup")  # have cells of a paper, also where nothing was run
 
 
-def _key(run: RecordedRun) -> dict[str, Any]:
-    dataset, noise, partition = run.listed.setting
-    return {
-        "dataset": dataset,
-        "noise": noise,
-        "partition": partition,
-        "method": run.listed.method,
-        "method_label": run.label,
-    }
-
-
 def _head(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
-    words = names.of(Setting(*ids[:3]))
+    labels = ("dataset_label", "noise_label", "partition_label")
     return {
-        "dataset": ids[0],
-        "noise": ids[1],
-        "partition": ids[2],
-        **dict(zip(("dataset_label", "noise_label", "partition_label"), words, strict=True)),
+        **dict(zip(frames.IDS[:3], ids, strict=False)),
+        **dict(zip(labels, names.of(Setting(*ids[:3])), strict=True)),
         "method": ids[3],
         "method_label": group["method_label"].iloc[0],
     }
@@ -210,9 +169,8 @@ def _spread(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
     """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values."""
     cells: dict[str, float] = {}
     for key in keys:
-        values = group[key].astype(float).dropna()
-        cells[f"{key}_mean"] = float(values.mean()) if len(values) else math.nan
-        cells[f"{key}_std"] = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        values = group[key].astype(float)
+        cells |= {f"{key}_mean": float(values.mean()), f"{key}_std": float(values.std())}
     return cells
 
 
@@ -220,18 +178,3 @@ def _finite_spread(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]
     """The same, but NaN for everything where a run of the group diverged."""
     cells = _spread(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells
-
-
-def _epsilon(run: RecordedRun) -> float:
-    value = run.summary.get("epsilon")
-    return math.nan if value is None else float(value)
-
-
-def _sizes(values: pd.Series) -> str:
-    """The sizes of the networks used, smallest first: "9930" or, where clients differ, "4200 / 9930"."""
-    found = {int(size) for value in values.dropna() for size in (value if isinstance(value, list) else [value])}
-    return " / ".join(map(str, sorted(found)))
-
-
-def _mega(value: float | None) -> float:
-    return math.nan if value is None else value / 1e6
