@@ -22,7 +22,6 @@ TEXT = (
     "partition_label",
     "method",
     "method_label",
-    "variant",
     "view",
     "device",
     "parameters",

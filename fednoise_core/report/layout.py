@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report import agreement, layout_papers, tuned
+from fednoise_core.report import agreement, layout_papers
 from fednoise_core.report.best import TIE, best_methods
 from fednoise_core.report.cells import (
     ACCURACY_DIGITS,
@@ -80,8 +80,6 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         caption += f" All on {common}."
     notes = [_bold_means(main, len(ceiling) > 0)] if any(best.values()) else []
     notes += as_told_notes(main)
-    if "variant" in frame:
-        notes.append(tuned.note(frame))
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
     return Grid(spec.get("title") or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
 

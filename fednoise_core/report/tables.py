@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report import agreement, frames, tuned
+from fednoise_core.report import agreement, frames
 from fednoise_core.report.marks import together
 from fednoise_core.report.names import Names
 from fednoise_core.report.provenance import mixed_versions
@@ -64,10 +64,8 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
-    With `tuned` a method's variants are one row, and `variant` says which it shows.
     """
     frame = frames.results(runs, spec.get("view", "headline"))
-    frame = tuned.chosen(frame, runs) if spec.get("tuned") else frame
     metric = spec.get("metric", "best")
     names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.listed.noise for run in runs} else set()
@@ -81,7 +79,6 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
                 "ceiling": int(ids[1] in clean),
                 "as_told": int(group["as_told"].any()),
                 "view": group["view"].iloc[0],
-                **(tuned.words(group) if spec.get("tuned") else {}),
                 "metric": metric,
                 "seeds": len(group),
                 **_finite_spread(group, (*METRICS, "round0", "gain")),
