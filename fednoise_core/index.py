@@ -11,7 +11,7 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["INDEX", "find_run", "is_index", "read_runs"]
+__all__ = ["FILES", "INDEX", "find_run", "is_index", "read_runs"]
 
 INDEX = "index.csv"
 FILES = ("dir", "labels", "partition_file", "arrays", "donor")

@@ -14,7 +14,6 @@ from report.fake_runs import diverge, write_study
 from report.layout_check import problems
 from test_report_page import Page
 
-from fednoise_core.io import ArtifactError
 from fednoise_core.report import figures, frames, latex, layout, render, style, tables
 from fednoise_core.report.page import study_page
 from fednoise_core.report.runs import listed_runs, load
@@ -29,8 +28,6 @@ GRID = [
 TABLES: dict[str, dict[str, Any]] = {
     "accuracy": {"kind": "accuracy"},
     "last": {"kind": "accuracy", "metric": "last10_mean"},
-    "classes": {"kind": "per_class"},
-    "clients": {"kind": "per_client"},
     "cost": {"kind": "cost"},
     "diagnostics": {"kind": "diagnostics"},
 }
@@ -77,19 +74,15 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     assert "nan" not in render.markdown(grid) + latex.latex(grid, "x")
 
 
-@pytest.mark.parametrize("name", ["classes", "clients", "diagnostics"])
-def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path, name: str) -> None:
-    frame, grid = table(root, name)
+def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path) -> None:
+    frame, grid = table(root, "diagnostics")
     rows = [row for row in grid.rows if "diverged" in row.stub]
-    stubs = {"classes": {"FedCorr, diverged (2 of 3)", "Local only §, diverged (3 of 3)"}}
-    stubs |= {"clients": {"Local only §, diverged (3 of 3)"}, "diagnostics": stubs["classes"]}
-    assert {row.stub for row in rows} == stubs[name]
+    assert {row.stub for row in rows} == {"FedCorr, diverged (2 of 3)", "Local only §, diverged (3 of 3)"}
     assert {cell.text for row in rows for cell in row.cells} == {"–"}
     assert not any(cell.bold for row in rows for cell in row.cells)
     known = frame[(frame["diverged"] == 0) & (frame["method"] == "fedcorr")]
-    assert not known.filter(regex="(accuracy|suspects_recall)_mean").isna().any(axis=None)
-    rates = frame.get("noise_rate_mean", pd.Series([0.4]))
-    assert rates.notna().all()  # how noisy the labels are does not depend on the training
+    assert known["suspects_recall_mean"].notna().all()
+    assert frame["noise_rate_mean"].notna().all()  # how noisy the labels are does not depend on the training
 
 
 def test_what_diverged_runs_cost_is_shown_and_marked(root: Path) -> None:
@@ -190,33 +183,16 @@ def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
     found = listed_runs(root / "runs.json")
     page = Page(study_page(json.loads((root / "study.json").read_text()), found, root))
     assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs. Their outputs" in page.text
-    assert "FedCorr: 7 updates of clients were not finite numbers and were left out, in 1 of 6 runs." in page.text
+    assert "Updates of clients that were not finite numbers were left out: FedCorr in 1 of 6 runs." in page.text
     assert page.text.count("diverged (2 of 3)") >= 2
     assert "nan" not in page.text.lower().split()
     assert "FedCorrsymmetric 0.40divergeddivergeddiverged" in page.text  # a row of the table of runs
 
 
-def test_a_diverged_run_is_told_by_its_curve_too(root: Path, tmp_path: Path) -> None:
+def test_which_runs_diverged(root: Path) -> None:
     runs = [run for run in load(listed_runs(root / "runs.json")) if run.diverged]
     assert {(run.listed.method, run.listed.seed) for run in runs} == {
         *(("local", seed) for seed in (0, 1, 2)),
         *(("fedcorr", seed) for seed in (0, 2)),
     }
     assert frames.results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)
-    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg"]}], seeds=(0,))
-    path = next(tmp_path.glob("runs/*/*/*/*/*/summary.json"))
-    diverge(path.parent, 5)
-    said = json.loads(path.read_text())
-    del said["diverged"]
-    path.write_text(json.dumps(said))
-    assert load(listed_runs(tmp_path / "runs.json"))[0].diverged
-
-
-def test_a_number_that_is_null_without_having_diverged_is_refused(tmp_path: Path) -> None:
-    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg"]}], seeds=(0,))
-    path = next(tmp_path.glob("runs/*/*/*/*/*/summary.json"))
-    said = json.loads(path.read_text())
-    said["accuracy"]["last"] = None
-    path.write_text(json.dumps(said))
-    with pytest.raises(ArtifactError, match=r"summary\.json: accuracy last is null, but by metrics\.parquet"):
-        load(listed_runs(tmp_path / "runs.json"))

@@ -15,7 +15,7 @@ import pytest
 from markdown_it import MarkdownIt
 from report.fake_runs import METHODS, NOISES, write_study
 
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError
 from fednoise_core.report import figures, layout, style, tables
 from fednoise_core.report.csv_files import csv_text, read_csv, write_csv
 from fednoise_core.report.page import study_page
@@ -25,7 +25,6 @@ from workflow_scripts import make_figure, make_table
 
 MARKUP = "<script>alert(1)</script> [x](javascript:alert(1)) ![y](z) &lt;b&gt; <javascript:a> `a|b` \\| **bold**"
 FORMULAS = ["=1+1", "+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "＝1", "'=1", "'quoted'"]
-CLASSES = ["one\ntwo", "a|b", MARKUP, "[4]", "*5", "=6", "7\r\n\r\n7", "8\u2028", "9\x00", "10"]
 
 
 def some_study(path: Path, monkeypatch: pytest.MonkeyPatch, label: str, noise: str = "noise") -> Path:
@@ -70,23 +69,20 @@ class Shown(HTMLParser):
 
 def test_markdown_shows_texts_and_never_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, MARKUP, MARKUP)
-    spec = {"kind": "per_class", "class_names": CLASSES, "title": f"T\n\n{MARKUP}", "caption": MARKUP}
-    for name, wanted in (("classes", spec), ("main", {"kind": "accuracy", "title": MARKUP})):
-        text = make(root, name, wanted).with_suffix(".md").read_text(encoding="utf-8")
-        page = Shown(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
-        assert set(page.tags) <= {"p", "strong", "em", "br", "table", "thead", "tbody", "tr", "th", "td"}
-        assert page.tags.count("table") == 1
-        assert len({len(row) for row in page.rows}) == 1
-        assert MARKUP in [cell for row in page.rows for cell in row]
-        if name == "classes":
-            assert page.rows[0] == ["method", *(one_line(word) for word in CLASSES), "mean"]
+    spec = {"kind": "accuracy", "title": f"T\n\n{MARKUP}", "caption": MARKUP}
+    text = make(root, "main", spec).with_suffix(".md").read_text(encoding="utf-8")
+    page = Shown(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
+    assert set(page.tags) <= {"p", "strong", "em", "br", "table", "thead", "tbody", "tr", "th", "td"}
+    assert page.tags.count("table") == 1
+    assert len({len(row) for row in page.rows}) == 1
+    assert MARKUP in [cell for row in page.rows for cell in row]
 
 
 def test_latex_has_no_empty_line_in_an_argument_and_no_row_begins_like_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = some_study(tmp_path, monkeypatch, "[A] < B | C > D\n\nE")
-    spec = {"kind": "per_class", "class_names": CLASSES, "title": "One\n\n two", "caption": "Three.\r\n\t\r\nFour."}
+    spec = {"kind": "accuracy", "title": "One\n\n two", "caption": "Three.\r\n\t\r\nFour."}
     lines = make(root, "t", spec).with_suffix(".tex").read_text(encoding="utf-8").split("\n")
     assert r"\caption{One two. Three. Four. Test accuracy" in "\n".join(lines)
     body = lines[lines.index(r"\toprule") : lines.index(r"\bottomrule")]
@@ -148,13 +144,6 @@ def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.Mon
         made = figures.draw(listed_runs(root / "runs.json"), {"kind": "curves"})
         made.figure.draw_without_rendering()
     assert any(text.get_text().endswith(r" $\frac$") for text in made.figure.axes[0].texts)
-
-
-def test_too_few_names_of_classes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
-    spec = {"kind": "per_class", "class_names": ["a", "b"]}
-    with pytest.raises(SpecError, match="class_names: 2 names for 10 classes"):
-        layout.grid(tables.build(found, spec), spec)
 
 
 def test_a_damaged_file_of_printed_numbers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

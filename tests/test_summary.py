@@ -36,13 +36,13 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(
         assert headline[method] == pytest.approx(sum(noisy) / 2, abs=1e-4)
     assert len(metrics["fedavg"]) == 3
     first, *won = capsys.readouterr().out.splitlines()
-    assert first.startswith("FedAvg leads in the mean in 2 of 2 settings, by ")
-    assert [line.partition(":")[2].partition(" with ")[0] for line in won] == [" FedAvg leads in the mean"] * 2
+    assert first.startswith("Best of 2 settings, alone or tied: FedAvg in 2. ")
+    assert [line.partition(":")[2].partition(" at ")[0] for line in won] == [" FedAvg leads"] * 2
     loaded = load(listed_runs(tmp_path / "runs.json"))
     monkeypatch.setattr(report_headline, "LINES", 1)
     assert [line.split(" ", 1)[0] for line in report_headline.closing(loaded)[2:]] == ["and"]
     (alone,) = report_headline.closing([run for run in loaded if run.listed.partition == "openset-uniform"])
-    assert alone.startswith("FedAvg leads in the mean with ")
+    assert alone.startswith("FedAvg leads at ")
     frame = results(loaded)
     only_clean = summary.headline(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)

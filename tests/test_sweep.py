@@ -22,7 +22,6 @@ STUDY: dict[str, Any] = {
     "title": "Toy",
     "partitions": {
         "held": {"kind": "iid", "clients": 5, "validation": 0.2},
-        "all": {"kind": "iid", "clients": 5},
     },
     "methods": {
         "prox": {"name": "fedprox", "label": "Prox", "form": "norms", "sweep": {"mu": [0, 0.1, 1e-5]}},
@@ -31,7 +30,7 @@ STUDY: dict[str, Any] = {
     "train": {"net": "mlp", "rounds": 3},
     "seeds": [0, 1],
     "grid": [{"datasets": ["digits"], "noises": ["sym40"], "partitions": ["held"], "methods": ["fedavg", "prox"]}],
-    "tables": {"main": {"kind": "accuracy", "tuned": True}},
+    "tables": {"main": {"kind": "accuracy"}},
     "figures": {"mu": {"kind": "sweep"}},
 }
 
@@ -167,7 +166,6 @@ def test_mistakes_in_the_catalogue_name_it(study: Callable[..., Study], tmp_path
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda d: d["grid"][0].update(partitions=["all"]), r"toy.yaml: tables.main.tuned: .*'all' keeps none"),
         (lambda d: d["methods"]["prox"].pop("sweep"), r"toy.yaml: figures.mu: none of its methods has a `sweep`"),
         (lambda d: d["figures"]["mu"].update(field="q"), r"toy.yaml: figures.mu: no method sweeps 'q'; swept: mu"),
         (lambda d: d["grid"][0]["methods"].append("cot"), r"figures.mu: its methods sweep mu, forget_rate: say which"),

@@ -74,7 +74,7 @@ def shown(study: Study, key: str) -> dict[str, Any]:
         stood = _stood_in(study, spec)
         runs = study.select(stood)
         if runs:
-            sweeps.check_shown(spec, runs, study.partition, place)
+            sweeps.check_shown(spec, runs, place)
         if spec["kind"] in paper_tables.OF_PAPERS:
             found[name] = paper_tables.completed(study, spec, place) | {"datasets": stood.get("datasets")}
         elif runs:

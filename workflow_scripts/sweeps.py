@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -63,21 +63,10 @@ def _with(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec, **own, **({"train": {**spec.get("train", {}), **train}} if train else {})}
 
 
-def check_shown(
-    spec: Mapping[str, Any], runs: Sequence[PlannedRun], partition: Callable[[str], Mapping[str, Any]], place: Place
-) -> None:
-    """Whether a table or figure of these runs that compares variants has what it compares them by.
-
-    partition: the settings of a partition's id. Raises SpecError, before anything is trained.
-    """
+def check_shown(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: Place) -> None:
+    """Whether a figure that compares variants has some. Raises SpecError, before anything is trained."""
     if spec["kind"] == "sweep":
         try:
             swept_field([run.method for run in runs], spec.get("field"))
         except SpecError as error:
             raise place.error(str(error)) from error
-    for run in runs if spec.get("tuned") else ():
-        if settings(run.method) and not partition(run.partition).get("validation"):
-            raise (place / "tuned").error(
-                f"variants are picked by accuracy on samples that clients keep for validation, and partition "
-                f"{run.partition!r} keeps none: give it `validation: 0.1`, or leave it out of the table"
-            )

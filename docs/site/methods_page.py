@@ -8,14 +8,13 @@ from typing import Any
 import yaml
 
 from fednoise_core.methods import METHODS
-from fednoise_core.report.code_lines import method_lines
 
 __all__ = ["facts", "table"]
 
 PAGES = Path(__file__).resolve().parents[1] / "methods"
 HEAD = """\
-| name | method | what it changes | what crosses | a client keeps | passes | needs besides | lines |
-|---|---|---|---|---|--:|---|--:|
+| name | method | what it changes | what crosses | a client keeps | passes | needs besides |
+|---|---|---|---|---|--:|---|
 """
 
 
@@ -31,5 +30,5 @@ def table() -> str:
 
 
 def _row(name: str, method: str, changes: str, crosses: str, keeps: str, passes: int, needs: str = "–") -> str:
-    cells = (f"[`{name}`]({name}.md)", method, changes, crosses, keeps, passes, needs, method_lines(name))
+    cells = (f"[`{name}`]({name}.md)", method, changes, crosses, keeps, passes, needs)
     return f"| {' | '.join(map(str, cells))} |\n"

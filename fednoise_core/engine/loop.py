@@ -293,7 +293,7 @@ class _Running:
 
     def _validate(self, views: Views) -> None:
         """Measure the headline view on what clients keep for validation, as they would themselves: none of it is sent.
-        By it variants are chosen (`tuned`), without test data or clean labels.
+        By it variants can be chosen without test data or clean labels.
         """
         headline, members = next(iter(views.items()))
         value, record = valid_accuracy(self.fed, members, self.state.clients), self.record

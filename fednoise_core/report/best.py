@@ -11,13 +11,12 @@ import pandas as pd
 
 from fednoise_core.report.marks import NO_MEMBERS, together
 
-__all__ = ["TIE", "best_methods", "compared", "is_compared", "leads", "level"]
+__all__ = ["TIE", "best_methods", "compared", "is_compared", "level"]
 
 TIE = (
     "its mean is lower by no more than the best one's standard deviation over seeds, "
     "or √2 times the median deviation of the methods compared there"
 )
-FEW = 3  # seeds below which a deviation is too rough to speak of a winner
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
@@ -62,8 +61,3 @@ def level(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
         return top - mean <= wide or round(top, digits) == round(mean, digits)
 
     return [method for method in ranked if ties(scores[method][0])]
-
-
-def leads(seeds: int) -> str:
-    """What a method alone at the top does: it wins where there are seeds enough to say so."""
-    return "wins" if seeds >= FEW else "leads in the mean" if seeds > 1 else "leads"

@@ -116,15 +116,13 @@ def _chosen(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
 def _words(frame: pd.DataFrame, keys: Iterable[Column]) -> dict[Column, str]:
     """Columns in words: the parts that vary in the table, or all of them if none does."""
     rows, parts = frame[frame["ceiling"] == 0], COLUMN[:3]
-    heads = {part: rows[f"{part}_label" if f"{part}_label" in rows else part] for part in parts}
-    labels = {part: dict(zip(rows[part], heads[part], strict=True)) for part in parts}
-
-    def said(key: Column, shown: Sequence[str]) -> str:
-        named = zip(parts, key, strict=False)
-        return " · ".join(str(labels[part][one]) for part, one in named if one and part in shown)
-
     vary = [part for part in parts if rows[part].nunique() > 1]
-    return {key: said(key, vary) or said(key, parts) for key in keys}
+    labels = {part: dict(zip(rows[part], rows.get(f"{part}_label", rows[part]), strict=True)) for part in parts}
+    found = {}
+    for key in keys:
+        named = {part: str(labels[part][one]) for part, one in zip(parts, key, strict=False) if one}
+        found[key] = " · ".join([named[part] for part in vary if part in named] or named.values())
+    return found
 
 
 def _missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
@@ -136,50 +134,36 @@ def _missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
 
 
 def _column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None:
-    """Whether a claim holds in one column; None: a number is missing."""
-    points = float(claim.get("points", 0))
+    """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`. None: one is
+    missing, and none that is there contradicts.
+    """
+    points, low, high = float(claim.get("points", 0)), 0.0, math.inf
     if "best" in claim:
-        rivals = claim.get("among") or [name for name in means if name != claim["best"]]
-        return _all(_above(means, claim["best"], other, 0) for other in rivals if other != claim["best"])
-    if "above" in claim:
-        return _all(_above(means, *pair, points) for pair in pairwise(claim["above"]))
-    kind = next(name for name in ("costs", "leads", "within") if name in claim)
-    lead = _lead_in(means, *claim[kind])
-    if math.isnan(lead):
-        return None
-    if kind == "costs":
-        return -lead <= points + ROUNDING
-    return 0 < lead <= float(claim["at_most"]) + ROUNDING if kind == "leads" else abs(lead) <= points + ROUNDING
-
-
-def _lead_in(means: Mapping[str, float], first: str, second: str) -> float:
-    """By how much the first is above the second; NaN: a number is missing."""
-    return means.get(first, math.nan) - means.get(second, math.nan)
-
-
-def _above(means: Mapping[str, float], first: str, second: str, points: float) -> bool | None:
-    lead = _lead_in(means, first, second)
-    return None if math.isnan(lead) else lead > 0 if points == 0 else lead >= points - ROUNDING
-
-
-def _all(found: Any) -> bool | None:
-    """False if one is False, else None if one is unknown, else True."""
-    said = list(found)
-    return False if False in said else None if None in said or not said else True
+        pairs = [(claim["best"], other) for other in claim.get("among") or means if other != claim["best"]]
+    elif "above" in claim:
+        pairs, low = list(pairwise(claim["above"])), points - ROUNDING if points else 0.0
+    elif "costs" in claim:
+        pairs, low = [claim["costs"]], -points - ROUNDING
+    elif "within" in claim:
+        pairs, low, high = [claim["within"]], -points - ROUNDING, points + ROUNDING
+    else:
+        pairs, high = [claim["leads"]], float(claim["at_most"]) + ROUNDING
+    leads = [means.get(first, math.nan) - means.get(second, math.nan) for first, second in pairs]
+    known = [low < lead <= high for lead in leads if not math.isnan(lead)]
+    if not all(known):
+        return False
+    return True if leads and len(known) == len(leads) else None
 
 
 def _widens(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) -> dict[Column, bool | None]:
     """By data set and by the part that does not vary."""
     along: Sequence[str] = claim["along"]
     axis = "noise" if set(along) & set(rows["noise"]) else "partition"
+    first, second = claim["widens"]
     found: dict[Column, bool | None] = {}
     for _, block in rows.groupby([name for name in COLUMN if name != axis], sort=False):
         means = block.set_index([axis, "method"])[f"{whose}_mean"]
-        leads = [_lead(means, one, claim["widens"]) for one in along]
+        leads = [means.get((one, first), math.nan) - means.get((one, second), math.nan) for one in along]
         holds = None if any(map(math.isnan, leads)) else all(b > a for a, b in pairwise(leads))
         found[tuple("" if name == axis else str(block[name].iloc[0]) for name in COLUMN)] = holds
     return found
-
-
-def _lead(means: pd.Series, where: str, pair: Sequence[str]) -> float:
-    return float(means.get((where, pair[0]), math.nan)) - float(means.get((where, pair[1]), math.nan))

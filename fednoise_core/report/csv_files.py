@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell
 from fednoise_core.report.texts import one_line
 
 __all__ = ["at_hand", "csv_text", "read_csv", "read_texts", "write_csv"]
@@ -22,7 +22,6 @@ TEXT = (
     "partition_label",
     "method",
     "method_label",
-    "variant",
     "view",
     "device",
     "parameters",
@@ -43,10 +42,6 @@ TEXT = (
 """Columns of a table's CSV that stay text when it is read back; all others are numbers."""
 
 DECIMALS = 4  # of percent: far below any spread, so that a rounded file loses nothing that is shown
-
-# What makes a cell a formula (OWASP, "CSV injection"; the wide forms count in some languages), and the mark itself, so
-# that reading takes away exactly what writing put there.
-FORMULA = "=+-@＝＋－＠'"
 
 
 def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
@@ -86,7 +81,7 @@ def read_texts(path: str | Path) -> pd.DataFrame:
         raise ArtifactError(f"{path}: no such file") from error
     except Exception as error:  # pandas has a family of parser errors
         raise ArtifactError(f"{path}: damaged CSV ({type(error).__name__}: {error})") from error
-    return frame.map(lambda cell: cell[1:] if cell[:1] == "'" and _runs(cell[1:]) else cell)
+    return frame.map(plain_cell)
 
 
 def at_hand(path: str | Path) -> Path:
@@ -96,12 +91,5 @@ def at_hand(path: str | Path) -> Path:
 
 
 def _harmless(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    text = one_line(cell)  # a lone carriage return would end the row for most readers: the csv module does not quote it
-    return f"'{text}" if _runs(text) else text
-
-
-def _runs(cell: str) -> bool:
-    """Whether a spreadsheet may take a cell for a formula: by its first letter, which some look for after spaces."""
-    return (cell.lstrip()[:1] or " ") in FORMULA
+    """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
+    return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

@@ -36,7 +36,8 @@ def draw(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         return figure_function(SETTING_FIGURES[kind])(artifacts_of(chosen), spec)
     runs = load(chosen)
     drawn = figure_function(RESULT_FIGURES[kind])(runs, look([listed.method for listed in found]), spec)
-    return agreement.in_figure(drawn, runs)
+    drawn.caption = f"{drawn.caption} {agreement.note(agreement.datasets(runs))}".rstrip()
+    return drawn
 
 
 def make(found: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:

@@ -125,10 +125,14 @@ def by_round(
 
 def diverged_words(runs: Sequence[RecordedRun]) -> list[str]:
     """A method each: "FedAvg in 2 of 6 runs"; nothing about methods whose runs are all finite."""
-    lost: dict[str, list[bool]] = {}
-    for run in runs:
-        lost.setdefault(run.label, []).append(run.diverged)
-    return [f"{label} in {sum(which)} of {len(which)} runs" for label, which in lost.items() if any(which)]
+    frame = pd.DataFrame({"method_label": [run.label for run in runs]})
+    return counted_words(frame, pd.Series([run.diverged for run in runs]))
+
+
+def counted_words(frame: pd.DataFrame, which: pd.Series) -> list[str]:
+    """A method each: "FedAvg in 2 of 6 runs", of the rows for which it is so."""
+    counts = which.groupby(frame["method_label"], sort=False).agg(["sum", "size"])
+    return [f"{label} in {n} of {size} runs" for label, n, size in counts.itertuples(name=None) if n]
 
 
 def _lost(scores: Mapping[str, Any]) -> bool:

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fednoise_core.io import SpecError
-from fednoise_core.report import agreement, layout_papers, tuned
-from fednoise_core.report.best import TIE, best_methods, is_compared
+from fednoise_core.report import agreement, layout_papers
+from fednoise_core.report.best import TIE, best_methods
 from fednoise_core.report.cells import (
     ACCURACY_DIGITS,
     METRIC_WORDS,
@@ -37,14 +35,9 @@ from fednoise_core.report.marks import NO_MEMBERS, ORACLE, as_told_notes, notes,
 
 __all__ = ["grid"]
 
-MANY, QUANTILES = 20, (0, 0.1, 0.5, 0.9, 1)  # columns that still fit a page, and what is shown instead of more
-
 
 def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Lay out the frame of a table (`tables.build`, or its CSV read back); `spec` as in config/schema/table.yaml.
-
-    Raises SpecError where `class_names` has too few names.
-    """
+    """Lay out the frame of a table (`tables.build`, or its CSV read back); `spec` as in config/schema/table.yaml."""
     made = LAYOUTS[spec["kind"]](frame, spec)
     made.notes += notes(frame) if "marks" in frame else []
     if "diverged" in frame:
@@ -58,8 +51,8 @@ def grid(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
         made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
-    if spec["kind"] in OF_TEST and "test_known" in frame and (lost := frame["test_known"] == 0).any():
-        made = agreement.in_grid(made, sorted(set(frame.loc[lost, "dataset"])), bool(lost.all()))
+    if spec["kind"] == "accuracy" and "test_known" in frame:
+        made.notes.append(agreement.note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
     return made
 
 
@@ -68,26 +61,18 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
     levels, common = levels_of(main, settings)
-    cells: dict[tuple[str, tuple[str, ...]], pd.Series] = {
-        (row["method"], tuple(row[list(PARTS)])): row for _, row in main.iterrows()
-    }
     best = {key: best_methods(main[in_setting(main, key)], metric, digits) for key in settings}
     rows = []
-    for method, group in main.groupby("method", sort=False):
-        line = []
-        for key in settings:
-            row = cells.get((str(method), key))
-            line.append(Cell(_pm(row, metric, digits) + _told(row), method in best[key]))
-        line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
-        rows.append(GridRow(method_words(group), line))
-    for _, group in ceiling.groupby("method", sort=False):
-        line = []
-        for key in settings:  # clean labels do not depend on the noise: the same cell stands under each noise
-            match = group[(group["dataset"] == key[0]) & (group["partition"] == key[2])]
-            row = match.iloc[0] if len(match) else None
-            line.append(Cell(_pm(row, metric, digits)))
-        beats = f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"
-        rows.append(GridRow(f"{method_words(group)}, no noise", [*line, Cell(beats)], "ceiling"))
+    # clean labels do not depend on the noise: the same cell stands under each noise
+    for part, ids, ending, style in ((main, (0, 1, 2), "", ""), (ceiling, (0, 2), ", no noise", "ceiling")):
+        for method, group in part.groupby("method", sort=False):
+            found = {tuple(row[PARTS[one]] for one in ids): row for _, row in group.iterrows()}
+            line = []
+            for key in settings:
+                row = found.get(tuple(key[one] for one in ids))
+                line.append(Cell(_pm(row, metric, digits) + _told(row), not style and method in best[key]))
+            line.append(Cell(f"{group['beats_round0'].sum():.0f}/{group['seeds'].sum():.0f}"))
+            rows.append(GridRow(method_words(group) + ending, line, style))
     for place, level in enumerate(levels):
         level.append(("above round\xa00" if place == len(levels) - 1 else "", 1))
     caption = f"Test accuracy in %, {METRIC_WORDS[metric]}: {seeds_words(frame['seeds'])}."
@@ -95,45 +80,8 @@ def _accuracy(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         caption += f" All on {common}."
     notes = [_bold_means(main, len(ceiling) > 0)] if any(best.values()) else []
     notes += as_told_notes(main)
-    if "variant" in frame:
-        notes.append(tuned.note(frame))
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
     return Grid(spec.get("title") or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
-
-
-def _by_part(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Columns are classes or clients; above 20 of them, quantiles over them."""
-    name = "class" if "class" in frame else "client"
-    digits, parts = int(spec.get("digits", 1)), sorted({int(part) for part in frame[name]})
-    many, named = len(parts) > MANY, spec.get("class_names") if name == "class" else None
-    if named and len(named) <= parts[-1]:
-        raise SpecError(f"class_names: {len(named)} names for {parts[-1] + 1} classes")
-    heads = [str(named[part] if named else part) for part in parts]
-    if many:
-        heads = [f"worst {name}", "10th percentile", "median", "90th percentile", f"best {name}"]
-    rows = []
-    for key in settings_of(frame):
-        block = frame[in_setting(frame, key)]
-        rows.append(GridRow(title_of(block), [], "group"))
-        lines = {}
-        for method, group in block.groupby("method", sort=False):
-            values = group.set_index(name)["accuracy_mean"].reindex(parts)
-            line = list(values.quantile(QUANTILES)) if many else list(values)
-            lines[method] = marked_method(group), [*line, values.mean()]
-        members = [method for method, rows_of in block.groupby("method", sort=False) if is_compared(rows_of["marks"])]
-        tops = np.round(np.array([lines[method][1] for method in members], float), digits)
-        best = np.where(np.isnan(tops), -1, tops).max(0) if len(members) > 1 else [math.nan] * (len(heads) + 1)
-        for method, (label, line) in lines.items():
-            pairs = zip(line, best, strict=True)
-            bold = [method in members and round(value, digits) == top for value, top in pairs]
-            rows.append(GridRow(label, [Cell(number(value, digits), on) for value, on in zip(line, bold, strict=True)]))
-    word = METRIC_WORDS[frame["metric"].iloc[0]]
-    caption = f"Test accuracy per {name} in %, {word}, mean over seeds: {count_words(frame['seeds'])}."
-    if name == "client":
-        caption += " Each client's own model, all on the same test set."
-    level = [*((head, 1) for head in heads), ("mean", 1)]
-    notes = [f"Bold: the highest mean for a {name}."]
-    return Grid(spec.get("title") or f"Accuracy per {name}", caption_of(spec, caption), "method", [level], rows, notes)
 
 
 COST = {
@@ -157,8 +105,7 @@ def _cost(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
                 Cell(mean_std(row[f"{key}_mean"], row[f"{key}_std"], digits, True)) for key, (_, digits) in COST.items()
             ]
             sizes = " / ".join(number(float(size), 0) for size in str(row["parameters"]).split(" / ") if size)
-            cells = [Cell(sizes or MISSING), *cells, Cell(number(row["lines"], 0))]
-            rows.append(GridRow(marked_method(row.to_frame().T), cells))
+            rows.append(GridRow(marked_method(row.to_frame().T), [Cell(sizes or MISSING), *cells]))
     devices = ", ".join(sorted({word for words in frame["device"] for word in str(words).split(", ") if word}))
     caption = (
         f"Cost of one run: mean ± standard deviation over settings and seeds ({count_words(frame['runs'], 'run')})."
@@ -166,13 +113,12 @@ def _cost(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     notes = [
         "Work counts passes over samples, in rounds of FedAvg; MB are all clients' traffic over the whole run.",
         f"Time and memory as measured on: {devices or 'unknown'}.",
-        "Lines of code of the method's own file: no blank lines, comments or docstrings, no base that methods share.",
     ]
     return Grid(
         spec.get("title") or "Cost",
         caption_of(spec, caption),
         "method",
-        [[("parameters", 1), *((head, 1) for head, _ in COST.values()), ("lines", 1)]],
+        [[("parameters", 1), *((head, 1) for head, _ in COST.values())]],
         rows,
         notes,
     )
@@ -191,54 +137,35 @@ DIAGNOSIS = {
 
 def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
-    digits, frame = int(spec.get("digits", 3)), frame.copy()
-    same = (
-        frame["target_noise_rate_mean"] - frame["noise_rate_mean"]
-    ).abs() < 1e-6  # targets never changed: no estimate
-    frame.loc[same, ["target_noise_rate_mean", "target_noise_rate_std"]] = math.nan
+    digits, known = int(spec.get("digits", 3)), frame["clean_known"] == 1
+    unknown, frame = frame[~known], frame[known].copy()
+    same = (frame["target_noise_rate_mean"] - frame["noise_rate_mean"]).abs() < 1e-6  # targets never changed
+    frame.loc[same, "target_noise_rate_mean"] = math.nan
     clean = frame["noise_rate_mean"] == 0  # nothing to find: a precision there says nothing
-    left_out = clean.any() and not clean.all()
-    frame = _unknown_once(frame[~clean] if left_out else frame)
-    known = frame["clean_known"] == 1
-    shown = [key for key in DIAGNOSIS if frame[f"{key}_mean"].notna().any()] if known.all() else list(DIAGNOSIS)
-    shown = shown or list(DIAGNOSIS)
-    says = frame[[f"{key}_mean" for key in DIAGNOSIS]].notna().any(axis=1) | ~known | (frame.get("diverged", 0) > 0)
+    frame = frame if clean.all() else frame[~clean]
+    shown = [key for key in DIAGNOSIS if frame[f"{key}_mean"].notna().any()] or list(DIAGNOSIS)
+    says = frame[[f"{key}_mean" for key in shown]].notna().any(axis=1) | (frame.get("diverged", 0) > 0)
     rows = []
-    for key in settings_of(frame):
-        block = frame[in_setting(frame, key)]
-        rate = block["noise_rate_mean"].iloc[0]
-        if says.any() and not says[block.index].any():
-            continue
-        rows.append(
-            GridRow(
-                f"{title_of(block)}: realised noise rate {'unknown' if math.isnan(rate) else number(rate, digits)}",
-                [],
-                "group",
-            )
-        )
-        for _, row in block[says[block.index]].iterrows():
-            cells = [Cell(_estimate(row, name, digits) if row["clean_known"] == 1 else "unknown") for name in shown]
+    for key in settings_of(frame[says]):
+        block = frame[says & in_setting(frame, key)]
+        rate = number(block["noise_rate_mean"].iloc[0], digits)
+        rows.append(GridRow(f"{title_of(block)}: realised noise rate {rate}", [], "group"))
+        for _, row in block.iterrows():
+            cells = [Cell(_estimate(row, name, digits)) for name in shown]
             rows.append(GridRow(marked_method(row.to_frame().T), cells))
-    silent = sorted(set(frame.loc[~says, "method_label"]) - set(frame.loc[says, "method_label"]))
-    caption = (
-        f"What the clean labels say about each method's verdicts after the last round: {seeds_words(frame['seeds'])}."
-    )
+    caption = "What the clean labels say about each method's verdicts after the last round."
     notes = [
-        f"{MISSING} the method makes no such estimate. Suspects are samples held for mislabelled; AUROC is of the "
-        "ranking of noisy clients; the error of an estimated T is half the mean L1 distance of its rows."
+        f"{MISSING} the method makes no such estimate; methods without any and settings without wrong labels are left "
+        "out. Suspects are samples held for mislabelled; AUROC is of the ranking of noisy clients; the error of an "
+        "estimated T is half the mean L1 distance of its rows.",
+        "The realised noise rate is the share of wrong labels that was drawn, mean of the seeds.",
     ]
-    if (frame["clean_known"] == 1).any():
-        notes.append("The realised noise rate is the share of wrong labels that was drawn, mean of the seeds.")
-    if left_out:
-        notes.append("Settings without wrong labels are left out.")
+    if len(frame):
+        caption += f" {seeds_words(frame['seeds']).capitalize()}."
     if any("(n = " in cell.text for row in rows for cell in row.cells):
         notes.append("(n = k): only k of the seeds have the number; in the others there is nothing to be told apart.")
-    if silent:
-        notes.append(f"Without any such estimate: {', '.join(silent)}.")
-    if not known.any():
-        caption = "Clean labels would say how good the methods’ verdicts are; of this data nobody knows them."
-    if not known.all():
-        notes.append("unknown: nobody knows the clean labels of this data.")
+    if len(unknown):
+        notes.append(f"unknown: nobody knows the clean labels of {', '.join(unknown['dataset_label'].unique())}.")
     return Grid(
         spec.get("title") or "Diagnostics",
         caption_of(spec, caption),
@@ -246,14 +173,6 @@ def _diagnostics(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         [[(DIAGNOSIS[key], 1) for key in shown]],
         rows,
         notes,
-    )
-
-
-def _unknown_once(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for all methods of a setting whose clean labels nobody knows: nothing in it would differ."""
-    unknown = frame["clean_known"] == 0
-    return frame[~unknown | ~frame.duplicated(list(PARTS))].assign(
-        method_label=frame["method_label"].where(~unknown, "every method"), marks=frame["marks"].where(~unknown, "")
     )
 
 
@@ -281,14 +200,11 @@ def _told(row: pd.Series | None) -> str:
 
 LAYOUTS: dict[str, Callable[[pd.DataFrame, Mapping[str, Any]], Grid]] = {
     "accuracy": _accuracy,
-    "per_class": _by_part,
-    "per_client": _by_part,
     "cost": _cost,
     "diagnostics": _diagnostics,
     "reproduction": layout_papers.reproduction,
     "setup": layout_papers.setup,
 }
-OF_TEST = ("accuracy", "per_class", "per_client")  # kinds whose numbers come of the test set
 
 
 def _pm(row: pd.Series | None, metric: str, digits: int) -> str:

@@ -75,7 +75,6 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         board=drawn[boards[0]] if boards else None,
         figures=[one for name, one in drawn.items() if name not in boards],
         settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
-        score=agreement.word(set(agreement.datasets(runs)) == {run.listed.dataset for run in runs}),
         run_heads=run_columns(runs, metric),
         run_rows=run_rows(runs, names, metric),
         data=json_text(page_data(study, runs, metric, commit or "unknown")),
@@ -140,8 +139,6 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
         places = {setting: at for setting, at in places.items() if not clean[setting]}
     return {
         "metric": METRIC_WORDS[first.metric],
-        "score": first.word,
-        "note": first.note,
         "tie": TIE,
         "baseline": first.baseline,
         "rows": [

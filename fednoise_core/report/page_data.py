@@ -85,7 +85,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
                 "whole": " · ".join(names.of(setting)),
                 "clean": setting.noise in clean,
                 "known": setting.dataset not in given,
-                "score": agreement.word(setting.dataset in given).capitalize(),
+                "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
                 "ceiling": [
                     at
                     for at, other in enumerate(settings)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from fednoise_core.report import agreement, frames
 from fednoise_core.report.csv_files import csv_text
 from fednoise_core.report.marks import ORACLE, as_told_notes, together
@@ -48,70 +50,65 @@ def settings_words(runs: Sequence[RecordedRun]) -> str:
 
 def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
     """What a reader must know before quoting a number; only what applies to these runs."""
-    said, frame = [], frames.results(runs)
-    metrics = {
-        spec.get("metric", "best") for spec in study.get("tables", {}).values() if spec.get("kind") == "accuracy"
-    }
-    if "best" in metrics:
-        said.append(
-            "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
-            "last round and the mean of the last ten evaluations."
-        )
-    seeds = int(frame.groupby(["dataset", "noise", "partition", "method"])["seed"].nunique().max())
-    if seeds < 3:
-        said.append(
-            "One seed: no spread is known."
-            if seeds == 1
-            else f"{seeds} seeds: a standard deviation of so few values is itself rough. A method alone at the top "
-            "leads in the mean; that it is better is not shown."
-        )
-    if ORACLE in together(frame["marks"]):
-        said.append(
-            f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
-            "federation can have."
-        )
-    words = Names.of_runs(runs)
+    frame, words = frames.results(runs), Names.of_runs(runs)
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
-    said += as_told_notes(frame)
-    personal = frame[~frame["view"].isin(["global"])].groupby("view", sort=False)["method_label"].unique()
-    for view, labels in personal.items():
-        said.append(
-            f"Accuracy of {'; '.join(labels)} is of the view “{view}”: the mean over its models, not one global model."
-        )
-    private = frame[frame["epsilon"].notna()]
-    if len(private):
-        values = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
-        said.append(
-            f"Label differential privacy (ε = {values}; {'; '.join(private['method_label'].unique())}) covers the "
-            "released labels only. Model updates trained on raw labels and the clients' sample counts are not."
-        )
-    if not frame["clean_known"].all():
-        names = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))
-        said.append(
-            f"Nobody knows the clean labels of {', '.join(names)}: its noise and the diagnostics read “unknown”."
-        )
-    if lost := frames.diverged_words(runs):
-        said.append(
+    tables = [spec for spec in study.get("tables", {}).values() if spec.get("kind") == "accuracy"]
+    seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
+    personal, private = frame[frame["view"] != "global"], frame[frame["epsilon"].notna()]
+    epsilons = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
+    unknown = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))
+    lost = frames.diverged_words(runs)
+    dropped = frames.counted_words(frame, frame["dropped_updates"] > 0)
+    below = frames.counted_words(frame, frame["best"] <= frame["round0"])
+    said: list[tuple[Any, str]] = [
+        (
+            [spec for spec in tables if spec.get("metric", "best") == "best"],
+            "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
+            "last round and the mean of the last ten evaluations.",
+        ),
+        (seeds == 1, "One seed: no spread is known."),
+        (
+            seeds == 2,
+            "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the "
+            "mean; that it is better is not shown.",
+        ),
+        (
+            ORACLE in together(frame["marks"]),
+            f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
+            "federation can have.",
+        ),
+        *((True, sentence) for sentence in as_told_notes(frame)),
+        (
+            len(personal),
+            f"Accuracy of {_labels(personal)} is the mean over several models, not that of one global model.",
+        ),
+        (
+            len(private),
+            f"Label differential privacy (ε = {epsilons}; {_labels(private)}) covers the released labels only. Model "
+            "updates trained on raw labels and the clients' sample counts are not.",
+        ),
+        (
+            unknown,
+            f"Nobody knows the clean labels of {', '.join(unknown)}: its noise and the diagnostics read “unknown”.",
+        ),
+        (
+            lost,
             f"Diverged: {'; '.join(lost)}. Their outputs stopped being finite numbers, so they have no accuracy, and "
-            "where one of several runs diverged there is no mean."
-        )
-    held = agreement.datasets(runs)
-    for label, group in frame[frame["dropped_updates"] > 0].groupby("method_label", sort=False):
-        said.append(
-            f"{label}: {group['dropped_updates'].sum():,} updates of clients were not finite numbers and were left "
-            f"out, in {len(group)} of {int((frame['method_label'] == label).sum())} runs."
-        )
-    below = frame[frame["best"] <= frame["round0"]]
-    for label, group in below.groupby("method_label", sort=False):
-        said.append(
-            f"{label} does not beat its own accuracy before training in {len(group)} of "
-            f"{int((frame['method_label'] == label).sum())} runs."
-        )
-    if set(held) == {run.listed.dataset for run in runs}:
-        said = [agreement.renamed(sentence) for sentence in said]
-    said += [agreement.note(held)] if held else []
-    said.append("Seconds and memory depend on the machine; every other number follows from the settings and the code.")
-    return said
+            "where one of several runs diverged there is no mean.",
+        ),
+        (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
+        (below, f"Not above the accuracy before training: {'; '.join(below)}."),
+        (agreement.datasets(runs), agreement.note(agreement.datasets(runs))),
+        (
+            True,
+            "Seconds and memory depend on the machine; every other number follows from the settings and the code.",
+        ),
+    ]
+    return [sentence for applies, sentence in said if applies]
+
+
+def _labels(frame: pd.DataFrame) -> str:
+    return "; ".join(frame["method_label"].unique())
 
 
 def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:

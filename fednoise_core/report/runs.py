@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fednoise_core.index import read_runs
+from fednoise_core.index import FILES, read_runs
 from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report.confusion_file import Confusion, read_confusion
 from fednoise_core.report.texts import one_line
@@ -24,7 +24,6 @@ METRICS = ("best", "last", "last10_mean")
 
 SELECTORS = {"datasets": "dataset", "noises": "noise", "partitions": "partition", "methods": "method", "seeds": "seed"}
 COLUMNS = ("round", "work", "phase", "view", "client", "metric", "value")  # of metrics.parquet
-TOLERANCE = 1e-6  # of a fraction: a float32 mean read back is still the same number
 
 
 class Setting(NamedTuple):
@@ -71,8 +70,11 @@ class RecordedRun:
     listed: ListedRun
     record: dict[str, Any]  # spec.json
     summary: dict[str, Any]
-    diverged: bool = False
-    """Whether the outputs of the headline view's models stopped being finite numbers. Such a run has no accuracy."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether outputs of the headline view's models stopped being finite numbers: such a run has no accuracy."""
+        return bool(self.summary.get("diverged"))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -87,14 +89,14 @@ class RecordedRun:
     @property
     def metrics(self) -> pd.DataFrame:
         """metrics.parquet, with `value` of every accuracy in percent. Read each time: a study's would fill memory."""
-        frame = _metrics(self.listed.dir)
+        frame = _parquet(self.listed.dir / "metrics.parquet")
         is_accuracy = frame["metric"].str.startswith("accuracy")
         return frame.assign(value=frame["value"].where(~is_accuracy, frame["value"] * 100))
 
     @property
     def diagnostics(self) -> pd.DataFrame:
         """diagnostics.parquet: round, client (-1: all together), metric, value."""
-        return _parquet(self.listed.dir / "diagnostics.parquet", ("round", "client", "metric", "value"))
+        return _parquet(self.listed.dir / "diagnostics.parquet")
 
     @property
     def confusion(self) -> Confusion:
@@ -116,13 +118,10 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
     found = []
     for number, row in enumerate(rows):
         try:
-            dataset, noise, partition, method = (str(row[key]) for key in ("dataset", "noise", "partition", "method"))
-            labels, split, arrays, donor = (
-                Path(row[key]) if row.get(key) else None for key in ("labels", "partition_file", "arrays", "donor")
-            )
-            run = ListedRun(dataset, noise, partition, method, int(row["seed"]), Path(row["dir"]))
-            run = replace(run, labels=labels, partition_file=split, arrays=arrays, donor=donor)
-            found.append(replace(run, **{key: row.get(key) for key in ("label", "oracle_rate", "pooled")}))
+            ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
+            files: dict[str, Any] = {key: Path(row[key]) for key in FILES if row.get(key)}
+            shown = {key: row.get(key) for key in ("label", "oracle_rate", "pooled")}
+            found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
     return found
@@ -154,7 +153,7 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = 
 
 
 def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
-    """Read and check the runs: files there, readable, of this run, spec and summary and metrics of one another."""
+    """Read spec and summary of the runs, and check that they are of these runs and of one another."""
     runs = []
     for listed in found:
         record = _json(listed.dir / "spec.json", ("spec",))
@@ -170,11 +169,9 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
                 f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "
                 f"{digest(record['spec'])}: one of the two files was changed"
             )
-        _fractions(listed.dir / "summary.json", summary["accuracy"])
         shown = {"method_label": listed.label, "oracle_rate": listed.oracle_rate, "pooled": listed.pooled}
         summary |= {key: value for key, value in shown.items() if value is not None}
-        diverged = _agrees(listed.dir, _metrics(listed.dir), summary)
-        runs.append(RecordedRun(listed, record, summary, diverged))
+        runs.append(RecordedRun(listed, record, summary))
     return runs
 
 
@@ -193,60 +190,10 @@ def _json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     return value
 
 
-def _metrics(folder: Path) -> pd.DataFrame:
-    return _parquet(folder / "metrics.parquet", COLUMNS)
-
-
-def _parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _parquet(path: Path) -> pd.DataFrame:
     try:
-        frame = pd.read_parquet(path)
+        return pd.read_parquet(path)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file") from error
     except Exception as error:  # pyarrow raises OSError and ArrowInvalid, both for damage
         raise ArtifactError(f"{path}: damaged parquet file ({type(error).__name__}: {error})") from error
-    missing = [name for name in columns if name not in frame.columns]
-    if missing:
-        raise ArtifactError(f"{path}: has no column {', '.join(missing)}")
-    return frame
-
-
-def _fractions(path: Path, scores: Mapping[str, Any]) -> None:
-    for key in (*METRICS, "round0"):
-        if key not in scores:
-            raise ArtifactError(f"{path}: accuracy has no {key!r}")
-        value = scores[key]
-        if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
-            raise ArtifactError(f"{path}: accuracy {key} is {value!r}, expected a fraction between 0 and 1")
-
-
-def _agrees(folder: Path, frame: pd.DataFrame, summary: Mapping[str, Any]) -> bool:
-    """The summary's headline numbers must follow from the curve: an edited metrics or summary file shows here. Returns
-    whether the run diverged; only then may a number be null.
-    """
-    rows = frame[
-        (frame["metric"] == "accuracy") & (frame["view"] == summary["headline_view"]) & (frame["client"] == -1)
-    ]
-    curve = rows.sort_values("round", kind="stable").set_index("round")["value"]
-    if curve.empty:
-        raise ArtifactError(f"{folder / 'metrics.parquet'}: no accuracy of view {summary['headline_view']!r}")
-    trained = curve[curve.index > 0] if (curve.index > 0).any() else curve
-    expected = {
-        "last": (curve.iloc[-1],),
-        "best": (trained.max(), curve.max()),
-        "last10_mean": (trained.iloc[-10:].mean(), curve.iloc[-10:].mean()),
-        "round0": (curve.iloc[0],) if curve.index[0] == 0 else (),
-    }
-    diverged = bool(summary.get("diverged")) or bool(curve.isna().any())
-    for key, values in expected.items():
-        said = summary["accuracy"].get(key)
-        if said is None and values and not diverged:
-            raise ArtifactError(
-                f"{folder / 'summary.json'}: accuracy {key} is null, but by metrics.parquet every evaluation has one: "
-                "one of the two files was changed"
-            )
-        if said is not None and values and not any(abs(said - value) <= TOLERANCE for value in values):
-            raise ArtifactError(
-                f"{folder / 'metrics.parquet'}: {key} accuracy is {values[0]:.6f}, but summary.json says "
-                f"{said:.6f}: one of the two files was changed"
-            )
-    return diverged

@@ -61,20 +61,11 @@ class Score:
 
 
 def states_words(claims: Iterable[Claim]) -> str:
-    """ "Of 10 claims 6 agree in every column that was run, 2 are mixed, 1 disagrees and 1 was not run."."""
+    """ "Of 10 claims, judged by the columns that were run: agrees 6, mixed 2, disagrees 1, not run 1."."""
     found = Counter(claim.state for claim in claims)
+    words = ", ".join(f"{name} {found[name]}" for name in STATES if found[name])
     whole = sum(found.values())
-    one = {"agrees": "agrees in every column that was run", "mixed": "is mixed", "disagrees": "disagrees"}
-    many = {"agrees": "agree in every column that was run", "mixed": "are mixed", "disagrees": "disagree"}
-    said = [
-        f"{found[name]} {one.get(name, 'was not run') if found[name] == 1 else many.get(name, 'were not run')}"
-        for name in STATES
-        if found[name]
-    ]
-    if not said:
-        return "The paper's tables have no claim that is judged here."
-    told = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
-    return f"Of {whole} claim{'s' * (whole != 1)} {told}."
+    return f"Of {whole} claims, judged by the columns that were run: {words}." if whole else "No claim is judged here."
 
 
 def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report import agreement, frames, tuned
-from fednoise_core.report.code_lines import method_lines
-from fednoise_core.report.marks import marks_of, together
+from fednoise_core.io import SpecError
+from fednoise_core.report import agreement, frames
+from fednoise_core.report.marks import together
 from fednoise_core.report.names import Names
 from fednoise_core.report.provenance import mixed_versions
 from fednoise_core.report.rates import noiseless
@@ -65,16 +64,14 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
-    With `tuned` a method's variants are one row, and `variant` says which it shows.
     """
     frame = frames.results(runs, spec.get("view", "headline"))
-    frame = tuned.chosen(frame, runs) if spec.get("tuned") else frame
     metric = spec.get("metric", "best")
     names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.listed.noise for run in runs} else set()
     frame["gain"] = frame[metric] - frame["round0"]
     rows = []
-    for ids, group in frame.groupby(["dataset", "noise", "partition", "method"], sort=False):
+    for ids, group in frame.groupby(frames.IDS, sort=False):
         rows.append(
             {
                 **_head(ids, group, names),
@@ -82,7 +79,6 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
                 "ceiling": int(ids[1] in clean),
                 "as_told": int(group["as_told"].any()),
                 "view": group["view"].iloc[0],
-                **(tuned.words(group) if spec.get("tuned") else {}),
                 "metric": metric,
                 "seeds": len(group),
                 **_finite_spread(group, (*METRICS, "round0", "gain")),
@@ -95,89 +91,14 @@ def accuracy(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def per_class(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Methods × classes of every setting, in %: after the last round, or the mean of the last ten evaluations."""
-
-    def rows(run: RecordedRun) -> pd.DataFrame:
-        frame = frames.tidy([run], "accuracy_class_*", spec.get("view", "headline"))
-        if frame.empty:
-            raise ArtifactError(f"{run.listed.dir / 'metrics.parquet'}: has no accuracy per class")
-        return frame.assign(part=frame["metric"].str.removeprefix("accuracy_class_").astype(int))
-
-    return _parts(runs, spec, "class", rows)
-
-
-def per_client(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Methods × clients, each client's own model on the test set, in %; methods without own models have no rows."""
-
-    def rows(run: RecordedRun) -> pd.DataFrame:
-        frame = frames.tidy([run], "accuracy", spec.get("view", "headline"), client=None)
-        return frame[frame["client"] >= 0].assign(part=frame["client"])
-
-    return _parts(runs, spec, "client", rows)
-
-
-def _parts(
-    runs: Sequence[RecordedRun], spec: Mapping[str, Any], name: str, rows: Callable[[RecordedRun], pd.DataFrame]
-) -> pd.DataFrame:
-    """Accuracy split by `part` (a class, a client), which becomes the column `name`; mean and spread over seeds."""
-    metric, names = spec.get("metric", "last"), Names.of_runs(runs)
-    if metric not in ("last", "last10_mean"):
-        raise SpecError(f"metric: a per_{name} table knows last and last10_mean; the best round differs by {name}")
-    found = []
-    for run in runs:
-        frame = rows(run).sort_values("round", kind="stable")
-        groups = frame[frame["round"] > 0].groupby("part")["value"]
-        values = groups.last() if metric == "last" else groups.apply(lambda column: column.iloc[-10:].mean())
-        told = {**_key(run), "marks": marks_of(run.summary), "diverged": run.diverged, "epsilon": _epsilon(run)}
-        values = values * math.nan if run.diverged else values  # `last` would be the last one that was finite
-        found += [{**told, name: part, "accuracy": value} for part, value in values.items()]
-    if not found:
-        raise SpecError(f"none of the runs has an accuracy per {name}")
-    table = []
-    for ids, group in pd.DataFrame(found).groupby(["dataset", "noise", "partition", "method", name], sort=False):
-        table.append(
-            {
-                **_head(ids, group, names),
-                "marks": together(group["marks"]),
-                "metric": metric,
-                name: ids[4],
-                "seeds": len(group),
-                **_finite_spread(group, ("accuracy",)),
-                "epsilon": group["epsilon"].max(),
-                "diverged": int(group["diverged"].sum()),
-            }
-        )
-    return pd.DataFrame(table)
-
-
 def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
-    rows, names = [], Names.of_runs(runs)
-    for run in runs:
-        rows.append(
-            {
-                "dataset": run.listed.dataset,
-                "method": run.listed.method,
-                "method_label": run.label,
-                "marks": marks_of(run.summary),
-                "device": str(run.cost.get("device", "")),
-                "rounds": run.summary["rounds"],
-                "work": run.summary.get("work"),
-                "up_mb": _mega(run.summary.get("bytes_up")),
-                "down_mb": _mega(run.summary.get("bytes_down")),
-                "parameters": run.summary.get("parameters"),
-                "lines": method_lines(run.spec["method"].get("name", "")),
-                "seconds": run.cost["seconds"],
-                "cpu_seconds": run.cost.get("cpu_seconds"),
-                "seconds_per_round": run.cost.get("seconds_per_round"),
-                "peak_memory_mb": run.cost.get("peak_memory_mb"),
-                "epsilon": _epsilon(run),
-                "diverged": run.diverged,
-            }
-        )
+    frame, names = frames.results(runs), Names.of_runs(runs)
+    frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
+    for key in ("device", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb"):
+        frame[key] = [run.cost.get(key) for run in runs]
     numbers = ("rounds", "work", "up_mb", "down_mb", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb")
-    frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
+    frame["parameters"] = [run.summary.get("parameters") or [] for run in runs]
     parts = []
     for (dataset, method), group in frame.groupby(["dataset", "method"], sort=False):
         parts.append(
@@ -189,8 +110,7 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
                 "marks": together(group["marks"]),
                 "runs": len(group),
                 "device": ", ".join(sorted(set(group["device"]))),
-                "parameters": _sizes(group["parameters"]),
-                "lines": group["lines"].iloc[0],
+                "parameters": " / ".join(map(str, sorted({size for sizes in group["parameters"] for size in sizes}))),
                 **_spread(group, numbers),
                 "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
@@ -201,21 +121,11 @@ def cost(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
 
 def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
-    rows, names = [], Names.of_runs(runs)
-    for run in runs:
-        values = run.summary.get("diagnostics") or {}
-        rows.append(
-            {
-                **_key(run),
-                "marks": marks_of(run.summary),
-                "clean_known": run.summary.get("clean_known", True),
-                "epsilon": _epsilon(run),
-                "diverged": run.diverged,
-                **{key: math.nan if values.get(key) is None else float(values[key]) for key in DIAGNOSTICS},
-            }
-        )
+    frame, names = frames.results(runs), Names.of_runs(runs)
+    for key in DIAGNOSTICS:
+        frame[key] = pd.Series([run.summary.get("diagnostics", {}).get(key) for run in runs], dtype=float)
     parts = []
-    for ids, group in pd.DataFrame(rows).groupby(["dataset", "noise", "partition", "method"], sort=False):
+    for ids, group in frame.groupby(frames.IDS, sort=False):
         parts.append(
             {
                 **_head(ids, group, names),
@@ -234,8 +144,6 @@ def diagnosis(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFr
 
 TABLES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Any]], pd.DataFrame]] = {
     "accuracy": accuracy,
-    "per_class": per_class,
-    "per_client": per_client,
     "cost": cost,
     "diagnostics": diagnosis,
     "reproduction": reproduction,
@@ -244,24 +152,11 @@ TABLES: dict[str, Callable[[Sequence[RecordedRun], Mapping[str, Any]], pd.DataFr
 OF_PAPERS = ("reproduction", "setup")  # have cells of a paper, also where nothing was run
 
 
-def _key(run: RecordedRun) -> dict[str, Any]:
-    dataset, noise, partition = run.listed.setting
-    return {
-        "dataset": dataset,
-        "noise": noise,
-        "partition": partition,
-        "method": run.listed.method,
-        "method_label": run.label,
-    }
-
-
 def _head(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
-    words = names.of(Setting(*ids[:3]))
+    labels = ("dataset_label", "noise_label", "partition_label")
     return {
-        "dataset": ids[0],
-        "noise": ids[1],
-        "partition": ids[2],
-        **dict(zip(("dataset_label", "noise_label", "partition_label"), words, strict=True)),
+        **dict(zip(frames.IDS[:3], ids, strict=False)),
+        **dict(zip(labels, names.of(Setting(*ids[:3])), strict=True)),
         "method": ids[3],
         "method_label": group["method_label"].iloc[0],
     }
@@ -271,9 +166,8 @@ def _spread(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
     """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values."""
     cells: dict[str, float] = {}
     for key in keys:
-        values = group[key].astype(float).dropna()
-        cells[f"{key}_mean"] = float(values.mean()) if len(values) else math.nan
-        cells[f"{key}_std"] = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        values = group[key].astype(float)
+        cells |= {f"{key}_mean": float(values.mean()), f"{key}_std": float(values.std())}
     return cells
 
 
@@ -281,18 +175,3 @@ def _finite_spread(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]
     """The same, but NaN for everything where a run of the group diverged."""
     cells = _spread(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells
-
-
-def _epsilon(run: RecordedRun) -> float:
-    value = run.summary.get("epsilon")
-    return math.nan if value is None else float(value)
-
-
-def _sizes(values: pd.Series) -> str:
-    """The sizes of the networks used, smallest first: "9930" or, where clients differ, "4200 / 9930"."""
-    found = {int(size) for value in values.dropna() for size in (value if isinstance(value, list) else [value])}
-    return " / ".join(map(str, sorted(found)))
-
-
-def _mega(value: float | None) -> float:
-    return math.nan if value is None else value / 1e6

@@ -371,7 +371,6 @@ def write_study(
             "accuracy": {"kind": "accuracy", "metric": "best", "title": "Accuracy"},
             "diagnostics": {"kind": "diagnostics"},
             "cost": {"kind": "cost"},
-            "classes": {"kind": "per_class", "noises": blocks[0]["noises"][:1], "partitions": ["iid"]},
         },
         "figures": {
             "curves": {"kind": "curves"},
