@@ -162,7 +162,7 @@ def test_a_person_can_look_at_the_suspects(tmp_path: Path) -> None:
     data.save(tmp_path / "arrays.npz")
     fn.inject(data, GIVEN, seed=0).save(tmp_path / "labels.npz")
     files = ["--arrays", "arrays.npz", "--labels", "labels.npz", "--run", "out", "--out", "labels.html"]
-    command = [sys.executable, "-m", "workflow_scripts.make_labels", *files]
+    command = [sys.executable, "-m", "label_review.make_labels", *files]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "labels.html").read_text(encoding="utf-8")

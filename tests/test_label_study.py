@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from workflow_scripts import label_study
+from label_review import label_study
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun

@@ -165,4 +165,3 @@ def _inside(tar: tarfile.TarFile, top: str) -> None:
     for member in tar:
         if member.name.split("/")[0] != top or ".." in member.name.split("/"):
             raise tarfile.TarError(f"member {member.name!r} is not inside {top}")
-
