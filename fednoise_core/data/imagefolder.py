@@ -14,7 +14,7 @@ from fednoise_core.data.from_user import from_user
 from fednoise_core.data.images import SUFFIXES, ImageFiles
 from fednoise_core.data.label_table import Line, read_table, rows_of
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.owners import owners_named
+from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
@@ -93,7 +93,7 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
         listed.labels,
         test,
         classes=len(listed.names),
-        owners=(None, ()) if listed.owners is None else owners_named(listed.owners),
+        owners=(None, ()) if listed.owners is None else owners_of(np.array(listed.owners), "client"),
         names=tuple(listed.names),
         given=listed.given,
         clean_known=bool(spec.get("clean_known", True)),
