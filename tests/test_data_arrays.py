@@ -134,11 +134,10 @@ def test_what_does_not_fit_together_in_a_file_is_refused_by_the_files_name(tmp_p
         save_npz(tmp_path / "b.npz", {**arrays, key: value}, spec)
         with pytest.raises(ArtifactError, match=rf"b\.npz: {message}"):
             Arrays.load(tmp_path / "b.npz")
-    for facts in ({"std": 3}, {"side": {"x_train": {}}}, {"mean": [float, "a", None]}):
-        arrays, spec = load_npz(tmp_path / "a.npz", "arrays")
-        save_npz(tmp_path / "b.npz", arrays, {**spec, **json.loads(json.dumps(facts, default=str))})
-        with pytest.raises(ArtifactError, match=r"b\.npz"):
-            Arrays.load(tmp_path / "b.npz")
+    arrays, spec = load_npz(tmp_path / "a.npz", "arrays")
+    save_npz(tmp_path / "b.npz", arrays, {**spec, "std": 3})
+    with pytest.raises(ArtifactError, match=r"b\.npz"):
+        Arrays.load(tmp_path / "b.npz")
 
 
 def test_a_truncated_or_foreign_file_is_named(tmp_path):
@@ -147,8 +146,6 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ArtifactError, match=r"a\.npz: damaged arrays artifact"):
         Arrays.load(path)
-    with pytest.raises(ArtifactError, match=r"b\.npz: no such file"):
-        Arrays.load(tmp_path / "b.npz")
 
 
 def test_shares_are_largest_remainders():

@@ -92,15 +92,9 @@ def test_without_network_one_error_says_what_where_and_how(tmp_path, mnist, web)
     absent = files.popitem()[0]
     for name, body in files.items():
         (place / "MNIST" / "raw" / name).write_bytes(body)
-    with pytest.raises(ArtifactError) as caught:
+    where = rf"mnist: mnist\.npz \(or MNIST/raw/{absent}\) missing; looked in {place}, {tmp_path / 'cache'}\. "
+    with pytest.raises(ArtifactError, match=rf"^{where}.*HTTP Error 404.*again.*FEDNOISE_DATA"):
         sources.read({"source": "mnist"}, [place], tmp_path / "cache")
-    message = str(caught.value)
-    what, where = f"mnist: mnist.npz (or MNIST/raw/{absent}) missing", f"looked in {place}, {tmp_path / 'cache'}."
-    assert message.startswith(f"{what}; {where}")
-    assert "HTTP Error 404" in message
-    assert "data_root in config/config.yaml" in message
-    assert "FEDNOISE_DATA" in message
-    assert "run the same command again" in message
 
 
 def test_a_damaged_download_leaves_nothing_and_the_next_try_succeeds(tmp_path, mnist, web):
@@ -175,15 +169,8 @@ def serve(monkeypatch, web, kind, archive: bytes) -> None:
     monkeypatch.setattr(kind, "tgz_md5", md5(archive))
 
 
-def test_cifar10_is_downloaded_and_unpacked(tmp_path, cifar10):
-    arrays = sources.read({"source": "cifar10"}, [], tmp_path)
-    same(arrays, cifar10)
-    assert arrays.image_shape == (3, 32, 32)
-    assert (tmp_path / "cifar-10-batches-py" / "test_batch").is_file()
-
-
-def test_a_pickle_with_another_md5_is_never_opened(tmp_path, cifar10):
-    sources.read({"source": "cifar10"}, [], tmp_path)
+def test_cifar10_is_unpacked_and_a_pickle_with_another_md5_is_never_opened(tmp_path, cifar10):
+    same(sources.read({"source": "cifar10"}, [], tmp_path), cifar10)
     proof = tmp_path / "executed"
 
     class Evil:

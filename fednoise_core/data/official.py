@@ -142,8 +142,9 @@ def _content(source: str, places: Sequence[Path], cache: Path) -> Content:
         best = min(best, absent, key=len)
     try:
         _download(source, cache)
-    except (OSError, RuntimeError) as error:  # torchvision's
-        raise not_found(source, [f"{source}.npz (or {', '.join(best)})"], places, cache, str(error)) from error
+    except (OSError, RuntimeError) as error:  # torchvision's, of several lines
+        problem = " ".join(str(error).split())
+        raise not_found(source, [f"{source}.npz (or {', '.join(best)})"], places, cache, problem) from error
     return _from_raw(source, cache)
 
 
