@@ -103,7 +103,7 @@ def test_a_side_file_is_looked_for_beside_the_artifact_only(tmp_path):
         ({"x_train": [[1]]}, "x_train is of type list; a numpy array is needed"),
         ({"x_public": np.zeros((2, 5, 4), np.uint8)}, r"x_public has images \(5, 4\)"),
         ({"x_train": np.zeros((30, 3, 5, 6), np.uint8)}, r"channels first; .*x_train\.transpose\(0, 2, 3, 1\)"),
-        ({"x_train": np.zeros((30, 5, 4, 0), np.uint8)}, "without a channel"),
+        ({"x_train": np.zeros((30, 5, 4, 0), np.uint8)}, "it holds no pixel"),
         ({"y_train": np.arange(30) % 3 + 1}, r"y_train holds 1\.\.3; labels are 0\.\.2; .*subtract 1"),
         ({"y_train": [0] * 30}, "y_train is of type list"),
         ({"y_test": np.zeros(6, np.uint8)}, r"y_test is uint8, not int64: y_test\.astype"),
@@ -111,7 +111,7 @@ def test_a_side_file_is_looked_for_beside_the_artifact_only(tmp_path):
         ({"names": ("a", "b\nc", "d")}, r"class name 'b\\nc'.*one line"),
         ({"names": ("a", "", "d")}, "class name ''"),
         ({"given": {"a\n": np.zeros(30, np.int64)}}, r"key of given 'a\\n'"),
-        ({"std": (1.0, 0.0, 1.0)}, "every value must be above 0"),
+        ({"std": (1.0, 0.0, 1.0)}, "finite numbers above 0"),
         ({"std": (1.0, float("inf"), 1.0)}, "finite"),
         ({"mean": (0.1, float("nan"), 0.3)}, "mean is .*finite"),
         ({"classes": 2.5}, "classes is 2.5"),
@@ -134,11 +134,10 @@ def test_what_does_not_fit_together_in_a_file_is_refused_by_the_files_name(tmp_p
         save_npz(tmp_path / "b.npz", {**arrays, key: value}, spec)
         with pytest.raises(ArtifactError, match=rf"b\.npz: {message}"):
             Arrays.load(tmp_path / "b.npz")
-    for facts in ({"std": 3}, {"side": {"x_train": {}}}, {"mean": [float, "a", None]}):
-        arrays, spec = load_npz(tmp_path / "a.npz", "arrays")
-        save_npz(tmp_path / "b.npz", arrays, {**spec, **json.loads(json.dumps(facts, default=str))})
-        with pytest.raises(ArtifactError, match=r"b\.npz"):
-            Arrays.load(tmp_path / "b.npz")
+    arrays, spec = load_npz(tmp_path / "a.npz", "arrays")
+    save_npz(tmp_path / "b.npz", arrays, {**spec, "std": 3})
+    with pytest.raises(ArtifactError, match=r"b\.npz"):
+        Arrays.load(tmp_path / "b.npz")
 
 
 def test_a_truncated_or_foreign_file_is_named(tmp_path):
@@ -147,8 +146,6 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ArtifactError, match=r"a\.npz: damaged arrays artifact"):
         Arrays.load(path)
-    with pytest.raises(ArtifactError, match=r"b\.npz: no such file"):
-        Arrays.load(tmp_path / "b.npz")
 
 
 def test_shares_are_largest_remainders():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +225,6 @@ def test_a_copy_in_the_data_folder_comes_before_a_download(
     url = "https://127.0.0.1:9/theirs.pth"  # nobody answers there
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", (url, sha))
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    monkeypatch.setattr(pretrained, "fetch", partial(pretrained.fetch, pause=0))
     out, cache = tmp_path / "out.safetensors", tmp_path / "cache"
     command = ["--net", "resnet18", "--out", str(out), "--cache", str(cache)]
     assert pretrained.main([*command, "--data-root", str(tmp_path)]) == 0
