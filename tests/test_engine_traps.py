@@ -15,7 +15,7 @@ from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State, WireError, load_checkpoint, put_aside, save_checkpoint
+from fednoise_core.engine.state import State, WireError, load_checkpoint, save_checkpoint
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.stats import two_groups
@@ -311,13 +311,6 @@ def test_a_checkpoint_is_not_blamed_for_the_machine(error, tmp_path, monkeypatch
     with pytest.raises(type(error)):
         load_checkpoint(path, "key", torch.device("cpu"))
     assert path.exists()
-
-
-def test_a_folder_takes_the_place_of_an_earlier_damaged_file(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    path.with_name("checkpoint.pt.damaged").write_text("earlier")
-    path.mkdir()
-    assert put_aside(path).is_dir()
 
 
 def test_mixed_nets_take_the_same_steps_together(toy_nets):

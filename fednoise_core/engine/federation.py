@@ -369,7 +369,7 @@ class Federation:
             self._keep(state, c, result.mine, result.targets)
             who.append(c)
             ups.append(result.up)
-        state._relay.commit()
+        state._relay.deliver()
         return Fitted(who, ups)
 
     def on_clients(
@@ -405,7 +405,7 @@ class Federation:
                 self.bytes_up += state._relay.stage(me.id, said.pop("relay"))
             self.bytes_up += nbytes(said)
             out.append(said)
-        state._relay.commit()
+        state._relay.deliver()
         return out
 
     def _call_name(self, name: str, round: int) -> str:
