@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -26,36 +26,13 @@ from fednoise_core.privacy import Release, randomise
 from fednoise_core.rng import stream
 from fednoise_core.tree import Weights, finite, nbytes
 
-__all__ = ["SERVER", "Combine", "Executor", "Federation", "Fitted", "OpenFits"]
+if TYPE_CHECKING:
+    from fednoise_core.engine.executors.sequential import Sequential
+
+__all__ = ["SERVER", "Combine", "Federation", "Fitted"]
 
 # the clients' messages before a step -> what each of them finds in `down` in that step
 Combine = Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]]
-
-
-class Executor(Protocol):
-    """How clients' work is run, on `count` clients at once. Results come in the order of the requests, whatever
-    finished first.
-    """
-
-    name: str
-    count: int
-
-    def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]: ...
-    def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
-    ) -> Iterator[tuple[Any, Client]]: ...
-    def together(self, requests: Sequence[FitRequest]) -> OpenFits: ...
-    def close(self) -> None: ...
-
-
-class OpenFits(Protocol):
-    """Fits that take each step together. steps: how many each takes."""
-
-    steps: list[int]
-
-    def say(self, k: int) -> list[dict[str, Any]]: ...
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None: ...
-    def close(self) -> list[FitResult]: ...
 
 
 class Fitted(NamedTuple):
@@ -73,7 +50,7 @@ class Federation:
     work, in passes: samples times forward-backward passes on clients, on whichever pool.
     """
 
-    def __init__(self, world: World, executor: Executor):
+    def __init__(self, world: World, executor: Sequential):
         self._world, self._executor = world, executor
         self.n, self.classes, self.train = world.n, world.classes, world.train
         self.sizes = list(world.sizes)

@@ -15,7 +15,8 @@ from torch import Tensor
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.evaluate import Evaluator, Row, Views, confusion, looked_up, models_of, valid_accuracy
 from fednoise_core.engine.executors.graphs import Graphs
-from fednoise_core.engine.federation import Executor, Federation
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.method import Method
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
@@ -80,7 +81,7 @@ class Outcome:
 
 def loop(
     world: World,
-    executor: Executor,
+    executor: Sequential,
     method: Method,
     truth: Truth,
     test: Pool,
@@ -115,7 +116,7 @@ class _Running:
     def __init__(
         self,
         world: World,
-        executor: Executor,
+        executor: Sequential,
         method: Method,
         truth: Truth,
         saving: Saving | None,

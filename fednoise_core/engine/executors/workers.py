@@ -18,9 +18,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -31,7 +30,7 @@ from torch import Tensor
 
 from fednoise_core.engine.client import Client, call_on
 from fednoise_core.engine.client_store import KeptSource, WireError, fetched
-from fednoise_core.engine.executors.sequential import Sequential, Together
+from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
 from fednoise_core.io import ArtifactError, SpecError
@@ -40,9 +39,6 @@ from fednoise_core.tree import Layout, Weights
 __all__ = ["WorkerDied", "Workers"]
 
 PARENT_SECONDS = 1.0  # between looks for the parent
-
-
-_CLOSE = "close"  # the message that ends fits that are open together
 
 
 class WorkerDied(RuntimeError):
@@ -66,15 +62,7 @@ class _Call:
         return replace(self, mine=fetched(self.mine), down=fetched(self.down))
 
 
-@dataclass(frozen=True)
-class _Step:
-    """For fits that are open together: take step k with what was heard (unless None), or say something before it."""
-
-    k: int
-    heard: Sequence[Mapping[str, Any]] | None = None
-
-
-class Workers:
+class Workers(Sequential):
     """`count` forked processes (default: one per core this process may use). Results come in the order of the requests.
 
     The library's own errors in a worker are raised here as they are, others as RuntimeError with the traceback as text.
@@ -124,25 +112,6 @@ class Workers:
                 me.targets = targets
             yield said, me
 
-    def together(self, requests: Sequence[FitRequest]) -> _Spread:
-        """Open these fits at once, each worker a share of them (see Federation.lockstep)."""
-        if not self.links:
-            raise RuntimeError("these workers have been ended")
-        return _Spread(self, requests)
-
-    def ask_all(self, messages: Sequence[tuple[_Link, Any]]) -> list[Any]:
-        """One message to each of these workers; their answers, in the same order."""
-        try:
-            for link, message in messages:
-                link.send(message)
-            return [self._answer(link, None) for link, _ in messages]
-        except ConnectionError as error:
-            self.close()
-            raise self._died(None) from error
-        except BaseException:
-            self.close()  # answers still in the pipes would be mistaken for later ones
-            raise
-
     def _spread(self, work: Sequence[Any], order: Sequence[int]) -> Iterator[Any]:
         todo, turn = deque(order), 0
         done: dict[int, Any] = {}
@@ -155,7 +124,7 @@ class Workers:
             while turn < len(work):
                 ready = wait(list(busy))
                 for link, number in {busy[r][1]: busy[r] for r in ready}.values():
-                    done[number] = self._answer(link, work[number])
+                    done[number] = self._answer(link, work[number].client)
                     del busy[link.pipe], busy[link.sentinel]
                     self._give(link, todo, work, busy)
                 while turn in done:
@@ -174,25 +143,20 @@ class Workers:
         try:
             link.send(work[number].loaded())
         except ConnectionError as error:
-            raise self._died(work[number]) from error
+            raise _died(work[number].client) from error
 
-    def _answer(self, link: _Link, work: Any) -> Any:
+    def _answer(self, link: _Link, client: int) -> Any:
         try:
-            if work is not None and not link.pipe.poll():
+            if not link.pipe.poll():
                 raise EOFError("the process has ended")
             ok, answer = link.recv()
         except (EOFError, ConnectionError) as error:
-            raise self._died(work) from error
+            raise _died(client) from error
         if not ok and isinstance(answer, Exception):
             raise answer
         if not ok:
-            who = "a client" if work is None else f"client {work.client}"
-            raise RuntimeError(f"{who} failed in its worker process:\n{answer}")
+            raise RuntimeError(f"client {client} failed in its worker process:\n{answer}")
         return answer
-
-    def _died(self, work: Any) -> WorkerDied:
-        who = "some clients" if work is None else f"client {work.client}"
-        return WorkerDied(f"the worker process of {who} ended without an answer (killed, or out of memory)")
 
     def close(self) -> None:
         """End the processes: those at work are stopped, for nobody waits for their answer any more."""
@@ -214,33 +178,8 @@ class Workers:
         self.close()
 
 
-class _Spread:
-    """`Together`, with the fits spread over workers: each has a stretch of neighbours."""
-
-    def __init__(self, workers: Workers, requests: Sequence[FitRequest]):
-        self._workers = workers
-        ready = [request.loaded() for request in requests]
-        ends = [len(ready) * k // workers.count for k in range(workers.count + 1)]
-        self._shares = [
-            (link, slice(a, b)) for link, (a, b) in zip(workers.links, pairwise(ends), strict=True) if a < b
-        ]
-        self.steps: list[int] = self._ask(lambda share: ready[share])
-
-    def say(self, k: int) -> list[dict[str, Any]]:
-        """What each client says before step k."""
-        return self._ask(lambda _: _Step(k))
-
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client."""
-        self._ask(lambda share: _Step(k, heard[share]))
-
-    def close(self) -> list[FitResult]:
-        """The clients' results."""
-        return self._ask(lambda _: _CLOSE)
-
-    def _ask(self, message: Callable[[slice], Any]) -> list[Any]:
-        answers = self._workers.ask_all([(link, message(share)) for link, share in self._shares])
-        return [one for answer in answers for one in answer]
+def _died(client: int) -> WorkerDied:
+    return WorkerDied(f"the worker process of client {client} ended without an answer (killed, or out of memory)")
 
 
 def _cores() -> int:
@@ -318,14 +257,14 @@ def _serve(world: World, pipe: Connection, inherited: list[Connection], parent: 
     for other in inherited:
         other.close()
     torch.set_num_threads(1)
-    worker, link = _Worker(world), _Link(pipe, world)
+    runner, link = Sequential(world), _Link(pipe, world)
     with contextlib.suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:
             answer: tuple[bool, Any]
             try:
                 if (work := link.recv()) is None:
                     return
-                answer = (True, worker.do(work))
+                answer = (True, _done(runner, work))
             except (EOFError, ConnectionError):
                 return
             except (WireError, SpecError, ArtifactError) as error:  # says what to do: no traceback needed
@@ -345,28 +284,10 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-class _Worker:
-    """What a worker does with each kind of message."""
-
-    def __init__(self, world: World):
-        self.world, self.runner = world, Sequential(world)
-        self.open: Together | None = None
-
-    def do(self, work: Any) -> Any:
-        if isinstance(work, FitRequest):
-            return next(self.runner.run([work]))
-        if isinstance(work, _Call):
-            me = Client(self.world, work.client, work.mine, work.targets, work.round, work.tag)
-            said = call_on(me, work.fn, fetched(work.down))
-            return said, me.take(getattr(work.fn, "__qualname__", work.tag)), me.targets if me.changed else None
-        if isinstance(work, list):
-            self.open = self.runner.together(work)
-            return self.open.steps
-        assert self.open is not None  # the messages below follow such a list
-        if isinstance(work, _Step) and work.heard is None:
-            return self.open.say(work.k)
-        if isinstance(work, _Step):
-            self.open.step(work.k, work.heard or ())
-            return []
-        together, self.open = self.open, None
-        return together.close()
+def _done(runner: Sequential, work: FitRequest | _Call) -> Any:
+    """A worker's answer to a piece of work."""
+    if isinstance(work, FitRequest):
+        return next(runner.run([work]))
+    me = Client(runner.world, work.client, work.mine, work.targets, work.round, work.tag)
+    said = call_on(me, work.fn, fetched(work.down))
+    return said, me.take(getattr(work.fn, "__qualname__", work.tag)), me.targets if me.changed else None
