@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,9 +58,9 @@ class Federation:
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
         self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
-        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client), calls by name
-        self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
-        self._calls: tuple[tuple[int, str], Counter[str]] = ((-1, ""), Counter())
+        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client) and names of calls
+        self._names: Counter[Any] = Counter()
+        self._names_of = (-1, "")
         self.entering = ""  # the phase that is being entered, said by the loop
         self.bytes_down, self.bytes_up = 0, world.handed_over
         self.passes = 0
@@ -71,13 +71,6 @@ class Federation:
     def passes_a_round(self) -> float:
         """The passes of one round of FedAvg on cohorts of average clients."""
         return max(1.0, self.train.epochs * self._world.samples_a_round)
-
-    @property
-    def index(self) -> NoReturn:
-        """Out of reach: raises WireError."""
-        raise WireError(
-            "who holds which sample is the clients' own: use `me` in code run by `fed.on_clients`, `prepare` or `after`"
-        )
 
     @property
     def public(self) -> int:
@@ -292,19 +285,20 @@ class Federation:
         return requests, sent
 
     def _check_who(self, who: Sequence[int], tag: str, round: int) -> None:
-        clients = [c for c in who if c != SERVER]
-        if len(set(clients)) < len(clients):
-            twice = next(c for c in clients if clients.count(c) > 1)
-            raise ValueError(f"client {twice} stands twice among those of one call: each may do it once")
-        if self._tags[0] != (round, self.entering):
-            self._tags = (round, self.entering), set()
+        clients, names = _each_once(c for c in who if c != SERVER), self._names_in(round)
         for c in clients:
-            if (tag, c) in self._tags[1]:
+            if (tag, c) in names:
                 raise ValueError(
                     f"round {round}: a second fit of client {c} with tag {tag!r} would see the same batches again: "
                     f"give each of a round's fits a tag of its own, fit(…, tag=…)"
                 )
-        self._tags[1].update((tag, c) for c in clients)
+        names.update((tag, c) for c in clients)
+
+    def _names_in(self, round: int) -> Counter[Any]:
+        """The names that draws of this round had so far."""
+        if self._names_of != (round, self.entering):
+            self._names_of, self._names = (round, self.entering), Counter()
+        return self._names
 
     def _split(self, state: State, down: Mapping[str, Any]) -> tuple[dict[str, Any], KeptSource]:
         """What comes down as it is, and how to fetch the rest from other clients' messages when the turn comes."""
@@ -364,8 +358,7 @@ class Federation:
         Raises ValueError if a client stands twice in `who`, WireError if `fn` changes something kept in place.
         """
         down = down or {}
-        if len(set(who)) < len(who):
-            raise ValueError("a client stands twice among those of one call: each may do it once")
+        _each_once(who)
         extras = _one_each("each", [{}] * len(who) if each is None else each, len(who))
         name = self._call_name(getattr(fn, "__name__", "call"), state.round)
         clients = [
@@ -387,11 +380,9 @@ class Federation:
 
     def _call_name(self, name: str, round: int) -> str:
         """The name under which client-side code draws: another for each call of a round."""
-        key = (round, self.entering)
-        if self._calls[0] != key:
-            self._calls = key, Counter()
-        self._calls[1][name] += 1
-        return " ".join(filter(None, (self.entering, name, str(self._calls[1][name]))))
+        names = self._names_in(round)
+        names[name] += 1
+        return " ".join(filter(None, (self.entering, name, str(names[name]))))
 
     def _with_relayed(self, state: State, down: Mapping[str, Any]) -> KeptSource:
         plain, relayed = self._split(state, down)
@@ -438,6 +429,15 @@ def _randomised(me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
     """Client-side: the histogram of its randomised labels."""
     said = randomise(me.labels.cpu().numpy(), me.classes, down["epsilon"], me.rng("label release"))
     return {"counts": torch.from_numpy(np.bincount(said, minlength=me.classes))}
+
+
+def _each_once(who: Iterable[int]) -> list[int]:
+    """These clients. Raises ValueError if one stands twice among them."""
+    clients = list(who)
+    for c, times in Counter(clients).items():
+        if times > 1:
+            raise ValueError(f"client {c} stands twice among those of one call: each may do it once")
+    return clients
 
 
 def _one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torch import Tensor
 
@@ -17,7 +17,6 @@ from fednoise_core.engine.evaluate import Evaluator, Row, Views, confusion, look
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.method import Method
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
@@ -28,6 +27,9 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.tree import Weights
 from fednoise_core.wrong_labels import SiteLabels
+
+if TYPE_CHECKING:
+    from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Diverged", "Outcome", "Saving", "Stopped", "loop"]
 
@@ -82,7 +84,7 @@ class Outcome:
 def loop(
     world: World,
     executor: Sequential,
-    method: Method,
+    method: FedAvg,
     truth: Truth,
     test: Pool,
     test_y: Tensor,
@@ -117,7 +119,7 @@ class _Running:
         self,
         world: World,
         executor: Sequential,
-        method: Method,
+        method: FedAvg,
         truth: Truth,
         saving: Saving | None,
         label: str,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,13 +66,6 @@ class State:
     def _kept(self) -> ClientStore:
         assert isinstance(self.clients, ClientStore)  # made so above
         return self.clients
-
-    @property
-    def targets(self) -> NoReturn:
-        """Out of reach: raises WireError."""
-        raise WireError(
-            "labels stay with the clients: use `me.targets` in code run by `fed.on_clients`, `prepare` or `after`"
-        )
 
 
 def kept_folder(checkpoint: Path, key: str) -> Path:
