@@ -67,18 +67,15 @@ def test_nothing_to_do_is_done_at_once(executor):
 def test_an_error_on_a_client_reaches_the_run(executor, when):
     made = toy.world()
     runner = executor_for(made, executor)
-    with pytest.raises((ArithmeticError, RuntimeError), match="no such luck") as caught:
+    with pytest.raises(ArithmeticError, match="no such luck"):
         list(runner.run(jobs(made, Falls(made.train, when))))
-    if executor.startswith("workers"):
-        assert "client 3 failed in its worker process" in str(caught.value)
-        assert "Falls" in str(caught.value) or "test_engine_executors" in str(caught.value)
     runner.close()
 
 
 def test_workers_end_with_the_run():
     made = toy.world()
     runner = Workers(made, 3)
-    processes = list(runner._processes)
+    processes = list(runner.processes)
     assert len(processes) == 3
     assert all(p.is_alive() for p in processes)
     list(runner.run(jobs(made)))
