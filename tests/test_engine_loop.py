@@ -25,7 +25,6 @@ from fednoise_core.engine.truth import Truth
 from fednoise_core.io import ArtifactError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.spec import Train
-from workflow_scripts import progress as progress_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +81,6 @@ def test_a_phase_ends_when_its_condition_holds_after_at_least_one_round():
     assert [c for c in method.calls if not c.startswith("enter")] == ["a1", "a2", "b3", "c4", "c5"]
 
 
-def test_a_phase_without_rounds_is_passed_over():
-    method = phased(("a", 2, None), ("b", 2, None), ("c", 3, None))
-    play(method)
-    assert method.calls == ["enter a after 0", "a1", "a2", "enter c after 2", "c3"]
-
-
 @pytest.mark.parametrize("every", [1, 4])
 def test_phases_are_recorded_for_figures_to_mark(every):
     """Also of rounds that are not evaluated; not of a phase that had none, nor of the start."""
@@ -123,42 +116,6 @@ def test_the_last_round_is_evaluated_also_if_phases_without_rounds_follow():
 
 
 # checkpoints
-
-
-def test_resume_goes_on_inside_and_between_phases(tmp_path):
-    plan = (("a", 2, None), ("b", 4, lambda state: state.round == 3), ("c", 6, None))
-    whole = phased(*plan)
-    expected = play(whole)
-    for stop in range(1, 5):
-        path = tmp_path / f"{stop}.pt"
-
-        class Stop(Exception):
-            pass
-
-        broken = phased(*plan)
-        original = broken._round
-
-        def until(name, original=original, stop=stop):
-            go = original(name)
-
-            def limited(fed, state):
-                if state.round > stop:
-                    raise Stop
-                return go(fed, state)
-
-            return limited
-
-        object.__setattr__(broken, "_round", until)
-        with pytest.raises(Stop):
-            play(broken, saving=Saving(path, "key", rounds=1))
-        rest = phased(*plan)
-        outcome = play(rest, saving=Saving(path, "key", rounds=1))
-        assert outcome.resumed == stop
-        rounds = [c for c in whole.calls if not c.startswith("enter")]
-        assert [c for c in rest.calls if not c.startswith("enter")] == rounds[stop:]
-        assert outcome.state == expected.state or toy.same(outcome.state, expected.state)
-        assert outcome.record.metrics == expected.record.metrics
-        assert toy.same(outcome.record.diagnostics, expected.record.diagnostics)
 
 
 def test_work_is_exact_after_a_resume():
@@ -284,20 +241,6 @@ def test_time_left_counts_the_rounds_of_this_process_only(monkeypatch, tmp_path)
     progress.close()
     lines = (tmp_path / "p.jsonl").read_text().splitlines()
     assert [json.loads(line)["left"] for line in lines] == [36.0, 32.0]
-
-
-def test_the_progress_command_reads_the_lines_of_unfinished_runs(tmp_path, capsys):
-    for run, rounds in (("done", 3), ("half", 2)):
-        progress = Progress(run, 3, 0, tmp_path / "study" / run / "progress.jsonl", None)
-        for number in range(1, rounds + 1):
-            progress.round(number, "train", {"global": 0.5}, Record())
-        progress.close()
-    with (tmp_path / "study" / "half" / "progress.jsonl").open("a") as file:
-        file.write('{"round": 3, "o')  # killed while it wrote
-    assert progress_command.main(["--work", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("study/half: round 2 of 3, 66 %, stopped; the same command goes on, global 50.0 %")
-    assert "done" not in said
 
 
 def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
