@@ -306,40 +306,6 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
     assert toy.federation(seed=5).release_labels(State(), 0.5).counts.tolist() != noisy.counts.tolist()
 
 
-# augmented predictions
-
-
-def said(me, down):
-    plain = me.predict(down["model"])
-    return {
-        "plain": plain,
-        "none": me.predict(down["model"], augment={"name": "none"}),
-        "flip": me.predict(down["model"], augment="flip"),
-        "again": me.predict(down["model"], augment="flip"),
-    }
-
-
-@pytest.mark.parametrize("eval_batch", [5, 1000])
-def test_a_client_may_look_at_augmented_images(eval_batch):
-    fed = toy.federation(train={"eval_batch": eval_batch})
-    model = fed.fresh("model")
-    (out,) = fed.on_clients(State(round=1), [0], said, {"model": model})
-    assert torch.equal(out["none"], out["plain"])
-    x, _ = toy.images_of(fed._world, 0)
-    both = torch.stack([fed.net().predict(model, images) for images in (x, x.flip(-1))])
-    seen = []
-    for name in ("flip", "again"):
-        flipped = (out[name] - both).abs().amax(2) < 1e-5  # [2, n]: as it is, or mirrored
-        assert flipped.any(0).all()
-        assert 0 < int((flipped[1] & ~flipped[0]).sum()) < len(x)
-        seen.append(flipped[1])
-    assert not torch.equal(*seen)  # each such prediction of a round draws anew
-    (more,) = fed.on_clients(State(round=1), [0], said, {"model": model})
-    assert not torch.equal(more["flip"], out["flip"])  # and so does each call of a round
-    (again,) = toy.federation(train={"eval_batch": eval_batch}).on_clients(State(round=1), [0], said, {"model": model})
-    assert toy.same(again, out)  # and the same again after a resume
-
-
 def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
     """FedEFC's code (methods.md 2.3): one legacy stream for matrix, flips and clients, whatever the run's seed."""
     noise = {"kind": "asymmetric", "rate": 0.2, "sparsity": 0.4, "noise_seed": 42}

@@ -25,7 +25,6 @@ def test_layout_puts_trained_numbers_first():
     layout = Layout(ENTRIES)
     assert [e.name for e in layout.entries] == ["conv.weight", "head.weight", "scalar", "norm.weight", "norm.mean"]
     assert layout.offsets == {"conv.weight": 0, "head.weight": 24, "scalar": 32, "norm.weight": 33, "norm.mean": 35}
-    assert layout.ends == {"weight": 33, "norm": 35, "stat": 37}
     assert (layout.trained, layout.size) == (35, 37)
     assert numbered().trained.tolist() == list(range(35))
 
@@ -49,15 +48,6 @@ def test_views_share_the_buffer_and_kernels_lie_channels_last():
     w.flat[32] = -1.0
     assert w["scalar"].item() == -1.0
     assert w.get("nothing") is None
-
-
-def test_slices_join_neighbours():
-    layout = Layout(ENTRIES)
-    assert layout.slices(lambda e: e.name in ("conv.weight", "head.weight", "norm.mean")) == [
-        slice(0, 32),
-        slice(35, 37),
-    ]
-    assert layout.slices(lambda e: False) == []
 
 
 def test_arithmetic_is_elementwise_and_refuses_other_layouts():

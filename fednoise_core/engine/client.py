@@ -23,19 +23,15 @@ __all__ = ["Client", "call_on", "refuse_changed", "versions"]
 class Client:
     """One client's side: its samples, its labels, what it keeps. Row k of every tensor here is its k-th sample.
 
-    id: its number. n: its training samples. classes: K. net: its architecture. round: the run's round. tag: the fit's
-    tag, or the name of the function that `fed.on_clients` runs.
+    id: its number. n: its training samples. classes: K. net: its architecture. round: the run's round.
     """
 
-    def __init__(
-        self, world: World, number: int, kept: KeptSource, targets: Tensor | None, round: int, tag: str = "call"
-    ):
+    def __init__(self, world: World, number: int, kept: KeptSource, targets: Tensor | None, round: int):
         self._world, self._targets, self.kept = world, targets, kept
         self._mine: dict[str, Any] | None = None
         self._had: dict[str, Any] | None = None  # what `mine` was when it was fetched
         self._versions: list[tuple[str, Tensor, int]] = []  # of the tensors in it then
-        self._drawn = 0  # augmented predictions so far: each sees other augmentations
-        self.id, self.round, self.tag = number, round, tag
+        self.id, self.round = number, round
         self.n, self.classes, self.net = world.sizes[number], world.classes, world.net(number)
         self.changed = False  # whether `targets` was written
 
@@ -76,11 +72,6 @@ class Client:
         return self._world.given[self._world.index[self.id]]
 
     @property
-    def valid_labels(self) -> Tensor:
-        """Given labels of its validation split, in the order of `predict(…, on="valid")`."""
-        return self._world.given[self._world.valid[self.id]]
-
-    @property
     def targets(self) -> Tensor:
         """What it trains on now, [n] int64 or [n, K]; starts as the given labels."""
         return self.labels if self._targets is None else self._targets
@@ -111,28 +102,14 @@ class Client:
         """A number below 2^31 from the stream of these words, for libraries that want a seed."""
         return int(self.rng(*words).integers(2**31))
 
-    def predict(
-        self,
-        w: Weights,
-        *,
-        on: str = "train",
-        ids: Tensor | None = None,
-        net: Net | None = None,
-        augment: Any = "none",
-    ) -> Tensor:
+    def predict(self, w: Weights, *, on: str = "train", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
         """Logits [n, K] of a model (default: of its own architecture) on its samples, in evaluation mode.
 
-        on: "train", "valid", or "public" (then `ids` picks images of the public pool). augment: a name or {name,
-        options…}, for parity with code that lets such passes see augmented images (methods.md 1.2); each such call in a
-        round draws anew.
+        on: "train", "valid", or "public" (then `ids` picks images of the public pool).
         """
         rows = self._world.rows(self.id, on)
         rows = rows if ids is None else rows[ids]
-        draw = None
-        if augment not in ("none", None):
-            draw = self._world.stream("augmented prediction", on, self.tag, self._drawn, self.round, self.id)
-            self._drawn += 1
-        return self._world.evaluate(net or self.net, w, self._world.pool(on), rows, augment=augment, draw=draw).clone()
+        return self._world.evaluate(net or self.net, w, self._world.pool(on), rows).clone()
 
     def features(self, w: Weights, *, on: str = "train", ids: Tensor | None = None) -> Tensor:
         """Penultimate features [n, d], evaluation mode."""

@@ -58,9 +58,8 @@ class Federation:
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
         self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
-        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client) and names of calls
-        self._names: Counter[Any] = Counter()
-        self._names_of = (-1, "")
+        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
+        self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
         self.entering = ""  # the phase that is being entered, said by the loop
         self.bytes_down, self.bytes_up = 0, world.handed_over
         self.passes = 0
@@ -285,20 +284,16 @@ class Federation:
         return requests, sent
 
     def _check_who(self, who: Sequence[int], tag: str, round: int) -> None:
-        clients, names = _each_once(c for c in who if c != SERVER), self._names_in(round)
+        clients = _each_once(c for c in who if c != SERVER)
+        if self._tags[0] != (round, self.entering):
+            self._tags = (round, self.entering), set()
         for c in clients:
-            if (tag, c) in names:
+            if (tag, c) in self._tags[1]:
                 raise ValueError(
                     f"round {round}: a second fit of client {c} with tag {tag!r} would see the same batches again: "
                     f"give each of a round's fits a tag of its own, fit(…, tag=…)"
                 )
-        names.update((tag, c) for c in clients)
-
-    def _names_in(self, round: int) -> Counter[Any]:
-        """The names that draws of this round had so far."""
-        if self._names_of != (round, self.entering):
-            self._names_of, self._names = (round, self.entering), Counter()
-        return self._names
+        self._tags[1].update((tag, c) for c in clients)
 
     def _split(self, state: State, down: Mapping[str, Any]) -> tuple[dict[str, Any], KeptSource]:
         """What comes down as it is, and how to fetch the rest from other clients' messages when the turn comes."""
@@ -360,15 +355,13 @@ class Federation:
         down = down or {}
         _each_once(who)
         extras = _one_each("each", [{}] * len(who) if each is None else each, len(who))
-        name = self._call_name(getattr(fn, "__name__", "call"), state.round)
         clients = [
-            Client(self._world, c, partial(state._kept.copy_for, c), state.relabelled.get(c), state.round, name)
-            for c in who
+            Client(self._world, c, partial(state._kept.copy_for, c), state.relabelled.get(c), state.round) for c in who
         ]
         downs = [self._with_relayed(state, {**down, **extra}) for extra in extras]
         base, out = self._sent(state, down), []
         for (said, me), extra in zip(self._executor.call(fn, clients, downs), extras, strict=True):
-            kept = me.take(getattr(fn, "__qualname__", name))
+            kept = me.take(getattr(fn, "__qualname__", "client-side code"))
             self._keep(state, me.id, kept, me.targets if me.changed else None)
             self.bytes_down += base + self._sent(state, extra)
             if isinstance(said, dict) and "relay" in said:
@@ -377,12 +370,6 @@ class Federation:
             out.append(said)
         state._relay.deliver()
         return out
-
-    def _call_name(self, name: str, round: int) -> str:
-        """The name under which client-side code draws: another for each call of a round."""
-        names = self._names_in(round)
-        names[name] += 1
-        return " ".join(filter(None, (self.entering, name, str(names[name]))))
 
     def _with_relayed(self, state: State, down: Mapping[str, Any]) -> KeptSource:
         plain, relayed = self._split(state, down)

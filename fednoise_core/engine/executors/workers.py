@@ -52,7 +52,6 @@ class _Call:
     mine: KeptSource
     targets: Any
     round: int
-    tag: str
     down: KeptSource
 
     def loaded(self) -> _Call:
@@ -91,7 +90,7 @@ class Workers(Sequential):
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.kept, me.targets if me.holds_targets else None, me.round, me.tag, down)
+            _Call(fn, me.id, me.kept, me.targets if me.holds_targets else None, me.round, down)
             for me, down in zip(clients, downs, strict=True)
         ]
         for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
@@ -217,7 +216,7 @@ def _work(message: bytes) -> bytes:
     work = _loads(message, layouts)
     if isinstance(work, FitRequest):
         return _dumps(next(runner.run([work])), layouts)
-    me = Client(runner.world, work.client, work.mine, work.targets, work.round, work.tag)
+    me = Client(runner.world, work.client, work.mine, work.targets, work.round)
     said = call_on(me, work.fn, fetched(work.down))
-    kept = me.take(getattr(work.fn, "__qualname__", work.tag))
+    kept = me.take(getattr(work.fn, "__qualname__", "client-side code"))
     return _dumps((said, kept, me.targets if me.changed else None), layouts)
