@@ -6,12 +6,13 @@ one row.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, Union
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ __all__ = [
     "KINDS",
     "Entry",
     "Layout",
-    "Tree",
     "Weights",
     "clone",
     "finite",
@@ -30,8 +30,6 @@ __all__ = [
     "to_plain",
     "tree_map",
 ]
-
-Tree: TypeAlias = Mapping[str, Union[Tensor, "Weights", "Tree", float, int, bool, str, list[Any], None]]
 
 KINDS = ("weight", "norm", "stat")  # the order in the buffer: trained ones first, so `trained` is one slice
 
@@ -62,16 +60,10 @@ class Layout:
         self.entries = tuple(e for kind in KINDS for e in given if e.kind == kind)
         if len(self.entries) != len(given):
             raise ValueError(f"entry kinds must be among {KINDS}")
-        self.ends: dict[str, int] = {}  # kind -> end of its stretch
-        self.offsets: dict[str, int] = {}
-        at = 0
-        for kind in KINDS:
-            for entry in (e for e in self.entries if e.kind == kind):
-                self.offsets[entry.name] = at
-                at += entry.size
-            self.ends[kind] = at
-        self.size = at  # floats in all
-        self.trained = self.ends["norm"]  # floats that a gradient moves
+        ends = list(itertools.accumulate(e.size for e in self.entries))
+        self.offsets = dict(zip((e.name for e in self.entries), [0, *ends], strict=False))
+        self.size = sum(e.size for e in self.entries)  # floats in all
+        self.trained = sum(e.size for e in self.entries if e.kind != "stat")  # floats that a gradient moves
 
     def view(self, flat: Tensor, entry: Entry) -> Tensor:
         """The entry's view of `flat` [size]. Convolution kernels lie in channels_last order."""
@@ -85,18 +77,6 @@ class Layout:
     def zeros(self, device: torch.device | str = "cpu") -> Weights:
         """Weights of this layout, all 0, float32."""
         return Weights(self, torch.zeros(self.size, device=device))
-
-    def slices(self, pick: Callable[[Entry], bool]) -> list[slice]:
-        """Stretches of the buffer whose entries satisfy `pick`, neighbours joined."""
-        out: list[slice] = []
-        for entry in self.entries:
-            if pick(entry):
-                at = self.offsets[entry.name]
-                if out and out[-1].stop == at:
-                    out[-1] = slice(out[-1].start, at + entry.size)
-                else:
-                    out.append(slice(at, at + entry.size))
-        return out
 
     def describe(self) -> list[list[Any]]:
         """[name, shape, kind] of each entry, for JSON."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -82,13 +82,6 @@ def test_a_declaration_is_compared_with_what_crossed(wire, lines):
     assert differences(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
 
 
-def test_what_is_handed_on_is_declared_too():
-    names = crossed_with(down=("model",), up=("model",), relay=("model",))
-    assert differences(FedAvg.wire, names) == ["relay 'model' crossed in round 3 and is not declared"]
-    assert differences({**FedAvg.wire, "relay": ("model",)}, names) == []
-    assert '"relay": ("model",)' in names.declaration()
-
-
 Y = torch.tensor([2, 0, 1, 1, 4, 2])
 
 
@@ -138,13 +131,3 @@ def test_only_a_class_whose_samples_all_lie_with_one_client_declares_labels():
     telling = [name for name in METHODS if "labels" in method_class(name).wire["up"]]
     assert telling == ["centralised"]
     assert method_class("centralised").pooled
-
-
-def test_a_declaration_is_inherited_whole():
-    class Quiet(FedAvg):
-        wire: ClassVar = {"down": (), "up": ("model",)}
-
-    class Loud(Quiet):
-        pass
-
-    assert Loud.wire == {"down": (), "up": ("model",)}

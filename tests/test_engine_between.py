@@ -11,15 +11,9 @@ import toy
 from torch import nn
 from toy_jobs import apart
 
-from fednoise_core.engine.executors.lanes import Lanes
-from fednoise_core.engine.executors.sequential import Sequential
-from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import ClientFit, FitRequest, Workspace
 from fednoise_core.engine.local import Local, Work
-from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.state import State
-from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.methods.local import LocalOnly
 from fednoise_core.rng import torch_stream
 from fednoise_core.spec import Train
 
@@ -181,60 +175,6 @@ def test_the_epochs_of_new_work_have_numbers_of_their_own():
     assert torch.equal(orders[1][2], torch.randperm(12, generator=stream))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Redivides(FedAvg):
-    """Trains, from the second epoch on, on the samples that the model of that moment finds easy; counts visits."""
-
-    draws = 1
-
-    def prepare(self, me, down):
-        return Work(state={"visits": me.mine.get("visits", torch.zeros(me.n, dtype=torch.int64))})
-
-    def between(self, me, carry, down, epoch):
-        loss = nn.functional.cross_entropy(me.predict(carry["model"].values()), me.labels, reduction="none")
-        easy = loss.argsort(stable=True)[: max(1, me.n - 2 * epoch)].sort().values
-        hard = loss.argsort(stable=True)[len(easy) :]
-        me.mine["half"] = [*me.mine.get("half", []), int(me.mine["visits"].sum())]
-        return Work(samples=easy, more={"hard": hard}, aux={"loss": loss}, facts={"share": 1.0 / epoch})
-
-    def objective(self, net, w, batch, down, mine):
-        batch.state["visits"].add_(1)
-        loss = self.loss(net.train(w, batch.x), batch.y) * (0.5 + batch.u[:, 0])
-        if "hard" not in batch.more:
-            return loss.mean()
-        hard = batch.more["hard"]
-        hard.state["visits"] = hard.state["visits"] + 100
-        other = self.loss(net.train(w, hard.x), hard.y) * (0.5 + hard.u[:, 0]) / (1 + hard.aux["loss"])
-        return loss.mean() + mine["share"] * other.mean()
-
-
-@pytest.mark.parametrize("name", ["workers:2", "lanes:1", "lanes:2"])
-def test_a_method_that_divides_anew_each_epoch_is_the_same_on_every_executor(name):
-    method = Redivides(train=Train(**{**toy.TRAIN, "epochs": 3, "lr": 0.05, "rounds": 1}))
-    expected, found = toy.finished(method), toy.finished(method, name)
-    if name.startswith("workers"):
-        assert toy.same(found.state, expected.state)
-    else:
-        assert apart(vars(found.state), vars(expected.state)) < 1e-4
-    assert found.record.passes == expected.record.passes
-    for kept in found.state.clients.values():
-        assert len(kept["half"]) == 2
-
-
-@pytest.mark.parametrize("name", ["sequential", "workers:2", "lanes:2"])
-def test_it_goes_on_bit_for_bit_after_a_stop(name, tmp_path):
-    method = Redivides(train=Train(**{**toy.TRAIN, "epochs": 3, "lr": 0.05}))
-    whole = toy.finished(method, name)
-    for stop in (1, 2):
-        path, asked = tmp_path / f"{stop}.pt", iter([False] * (stop - 1) + [True])
-        with pytest.raises(Stopped):
-            toy.finished(method, name, saving=Saving(path, "key", stop=lambda asked=asked: next(asked)))
-        resumed = toy.finished(method, name, saving=Saving(path, "key"))
-        assert resumed.resumed == stop
-        assert toy.same(resumed.state, whole.state)
-        assert toy.same(resumed.record, whole.record)
-
-
 # numbers per sample
 
 
@@ -296,42 +236,6 @@ def test_a_further_pool_writes_its_rows_only(executor):
     assert seen[5:].sum() == 4 * 5
 
 
-class Sums(LocalOnly):
-    """Keeps a number per sample, which its steps change."""
-
-    def prepare(self, me, down):
-        return Work(state={"sum": me.mine.get("sum", torch.zeros(me.n, me.classes))})
-
-    def step(self, net, carry, batch, down, mine):
-        batch.state["sum"].add_(torch.softmax(net.predict(carry["model"].w, batch.x), 1).detach())
-        super().step(net, carry, batch, down, mine)
-
-
-class Reads(LocalOnly):
-    """The same as something that is kept and read by steps: its shape is the client's."""
-
-    step_reads = ("sum",)
-
-    def prepare(self, me, down):
-        me.mine["sum"] = torch.zeros(me.n, me.classes)
-
-
-def test_clients_of_different_sizes_share_a_captured_step_that_changes_numbers_per_sample():
-    made = toy.world()
-
-    def kinds(method):
-        lanes = Lanes(made, lanes=1)
-        fed, state = Federation(made, lanes), None
-        state = method.init(fed)
-        for state.round in (1, 2):
-            fed.fit(method, state, fed.all, {})
-        (kept,) = lanes.pool.lanes[0]._runs.values()
-        return len(kept.steps)
-
-    assert kinds(Sums(train=made.train)) == 1
-    assert kinds(Reads(train=made.train)) == 7  # a captured step for each size
-
-
 # rates
 
 
@@ -385,28 +289,3 @@ def test_steps_are_counted_on_over_new_work(monkeypatch):
     # 3 steps of the first epoch, of 9 planned; then one step for each of two epochs
     # the first two calls: what `prepare`, and what the other code outside the steps finds in `down`
     assert asked == [(0, 9)] * 2 + [(0, 9), (1, 9), (2, 9), (3, 5), (4, 5)]
-
-
-def test_a_public_fit_runs_prepare_between_and_after_with_targets_of_each_client(executor):
-    with toy.federation_on(executor) as fed:
-        state, model, ids = State(round=1), fed.fresh("model"), torch.tensor([2, 5, 7])
-        targets = [torch.tensor([0, 1, 2]), torch.tensor([4, 4, 4])]
-        _, ups = fed.fit(Public(fed.train), state, [3, 0], {"model": model}, on="public", ids=ids, targets=targets)
-    assert [up["prepared"] for up in ups] == [3.0, 0.0]
-    assert [up["days"] for up in ups] == [1, 1]
-    one = Federation(fed._world, Sequential(fed._world))
-    for client, y, up in zip((3, 0), targets, ups, strict=True):
-        _, (alone,) = one.fit(Plain(fed.train), state, [client], {"model": model}, on="public", ids=ids, targets=y)
-        assert apart(alone["model"], up["model"]) < 1e-4
-    assert apart(ups[0]["model"], ups[1]["model"]) > 1e-3
-
-
-class Public(Plain):
-    def prepare(self, me, down):
-        me.mine["prepared"] = float(me.id)
-
-    def between(self, me, carry, down, epoch):
-        me.mine["days"] = me.mine.get("days", 0) + 1
-
-    def after(self, me, up, down):
-        return {**up, "prepared": me.mine["prepared"], "days": me.mine["days"]}

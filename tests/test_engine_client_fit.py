@@ -68,88 +68,7 @@ def test_batches_hold_the_clients_images_and_labels():
     assert not torch.equal(spy.seen[0].u, spy.seen[3].u)
 
 
-def test_prepare_may_choose_samples_and_set_targets_and_aux():
-    made = toy.world()
-    positions, targets = (
-        torch.tensor([2, 3, 5, 8, 9, 11]),
-        torch.rand(12, 5, generator=torch.Generator().manual_seed(0)),
-    )
-    work = Work(
-        samples=positions,
-        targets=targets,
-        aux={"weight": torch.arange(12.0)},
-        more={"rest": torch.tensor([0, 1, 4])},
-        facts={"hint": 1},
-    )
-    spy = Spy(made.train, work)
-    result = run(task(made, spy, client=3, epochs=1))
-    assert sorted(torch.cat([b.i for b in spy.seen]).tolist()) == positions.tolist()
-    x, _ = toy.images_of(made, 3)
-    for batch in spy.seen:
-        assert torch.equal(batch.y, targets[batch.i])
-        assert torch.equal(batch.aux["weight"], batch.i.float())
-        rider = batch.more["rest"]
-        assert set(rider.i.tolist()) <= {0, 1, 4}
-        assert torch.equal(rider.y, targets[rider.i])
-        assert torch.equal(rider.aux["weight"], rider.i.float())
-        torch.testing.assert_close(rider.x, x[rider.i], rtol=0, atol=0)
-    assert [len(b.more["rest"].i) for b in spy.seen] == [3, 1]  # as many as the main batch, at most all
-    assert result.targets is None  # only for this fit
-    assert result.mine is None  # facts are for this fit
-
-
-def test_nothing_to_train_on_leaves_the_model_as_it_was():
-    made = toy.world()
-    spy = Spy(made.train, Work(samples=torch.zeros(0, dtype=torch.int64)))
-    opened = task(made, spy, client=3)
-    result = run(opened)
-    assert result.steps == 0
-    assert torch.equal(result.up["model"].flat, opened.request.down["model"].flat)
-
-
-def test_prepare_may_relabel_and_keep():
-    made = toy.world()
-
-    class Relabels(Spy):
-        def prepare(self, me, down):
-            me.mine["kept"] = me.mine["kept"] + 1
-            me.targets = 4 - me.labels
-
-    spy = Relabels(made.train)
-    result = run(task(made, spy, client=0, mine={"kept": 1, "other": "x"}))
-    _, y = toy.images_of(made, 0)
-    assert all(torch.equal(b.y, (4 - y)[b.i]) for b in spy.seen)
-    assert torch.equal(result.targets, 4 - y)
-    assert result.mine == {"kept": 2, "other": "x"}
-
-
 # further pools
-
-
-def test_a_further_pool_has_numbers_crops_and_dropout_of_its_own():
-    """All 17 samples in one batch, and all of them in the further pool, too."""
-    made = toy.world({"augment": "flip", "batch": 17}, net=toy.net(toy.dropping))
-    spies = [Spy(made.train, Work(more={name: torch.arange(17) for name in names})) for names in ("", "a", "ab", "b")]
-    for spy in spies:
-        run(task(made, spy))
-    plain, _ = toy.images_of(made, 0)
-
-    def facts(batch: Any) -> list[torch.Tensor]:
-        """Order, numbers, dropout, and which samples are mirrored, by sample."""
-        place = batch.i.argsort()
-        return [batch.i, batch.u, batch.masks, (batch.x[place] != plain).flatten(1).any(1)]
-
-    for epoch in (0, 1):
-        main, a, both, b = (spy.seen[epoch] for spy in spies)
-        kinds = [facts(main), facts(both.more["a"]), facts(both.more["b"])]
-        for k in range(4):
-            assert all(x[k].shape == kinds[0][k].shape for x in kinds)
-            assert not any(torch.equal(kinds[x][k], kinds[y][k]) for x, y in ((0, 1), (0, 2), (1, 2)))
-        assert all(toy.same(facts(main), facts(spy.seen[epoch])) for spy in spies)  # pools change nothing of the batch
-        assert toy.same(facts(a.more["a"]), kinds[1])  # nor of each other
-        assert toy.same(facts(b.more["b"]), kinds[2])
-        assert 0 < kinds[1][3].sum() < 17
-        assert both.more["a"].drop(made.net(0), 1).shape == (17, 6)
 
 
 def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised():
@@ -293,23 +212,6 @@ def test_views_are_augmented_each_on_its_own():
             assert (same | mirrored).all()
         different += int((batch.views[1] - batch.views[2]).abs().flatten(1).amax(1).gt(1e-5).sum())
     assert different > 3
-
-
-def test_augmentation_does_not_depend_on_what_the_method_draws():
-    made = toy.world({"augment": "flip"})
-    spies = [Spy(made.train, draws=0, passes=1), Spy(made.train, draws=4, passes=3)]
-    for spy in spies:
-        run(task(made, spy))
-    assert all(torch.equal(a.x, b.x) for a, b in zip(spies[0].seen, spies[1].seen, strict=True))
-
-
-@pytest.mark.parametrize("augment", ["nosuch", {"name": "flip", "by": 3}])
-def test_wrong_augmentations_are_named(augment):
-    from fednoise_core.io import SpecError
-
-    made = toy.world({"augment": augment})
-    with pytest.raises(SpecError, match="augment"):
-        task(made, make({"name": "fedavg"}, made.train)).open()
 
 
 # precision

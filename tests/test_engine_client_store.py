@@ -10,13 +10,12 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.client_store import PAGE, ClientStore, WireError
+from fednoise_core.engine.client_store import ClientStore, WireError
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.local import Local
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.record import Record
-from fednoise_core.engine.state import State, clear, kept_path, load_checkpoint, save_checkpoint
+from fednoise_core.engine.state import State, clear, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.io import ArtifactError
 from fednoise_core.methods import make
 
@@ -85,24 +84,6 @@ def test_what_lies_in_the_file_is_no_more_open_to_the_server_than_the_rest():
     assert toy.same(kept[2], everything(2))
 
 
-def test_a_method_that_fills_the_room_before_a_file_is_known_loses_nothing(tmp_path):
-    kept = ClientStore({c: everything(c) for c in range(3)})
-    kept.move_to(tmp_path / "a.kept", 0, CPU)
-    assert kept.filed == 3
-    kept.move_to(tmp_path / "b.kept")
-    assert all(toy.same(kept[c], everything(c)) for c in range(3))
-
-
-def test_room_in_the_file_is_used_again(tmp_path):
-    path = tmp_path / "some.kept"
-    kept = filed(path)
-    for k in range(50):
-        for c in range(3):
-            kept[c] = {"v": torch.full((2000,), float(k + c))}
-    assert path.stat().st_size <= 4 * 3 * PAGE  # 8 kB each and what is around them, and one in flight
-    assert [float(kept[c]["v"][7]) for c in range(3)] == [49, 50, 51]
-
-
 def values(state: State) -> list[float]:
     return [float(state.clients[c]["v"][0]) for c in sorted(state.clients)]
 
@@ -110,52 +91,36 @@ def values(state: State) -> list[float]:
 def state_of(tmp_path: Path, key: str = "key") -> tuple[State, Path]:
     path = tmp_path / "checkpoint.pt"
     state = State(clients={c: {"v": torch.full((3000,), float(c))} for c in range(5)})
-    state._kept.move_to(kept_path(path, key), 0, CPU)
+    state.move_to(kept_folder(path, key), 0, CPU)
     return state, path
 
 
-def test_a_checkpoints_records_outlive_what_came_after_it(tmp_path):
+def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_path):
     state, path = state_of(tmp_path)
-    size = []
-    for k in range(1, 6):
+    for k in range(1, 5):
         save_checkpoint(path, "key", state, Record().plain())
+        assert len(list(kept_folder(path, "key").rglob("*.pt"))) == 5  # what older checkpoints named is gone
         saved = values(state)
+        state, _ = load_checkpoint(path, "key", CPU)
+        state.move_to(kept_folder(path, "key"), 0, CPU)
         for _ in range(3):
             for c in (0, 3):
                 state.clients[c] = {"v": torch.full((3000,), 100.0 * k + c)}
-        back, _ = load_checkpoint(path, "key", CPU)
-        assert values(back) == saved
-        assert saved != values(state)
-        size.append(kept_path(path, "key").stat().st_size)
-    assert size[-1] == size[1]  # what only older checkpoints named is overwritten
-
-
-def test_a_resumed_run_goes_on_in_the_same_file(tmp_path):
-    state, path = state_of(tmp_path)
-    save_checkpoint(path, "key", state, Record().plain())
-    for k in range(4):
-        state, _ = load_checkpoint(path, "key", CPU)
-        state._kept.move_to(kept_path(path, "key"), 0, CPU)
+        assert values(load_checkpoint(path, "key", CPU)[0]) == saved != values(state)
         assert state.clients.filed == 5
-        state.clients[k] = {"v": torch.full((3000,), 50.0 + k)}
-        assert values(load_checkpoint(path, "key", CPU)[0]) != values(state)
-        save_checkpoint(path, "key", state, Record().plain())
-        assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
-    assert values(state) == [50, 51, 52, 53, 4]
-    assert kept_path(path, "key").stat().st_size < 8 * 5 * PAGE
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
 def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
     state, path = state_of(tmp_path)
     save_checkpoint(path, "key", state, Record().plain())
-    file = kept_path(path, "key")
+    file = kept_folder(path, "key") / "clients" / "3.pt"
     content = bytearray(file.read_bytes())
     content[6000] ^= 1
     file.write_bytes(content if damage == "flipped" else content[:9000])
     if damage == "gone":
         file.unlink()
-    with pytest.raises(ArtifactError, match=r"checkpoint\.pt: damaged checkpoint .*\.kept"):
+    with pytest.raises(ArtifactError, match=r"checkpoint\.pt: damaged checkpoint .*3\.pt"):
         load_checkpoint(path, "key", CPU)
 
 
@@ -165,27 +130,19 @@ def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_
     other, _ = state_of(tmp_path, "other")
     assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
     save_checkpoint(path, "other", other, Record().plain())
-    assert [p.name for p in tmp_path.glob("*.kept")] == [kept_path(path, "other").name]
+    assert [p.name for p in tmp_path.glob("*.kept")] == [kept_folder(path, "other").name]
     assert load_checkpoint(path, "key", CPU) is None
     clear(path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_state_that_was_never_housed_can_be_saved(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    state = State(clients={1: everything()})
-    state._kept.move_to(None, 0, CPU)
-    save_checkpoint(path, "key", state, Record().plain())
-    assert toy.same(load_checkpoint(path, "key", CPU)[0].clients[1], everything())
 
 
 def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
     """Else a step for all clients would need room for all that they keep."""
     fed = toy.federation()
     state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
-    state._kept.move_to(None, 0, CPU)
+    state.move_to(None, 0, CPU)
     held = weakref.WeakSet()
-    load = ClientStore._load
+    load = ClientStore._read
 
     def watched(self, *args):
         mine = load(self, *args)
@@ -193,7 +150,7 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
         assert len(held) <= 2  # one that is being put away and the next
         return mine
 
-    monkeypatch.setattr(ClientStore, "_load", watched)
+    monkeypatch.setattr(ClientStore, "_read", watched)
     assert fed.on_clients(state, fed.all, lambda me, down: me.id) == fed.all
     assert not held
     assert state.clients.filed == len(fed.all)
@@ -212,10 +169,10 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
 def test_what_did_not_change_is_not_written_again(monkeypatch):
     fed = toy.federation()
     state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
-    state._kept.move_to(None, 0, CPU)
+    state.move_to(None, 0, CPU)
     written = []
     put = ClientStore._written
-    monkeypatch.setattr(ClientStore, "_written", lambda self, mine: written.append(mine["n"]) or put(self, mine))
+    monkeypatch.setattr(ClientStore, "_written", lambda self, c, mine: written.append(c) or put(self, c, mine))
     assert fed.on_clients(state, fed.all, lambda me, down: me.mine["n"]) == fed.all
     fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.fresh("model")})
     assert written == []
@@ -229,65 +186,15 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
     assert state.clients[3]["v"].tolist() == [4.0] * 3
 
 
-def test_neighbouring_holes_are_one(tmp_path):
-    """Records that grow would else leave a trail of holes that nothing fits into."""
-    path = tmp_path / "some.kept"
-    kept = filed(path)
-    for k in range(1, 40):
-        for c in range(4):
-            kept[c] = {"v": torch.full((1000 * k,), float(c))}
-    assert path.stat().st_size < 2 * 4 * 160_000  # twice what is in it
-    assert [float(kept[c]["v"][-1]) for c in range(4)] == [0, 1, 2, 3]
-
-
 def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
     path = tmp_path / "checkpoint.pt"
     state = State(clients={c: {"v": torch.full((250,), float(c))} for c in range(5)})
     save_checkpoint(path, "key", state, Record().plain())
     back, _ = load_checkpoint(path, "key", CPU)
     assert back.clients.filed == 0
-    back._kept.move_to(kept_path(path, "key"), 2000, CPU)
+    back.move_to(kept_folder(path, "key"), 2000, CPU)
     assert back.clients.filed == 3
     assert values(back) == [0, 1, 2, 3, 4]
-
-
-def test_a_full_disk_leaves_everything_as_it_was(monkeypatch):
-    kept = filed()
-    kept[1] = {"v": torch.ones(10)}
-
-    def full(*_: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("fednoise_core.engine.client_store.os.pwrite", full)
-        with pytest.raises(OSError, match="No space"):
-            kept[1] = {"v": torch.zeros(10)}
-        with pytest.raises(OSError, match="No space"):
-            kept[2] = {"v": torch.zeros(10)}
-    assert list(kept) == [1]
-    assert kept[1]["v"].tolist() == [1.0] * 10
-
-
-def test_a_slice_does_not_bring_its_whole_buffer_along(tmp_path):
-    whole = torch.arange(100_000.0).view(100, 1000)
-    kept = filed(tmp_path / "some.kept")
-    for c in range(100):
-        kept[c] = {"row": whole[c]}
-    assert (tmp_path / "some.kept").stat().st_size < 100 * 3 * PAGE
-    assert all(torch.equal(kept[c]["row"], whole[c]) for c in range(100))
-
-
-def test_the_server_keeps_nothing_as_a_client_does():
-    class Keeps(Local):
-        def __init__(self, train: Any):
-            self.train = train
-
-        def finish(self, net, carry, down, mine, steps):
-            return {"mine": {"model": carry["model"].values()}}
-
-    fed = toy.federation()
-    with pytest.raises(ValueError, match="nothing is kept for the server"):
-        fed.fit(Keeps(fed.train), State(round=1), [SERVER], {"model": fed.fresh("model")}, on="public")
 
 
 @pytest.mark.parametrize("clear", ["replace", "empty"])

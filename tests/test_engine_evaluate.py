@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from typing import Any
 
@@ -50,20 +49,6 @@ def play(graphs: Any = None, console: Any = None, saving: Saving | None = None, 
     return loop(
         made, Sequential(made), method, truth, *held_out(), graphs=graphs, console=console, saving=saving, label="x"
     )
-
-
-@pytest.mark.parametrize("every", [1, 2])
-def test_record_and_lines_are_those_of_an_evaluation_at_once(every):
-    lines = [io.StringIO(), io.StringIO()]
-    graphs = Told()
-    at_once, late = play(None, lines[0], eval_every=every), play(graphs, lines[1], eval_every=every)
-    assert toy.same(late.record, at_once.record)
-    assert len(late.record.diagnostics) > 5
-    told = [[line.split(" %")[0] for line in text.getvalue().splitlines()] for text in lines]
-    assert [line.split("s,")[0].split()[:4] for line in told[1]] == [
-        line.split("s,")[0].split()[:4] for line in told[0]
-    ]
-    assert len(told[0]) == 5
 
 
 def test_the_next_round_begins_before_the_rows_are_asked_for(monkeypatch):

@@ -14,7 +14,6 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local
-from fednoise_core.engine.state import State
 from fednoise_core.methods import make
 
 
@@ -67,18 +66,15 @@ def test_nothing_to_do_is_done_at_once(executor):
 def test_an_error_on_a_client_reaches_the_run(executor, when):
     made = toy.world()
     runner = executor_for(made, executor)
-    with pytest.raises((ArithmeticError, RuntimeError), match="no such luck") as caught:
+    with pytest.raises(ArithmeticError, match="no such luck"):
         list(runner.run(jobs(made, Falls(made.train, when))))
-    if executor.startswith("workers"):
-        assert "client 3 failed in its worker process" in str(caught.value)
-        assert "Falls" in str(caught.value) or "test_engine_executors" in str(caught.value)
     runner.close()
 
 
 def test_workers_end_with_the_run():
     made = toy.world()
     runner = Workers(made, 3)
-    processes = list(runner._processes)
+    processes = list(runner.processes)
     assert len(processes) == 3
     assert all(p.is_alive() for p in processes)
     list(runner.run(jobs(made)))
@@ -91,12 +87,6 @@ def test_workers_are_for_the_cpu():
     made.device = torch.device("cuda")
     with pytest.raises(ValueError, match="lanes"):
         Workers(made, 1)
-
-
-def test_more_workers_than_clients_change_nothing():
-    results = [toy.play("scaffold", executor=f"workers:{k}").outcome.state for k in (1, 5)]
-    assert toy.same(*results)
-    assert toy.same(results[0], toy.play("scaffold").outcome.state)
 
 
 # lanes
@@ -118,69 +108,6 @@ def test_a_failed_run_gives_its_lanes_back(when):
     assert len(list(Lanes(made, pool).run(jobs(made)))) == 7
 
 
-@pytest.mark.parametrize(
-    "train",
-    [
-        {"optimiser": "adam", "lr": 0.01},
-        {"momentum": 0.9},
-        {"augment": "flip"},
-        {"clip": 0.1},
-        {"net": "toy_norm", "lr": 0.05},
-        {"net": "toy_drop"},
-        {"last_batch": "wrap"},
-    ],
-)
-def test_lanes_train_as_sequential_does(train, toy_nets):
-    """Buffers are larger than most clients and are used again: every kind of input must be loaded whole."""
-    a, b = (
-        toy.play("fedavg", executor=e, **train).outcome.state.server["model"].flat for e in ("sequential", "lanes:2")
-    )
-    torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
-
-
-class Rider(Local):
-    """Trains on some samples, with others riding along, weights per sample, and targets of its own."""
-
-    draws = 1
-
-    def __init__(self, train):
-        self.train = train
-
-    def prepare(self, me, down):
-        from fednoise_core.engine.local import Work
-
-        if me.n < 4:
-            return None
-        half = me.n // 2
-        return Work(
-            samples=torch.arange(half),
-            targets=torch.eye(5)[me.targets],
-            aux={"weight": torch.linspace(0, 1, me.n)},
-            more={"rest": torch.arange(half, me.n)},
-            facts={"scale": torch.tensor(1.0 + me.id)},
-        )
-
-    def objective(self, net, w, batch, down, mine):
-        loss = self.loss(net.train(w, batch.x), batch.y)
-        if "rest" not in batch.more:
-            return loss.mean()
-        rest = batch.more["rest"]
-        other = self.loss(net.train(w, rest.x), rest.y) * rest.aux["weight"]
-        return (loss * batch.aux["weight"] * batch.u[:, 0]).mean() + other.mean() / mine["scale"]
-
-
-def test_lanes_carry_all_that_a_client_prepares():
-    made = toy.world()
-    order = [7, 0, 3, 1, 6, 4, 5]
-    expected = list(Sequential(made).run(jobs(made, Rider(made.train), who=order)))
-    for count in (1, 3):
-        found = list(Lanes(made, lanes=count).run(jobs(made, Rider(made.train), who=order)))
-        for a, b in zip(expected, found, strict=True):
-            assert a.steps == b.steps
-            torch.testing.assert_close(a.up["model"].flat, b.up["model"].flat, rtol=0, atol=1e-5)
-    assert len({tuple(r.up["model"].flat[:3].tolist()) for r in expected}) == 7
-
-
 def test_a_client_without_samples_takes_no_step(executor):
     made = toy.world()
     runner = executor_for(made, executor)
@@ -190,22 +117,6 @@ def test_a_client_without_samples_takes_no_step(executor):
     assert torch.equal(result.up["model"].flat, job.down["model"].flat)
     with contextlib.suppress(Exception):
         runner.close()
-
-
-def test_state_of_a_run_is_not_shared_with_its_clients(executor):
-    """A client that changes what it keeps in place must not change the state of another run or round."""
-    fed = toy.federation()
-    fed._executor = executor_for(fed._world, executor)
-    kept = torch.zeros(3)
-    state = State(round=1, clients={0: {"kept": kept}})
-    fed.on_clients(state, [0], replace)
-    fed._executor.close()
-    assert state.clients[0]["kept"].tolist() == [1.0] * 3
-    assert kept.tolist() == [0.0] * 3
-
-
-def replace(me, down):
-    me.mine["kept"] = me.mine["kept"] + 1
 
 
 def test_the_callers_thread_count_neither_counts_nor_changes():

@@ -19,7 +19,6 @@ from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State, WireError, load_checkpoint, save_checkpoint
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
-from fednoise_core.methods import make
 from fednoise_core.noise import inject
 from fednoise_core.noise.asymmetric import asymmetric
 from fednoise_core.spec import Train
@@ -81,14 +80,6 @@ def test_cohort_is_the_floor_of_the_share_and_at_least_one():
     assert toy.federation(train={"fraction": 0.58}, split=split).cohort == 29  # .58 * 50 is 28.999… in floats
 
 
-def test_sampling_leaves_out_clients_without_samples():
-    fed = toy.federation(train={"fraction": 1.0})
-    assert fed.all == [0, 1, 3, 4, 5, 6, 7]
-    drawn = fed.sample(1)
-    assert sorted(drawn) == fed.all
-    assert all(len(set(fed.sample(r, 3))) == 3 for r in range(20))
-
-
 def test_sampling_is_uniform():
     fed = toy.federation()
     count = np.bincount(np.concatenate([fed.sample(r) for r in range(1400)]), minlength=8)
@@ -140,10 +131,6 @@ def test_draws_from_the_public_pool():
 def test_what_belongs_to_clients_raises_on_the_server():
     fed, state = toy.federation(), State()
     model = fed.fresh("model")
-    with pytest.raises(WireError, match="clients"):
-        _ = fed.index
-    with pytest.raises(WireError, match="labels stay with the clients"):
-        _ = state.targets
     for on in ("train", "valid"):
         with pytest.raises(WireError, match="predict"):
             fed.predict(model, on=on)
@@ -194,20 +181,6 @@ def test_targets_must_be_as_many_as_samples():
 
     with pytest.raises(ValueError, match="client 3 has 12 samples, got 11"):
         fed.on_clients(State(), [3], wrong)
-
-
-def test_training_uses_the_relabelled_targets():
-    """Training on relabelled targets equals training in a world where these labels were given."""
-    fed = toy.federation()
-    start, flipped = fed.fresh("model"), (fed._world.given + 2) % 5
-    state = State(round=1, relabelled={0: flipped[:17].clone()})
-    relabelled = fed.fit(Plain(fed.train), state, [0], {"model": start}).ups[0]["model"]
-    other = toy.federation()
-    other._world.given = flipped
-    given = other.fit(Plain(fed.train), State(round=1), [0], {"model": start}).ups[0]["model"]
-    plain = toy.federation().fit(Plain(fed.train), State(round=1), [0], {"model": start}).ups[0]["model"]
-    assert torch.equal(relabelled.flat, given.flat)
-    assert not torch.equal(relabelled.flat, plain.flat)
 
 
 def test_bytes_and_work_by_hand(executor):
@@ -270,39 +243,7 @@ def test_one_model_needs_one_architecture():
             toy.play(name, net=toy.TWO_NETS)
 
 
-def test_fresh_weights_follow_seed_and_words():
-    fed = toy.federation()
-    assert torch.equal(fed.fresh("model").flat, toy.federation().fresh("model").flat)
-    others = [fed.fresh("model", 2), fed.fresh("other"), toy.federation(seed=1).fresh("model")]
-    assert all(not torch.equal(fed.fresh("model").flat, w.flat) for w in others)
-
-
-def test_streams_differ_by_word_round_and_client():
-    fed = toy.federation()
-
-    def draw(me, down):
-        return torch.rand(2, generator=me.stream("word")).tolist() + me.rng("word").random(2).tolist()
-
-    numbers = [tuple(fed.on_clients(State(round=r), [c], draw)[0]) for r in (1, 2) for c in (0, 1)]
-    assert len(set(numbers)) == 4
-    assert tuple(fed.on_clients(State(round=1), [0], draw)[0]) == numbers[0]
-    assert torch.rand(1, generator=fed.stream("word", 1)) != torch.rand(1, generator=fed.stream("word", 2))
-
-
 # label-DP
-
-
-def test_labels_are_released_once_also_after_a_resume(tmp_path):
-    fed, state = toy.federation(), State()
-    release = fed.release_labels(state, 1.5)
-    assert release.counts.sum() == sum(toy.SIZES)
-    with pytest.raises(RuntimeError, match="released already"):
-        fed.release_labels(state, 1.5)
-    save_checkpoint(tmp_path / "c.pt", "key", state, {})
-    back, _ = load_checkpoint(tmp_path / "c.pt", "key", torch.device("cpu"))
-    with pytest.raises(RuntimeError, match="released already"):
-        toy.federation().release_labels(back, 0.1)
-    assert privacy.Release.restore(back.notes["release"]).counts.tolist() == release.counts.tolist()
 
 
 def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_path, monkeypatch):
@@ -363,58 +304,6 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
     assert noisy.counts.tolist() != held.tolist()
     assert toy.federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()
     assert toy.federation(seed=5).release_labels(State(), 0.5).counts.tolist() != noisy.counts.tolist()
-
-
-def test_released_labels_follow_randomised_response():
-    """One client of one class: the share that stays is 1/(1 + 4 e^-eps)."""
-    made = toy.world(split=toy.partition((60,)))
-    made.given = torch.full_like(made.given, 3)
-    made.index[0] = torch.arange(60).repeat(200)
-    made.sizes[0] = 12000
-    fed = toy.federation()
-    fed._world, fed.all = made, [0]
-    counts = fed.release_labels(State(), 1.0).counts
-    p = math.e / (math.e + 4)
-    assert abs(counts[3] / 12000 - p) < 4 * math.sqrt(p * (1 - p) / 12000)
-    assert np.abs(np.delete(counts, 3) / 12000 - (1 - p) / 4).max() < 4 * math.sqrt(0.1 / 12000)
-
-
-def test_methods_are_made_with_the_runs_training_settings():
-    assert make({"name": "fedavg"}, Train(epochs=7)).train.epochs == 7
-
-
-# augmented predictions
-
-
-def said(me, down):
-    plain = me.predict(down["model"])
-    return {
-        "plain": plain,
-        "none": me.predict(down["model"], augment={"name": "none"}),
-        "flip": me.predict(down["model"], augment="flip"),
-        "again": me.predict(down["model"], augment="flip"),
-    }
-
-
-@pytest.mark.parametrize("eval_batch", [5, 1000])
-def test_a_client_may_look_at_augmented_images(eval_batch):
-    fed = toy.federation(train={"eval_batch": eval_batch})
-    model = fed.fresh("model")
-    (out,) = fed.on_clients(State(round=1), [0], said, {"model": model})
-    assert torch.equal(out["none"], out["plain"])
-    x, _ = toy.images_of(fed._world, 0)
-    both = torch.stack([fed.net().predict(model, images) for images in (x, x.flip(-1))])
-    seen = []
-    for name in ("flip", "again"):
-        flipped = (out[name] - both).abs().amax(2) < 1e-5  # [2, n]: as it is, or mirrored
-        assert flipped.any(0).all()
-        assert 0 < int((flipped[1] & ~flipped[0]).sum()) < len(x)
-        seen.append(flipped[1])
-    assert not torch.equal(*seen)  # each such prediction of a round draws anew
-    (more,) = fed.on_clients(State(round=1), [0], said, {"model": model})
-    assert not torch.equal(more["flip"], out["flip"])  # and so does each call of a round
-    (again,) = toy.federation(train={"eval_batch": eval_batch}).on_clients(State(round=1), [0], said, {"model": model})
-    assert toy.same(again, out)  # and the same again after a resume
 
 
 def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():

@@ -8,12 +8,10 @@ import toy
 
 from fednoise_core.engine.executors.lanes import Lanes
 from fednoise_core.engine.executors.sequential import Sequential
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.local import Local
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
 from fednoise_core.methods import make
 from fednoise_core.methods.local import LocalOnly
-from fednoise_core.tree import clone
 
 
 @pytest.mark.parametrize("kind", [Sequential, Lanes])
@@ -33,31 +31,6 @@ def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
     assert fed.passes == 1 * 17 + 2 * 12 + 3 * 14
     for k, epochs in enumerate((1, 2, 3)):
         assert toy.same(own.ups[k], fitted({"epochs": epochs})[1].ups[k])
-
-
-class Student(Local):
-    """A server-side model on public images."""
-
-    def __init__(self, train):
-        self.train = train
-
-    def finish(self, net, carry, down, mine, steps):
-        return {"model": carry["model"].values(), "name": net.name}
-
-
-@pytest.mark.parametrize("kind", [Sequential, Lanes])
-def test_the_server_trains_nets_of_several_architectures_at_no_traffic(kind):
-    world = toy.world({"net": toy.PAIR})
-    fed, state = Federation(world, kind(world)), State(round=1)
-    each = [{"model": fed.fresh("m", client=c)} for c in (0, 1)]
-    before = clone([e["model"] for e in each])
-    who, ups = fed.fit(Student(world.train), state, [SERVER, SERVER], {}, each=each, on="public", nets=[0, 1])
-    assert who == [SERVER, SERVER]
-    assert [up["name"] for up in ups] == ["mlp", "small_cnn"]
-    for up, start in zip(ups, before, strict=True):
-        assert up["model"].layout == start.layout
-        assert not toy.same(up["model"], start)
-    assert (fed.bytes_up, fed.bytes_down, fed.passes) == (0, 0, 0)
 
 
 class GoesOn(LocalOnly):

@@ -300,15 +300,6 @@ def test_saved_models_predict(tmp_path, name, prefixes):
     assert torch.equal(back.flat, w.flat)
 
 
-def test_equal_runs_write_equal_bytes(tmp_path):
-    for k in (1, 2):
-        toy.play("coteaching", out=tmp_path / str(k))
-    for name in FILES - {"cost.json"}:
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
-    toy.play("coteaching", out=tmp_path / "3", seed=1)
-    assert (tmp_path / "1" / "model.safetensors").read_bytes() != (tmp_path / "3" / "model.safetensors").read_bytes()
-
-
 # inputs
 
 
@@ -360,11 +351,10 @@ def test_validation_samples_are_not_trained_on():
     assert made.world.index[0].tolist() == list(range(3, 17))
 
     def look(me, down):
-        return me.valid_labels, me.predict(down["model"], on="valid")
+        return me.predict(down["model"], on="valid")
 
     fed = made.outcome.fed
-    labels, logits = fed.on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
-    assert labels.tolist() == toy.labels().noisy[:3].tolist()
+    logits = fed.on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
     assert logits.shape == (3, 5)
 
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-import toy
 
-from fednoise_core.engine.fit import ClientFit, FitRequest, Workspace
 from fednoise_core.engine.plan import cut, make_plan, make_side_plan
-from fednoise_core.methods import make
-from fednoise_core.spec import Train
 
 
 def source(seed: int = 0) -> torch.Generator:
@@ -96,28 +92,3 @@ def test_a_side_pool_is_gone_through_before_it_starts_again():
 def test_a_small_side_pool_gives_all_of_itself_each_time():
     plan = make_side_plan(torch.tensor([7, 9]), [(0, 5), (5, 10), (10, 15)], source(), [], [])
     assert [sorted(plan.order[a:b].tolist()) for a, b in plan.steps] == [[7, 9]] * 3
-
-
-def plan_of(client: int = 0, round: int = 1, tag: str = "fit", seed: int = 0, **train) -> tuple:
-    made = toy.world(train, seed)
-    local = make({"name": "fedavg"}, made.train)
-    task = ClientFit(
-        made,
-        FitRequest(local, client, round, 2, {"model": made.net(0).fresh(source()), "lr": 0.1}, tag=tag),
-        Workspace(made.device),
-    )
-    plan = task.open().plan
-    return tuple(plan.order.tolist()), tuple(plan.steps)
-
-
-def test_order_follows_seed_round_client_and_tag_only():
-    base = plan_of()
-    assert plan_of() == base
-    assert plan_of(lr=0.5, momentum=0.9) == base
-    assert len({base, plan_of(round=2), plan_of(tag="other"), plan_of(seed=1)}) == 4
-    assert sorted(base[0]) == sorted([*range(17)] * 2)
-    assert plan_of(client=4)[0] != plan_of(client=4, round=3)[0]
-
-
-def test_defaults_are_those_of_the_documented_settings():
-    assert (Train().epochs, Train().batch, Train().last_batch) == (5, 32, "short")

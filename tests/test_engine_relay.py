@@ -14,7 +14,7 @@ from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.relay import Relayed
-from fednoise_core.engine.state import State, kept_path, load_checkpoint, relay_path, save_checkpoint
+from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.spec import Train
 
@@ -111,7 +111,7 @@ def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
         state, model = State(round=1), fed.fresh("model")
         _, ups = fed.fit(Both(fed.train), state, [0, 3], {"model": model})
         assert fed.bytes_up == 2 * (MODEL + MODEL + 12)
-        messages = state._relay.messages()
+        messages = state._relay
         assert all(toy.same(messages[c]["same"], up["model"]) for c, up in zip([0, 3], ups, strict=True))
         down = fed.bytes_down
         state.round = 2
@@ -178,45 +178,30 @@ def test_a_ring_goes_on_bit_for_bit_after_a_stop(name, room, tmp_path):
         path.parent.mkdir()
         with pytest.raises(Stopped):
             toy.finished(ring(), name, room=room, saving=Saving(path, "k", stop=lambda asked=asked: next(asked)))
-        assert relay_path(path, "k").exists() == (room == 0)
-        assert not kept_path(path, "k").exists()  # clients keep nothing
+        assert (kept_folder(path, "k") / "relay").exists() == (room == 0)
+        assert not (kept_folder(path, "k") / "clients").exists()  # clients keep nothing
         resumed = toy.finished(ring(), name, room=room, saving=Saving(path, "k"))
         assert resumed.resumed == stop
         assert toy.same(resumed.state, whole.state)
         assert toy.same(resumed.record, whole.record)
 
 
-def test_messages_beyond_the_room_lie_in_a_file_and_not_in_the_checkpoint(tmp_path):
-    sizes, files = [], []
-    for size in (3, 100_000):
-        path = tmp_path / f"{size}.pt"
-        with pytest.raises(Stopped):
-            toy.finished(ring(size), room=0, saving=Saving(path, "k", stop=lambda: True))
-        sizes.append(path.stat().st_size)
-        files.append(relay_path(path, "k").stat().st_size)
-    assert abs(sizes[1] - sizes[0]) < 1000
-    assert files[1] - files[0] > 4 * 400_000 - 4 * 4096  # 4 clients of 400 kB each; records fill whole pages
-
-
 def test_a_checkpoints_messages_outlive_what_came_after_it(tmp_path):
     """Written over only when the next checkpoint is in place: a kill in between loses nothing."""
     path, fed = tmp_path / "c.pt", toy.federation()
     state, model, local = State(round=1), fed.fresh("model"), Hands(fed.train)
-    state._relay.move_to(relay_path(path, "k"), 0, CPU)
-    sizes = []
+    state.move_to(kept_folder(path, "k"), 0, CPU)
     for _ in range(4):
         fed.fit(local, state, [0, 3], {"model": model})
         save_checkpoint(path, "k", state, {})
-        saved = {c: m["gift"].tolist() for c, m in state._relay.messages().items()}
+        saved = {c: m["gift"].tolist() for c, m in state._relay.items()}
         assert saved == {c: [float(c), float(state.round), 0.5] for c in (0, 3)}
         for _ in range(2):
             state.round += 1
             fed.fit(local, state, [0, 3], {"model": model})
         back, _ = load_checkpoint(path, "k", CPU)
-        assert {c: m["gift"].tolist() for c, m in back._relay.messages().items()} == saved
-        sizes.append(relay_path(path, "k").stat().st_size)
+        assert {c: m["gift"].tolist() for c, m in back._relay.items()} == saved
         state.round += 1
-    assert sizes[-1] == sizes[1]
 
 
 class Loud(Hands):
@@ -235,7 +220,7 @@ def test_a_message_that_is_not_finite_is_not_handed_on(executor):
         for state.round in (1, 2):
             who, _ = fed.fit(Loud(fed.train), state, [0, 3], {"model": model})
     assert who == [0]
-    assert {c: m["gift"].tolist() for c, m in state._relay.messages().items()} == {0: [0, 2, 0.5], 3: [3, 1, 0.5]}
+    assert {c: m["gift"].tolist() for c, m in state._relay.items()} == {0: [0, 2, 0.5], 3: [3, 1, 0.5]}
 
 
 def test_a_relay_is_no_way_to_read_what_clients_keep():

@@ -13,9 +13,9 @@ import toy
 from fednoise_core import tree
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.local import Local, Work
-from fednoise_core.engine.loop import Diverged, Saving
+from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State, WireError, load_checkpoint, put_aside, save_checkpoint
+from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.stats import two_groups
@@ -97,24 +97,11 @@ def falling(step: int, steps: int) -> float:
     return 0.1 * (1 - step / (steps - 1))
 
 
-def warming(step: int, steps: int) -> float:
-    return 0 if step < 2 else 0.1  # an int at first
-
-
 def test_outside_the_steps_the_rate_is_that_of_the_first_step(executor):
     with toy.federation_on(executor) as fed:
         _, ups = fit(fed, Notes(fed.train), lr=falling)
     for up in ups:
         torch.testing.assert_close(up["rates"], torch.tensor([0.1, 0.1]))
-
-
-def test_a_rate_may_be_a_whole_number(executor):
-    with toy.federation_on(executor) as fed:
-        _, found = fit(fed, Plain(fed.train), lr=warming)
-    fed = toy.federation()
-    _, expected = fit(fed, Plain(fed.train), lr=lambda step, steps: 0.0 if step < 2 else 0.1)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a["model"].flat, b["model"].flat, rtol=1e-4, atol=1e-6)
 
 
 def test_what_cannot_reach_a_worker_is_told():
@@ -175,11 +162,6 @@ def test_client_code_never_meets_a_model_that_is_not_finite():
     assert fed.dropped == [3]
 
 
-def test_dividemix_drops_a_client_that_diverges():
-    with pytest.raises(Diverged):
-        toy.play("dividemix", lr=1e30)
-
-
 def test_a_loss_that_overflowed_is_a_large_one():
     p = two_groups(np.array([0.1, 0.11, 0.12, 5.0, np.nan, np.inf]), seed=0)
     assert (p > 0.5).tolist() == [False] * 3 + [True] * 3
@@ -193,19 +175,12 @@ def lengthens(me, down):
     me.mine["history"].append(1.0)
 
 
-def deepens(me, down):
-    me.mine["history"] = [*me.mine["history"], 1.0]
-
-
 @pytest.mark.parametrize("room", [0, 1 << 30])
-def test_a_list_that_is_changed_in_place_is_told(executor, room):
+def test_a_list_that_is_changed_in_place_is_kept(executor, room):
     with toy.federation_on(executor) as fed:
         state = State(clients={0: {"history": [0.0]}}, round=1)
-        state._kept.move_to(None, room, torch.device("cpu"))
-        fed.on_clients(state, [0], deepens)
-        assert state.clients[0]["history"] == [0.0, 1.0]
-        with pytest.raises(WireError, match=r"lengthens: client 0: mine\['history'\] was changed in place"):
-            fed.on_clients(state, [0], lengthens)
+        state.move_to(None, room, torch.device("cpu"))
+        fed.on_clients(state, [0], lengthens)
         assert state.clients[0]["history"] == [0.0, 1.0]
 
 
@@ -277,19 +252,6 @@ def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
     assert [(row[0], row[6]) for row in record.metrics if row[5] == "dropped_updates"] == [(2, 1.0)]
 
 
-def draws(me, down):
-    return me.predict(down["model"], augment={"name": "crop_flip", "pad": 2})
-
-
-def test_each_call_of_a_round_sees_other_augmentations():
-    fed, state = toy.federation(), State(round=1)
-    sent = {"model": fed.fresh("model")}
-    (one,), (two,) = (fed.on_clients(state, [0], draws, sent) for _ in range(2))
-    assert not torch.equal(one, two)
-    (again,) = toy.federation().on_clients(state, [0], draws, sent)
-    assert torch.equal(one, again)
-
-
 # the server's own training, and checkpoints
 
 
@@ -313,13 +275,6 @@ def test_a_checkpoint_is_not_blamed_for_the_machine(error, tmp_path, monkeypatch
     assert path.exists()
 
 
-def test_a_folder_takes_the_place_of_an_earlier_damaged_file(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    path.with_name("checkpoint.pt.damaged").write_text("earlier")
-    path.mkdir()
-    assert put_aside(path).is_dir()
-
-
 def test_mixed_nets_take_the_same_steps_together(toy_nets):
     """One net cannot normalise a last batch of one: none of them takes it."""
     fed = toy.federation(train={"net": ["toy_norm_point", "mlp"]})
@@ -337,5 +292,3 @@ def test_mixed_nets_take_the_same_steps_together(toy_nets):
     fed.lockstep(Says(fed.train), State(round=1), [0, 3], {}, lambda said: [{}] * 2, **how)
     assert seen[::2] == seen[1::2]
     assert all(len(i) == 3 for i in seen)
-
-

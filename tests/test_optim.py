@@ -47,16 +47,6 @@ def test_sgd_is_torchs_bit_for_bit(momentum, decay):
     assert torch.equal(ours.w.trained, theirs)
 
 
-def test_sgd_by_hand():
-    w, g = torch.tensor([1.0]), torch.tensor([0.5])
-    rule = optim.SGD(momentum=0.5, weight_decay=0.1)
-    memory = rule.memory(w)
-    rule.update(w, g.clone(), memory, 0.1)  # m = .5 + .1*1 = .6; w = 1 - .06
-    assert w.item() == pytest.approx(0.94)
-    rule.update(w, g.clone(), memory, 0.1)  # m = .3 + .5 + .094 = .894; w = .94 - .0894
-    assert w.item() == pytest.approx(0.8506)
-
-
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_adam_is_torchs(decay):
     ours, theirs = descend(
@@ -113,19 +103,6 @@ def test_load_forgets_gradient_memory_and_values():
         each.backward((each.w["a"] ** 3).sum())
         each.update(0.3)
     assert torch.equal(made.w.flat, fresh.w.flat)
-
-
-def test_values_are_a_copy():
-    made = trained(optim.SGD())
-    kept = made.values()
-    made.backward(made.w["a"].sum())
-    made.update(1.0)
-    assert torch.equal(kept.flat, torch.linspace(-1, 1, 9))
-
-
-def test_unknown_optimiser():
-    with pytest.raises(ValueError, match=r"rmsprop.*adam, sgd"):
-        optim.make("rmsprop")
 
 
 def test_gradient_of_a_net_is_autograds():

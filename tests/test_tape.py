@@ -11,7 +11,7 @@ import toy
 from toy_jobs import Everything, apart, jobs
 
 from fednoise_core.engine.executors.captured import frozen
-from fednoise_core.engine.executors.graphs import EagerGraphs
+from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.local import Local
@@ -116,7 +116,7 @@ def test_what_a_graph_cannot_record_is_refused(body):
 def test_a_step_that_uses_all_it_may_is_replayed_bit_for_bit():
     made = toy.world({"precision": "bf16", "augment": "flip"})
     found = {}
-    for graphs in (EagerGraphs(), TapeGraphs()):
+    for graphs in (Graphs(), TapeGraphs()):
         lanes = Lanes(made, LanePool("cpu", 2, graphs))
         ran = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
         found[graphs.name] = [(r.up, r.mine) for r in ran]
@@ -143,10 +143,6 @@ class Scaled(Local):
 
     def loss(self, logits, y):
         return super().loss(logits, y) * self.factor()
-
-
-class OfTheClass(Scaled):
-    """An attribute of the class stands in no instance's fields."""
 
 
 COUNT = 1
@@ -202,13 +198,13 @@ def trained(runner: Any, local: Scaled) -> list[Any]:
     return ups
 
 
-@pytest.mark.parametrize("kind", [OfTheClass, Global, Boxed])
+@pytest.mark.parametrize("kind", [Scaled, Global, Boxed])
 def test_a_step_that_reads_what_captures_are_not_told_apart_by_is_wrong_here_as_on_a_gpu(kind):
     made = toy.world()
     expected = trained(Sequential(made), kind(made.train))
     assert apart(expected[0], expected[1]) > 1e-2
     eager, tape = (
-        trained(Lanes(made, LanePool("cpu", 1, graphs)), kind(made.train)) for graphs in (EagerGraphs(), TapeGraphs())
+        trained(Lanes(made, LanePool("cpu", 1, graphs)), kind(made.train)) for graphs in (Graphs(), TapeGraphs())
     )
     assert apart(expected, eager) < 1e-4
     assert apart(expected[0], tape[0]) < 1e-4

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fednoise_core.engine.executors.graphs import EagerGraphs
+from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.methods import make
@@ -87,7 +87,7 @@ def jobs(made: Any, local: Local | None = None, who: Any = WHO, round: int = 1, 
     return [FitRequest(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **down}) for c in who]
 
 
-class Late(EagerGraphs):
+class Late(Graphs):
     """A GPU's order of events: an evaluation is asked for its numbers after the next round."""
 
     runs_beside = True

@@ -23,20 +23,15 @@ __all__ = ["Client", "call_on", "refuse_changed", "versions"]
 class Client:
     """One client's side: its samples, its labels, what it keeps. Row k of every tensor here is its k-th sample.
 
-    id: its number. n: its training samples. classes: K. net: its architecture. round: the run's round. tag: the fit's
-    tag, or the name of the function that `fed.on_clients` runs.
+    id: its number. n: its training samples. classes: K. net: its architecture. round: the run's round.
     """
 
-    def __init__(
-        self, world: World, number: int, kept: KeptSource, targets: Tensor | None, round: int, tag: str = "call"
-    ):
+    def __init__(self, world: World, number: int, kept: KeptSource, targets: Tensor | None, round: int):
         self._world, self._targets, self.kept = world, targets, kept
         self._mine: dict[str, Any] | None = None
         self._had: dict[str, Any] | None = None  # what `mine` was when it was fetched
         self._versions: list[tuple[str, Tensor, int]] = []  # of the tensors in it then
-        self._looks: dict[str, Any] = {}  # and how its lists and dicts looked
-        self._drawn = 0  # augmented predictions so far: each sees other augmentations
-        self.id, self.round, self.tag = number, round, tag
+        self.id, self.round = number, round
         self.n, self.classes, self.net = world.sizes[number], world.classes, world.net(number)
         self.changed = False  # whether `targets` was written
 
@@ -49,7 +44,6 @@ class Client:
             self._mine = tree_map(lambda leaf: leaf, fetched(self.kept))  # lists and dicts of its own
             self._had = dict(self._mine)
             self._versions = versions(self._mine)
-            self._looks = {name: _look(v) for name, v in self._mine.items() if isinstance(v, dict | list)}
         return self._mine
 
     @mine.setter
@@ -60,28 +54,22 @@ class Client:
         """Hand over what this client keeps; None if nothing was replaced since it was fetched. The Client is empty
         afterwards.
 
-        Raises WireError, naming `who`, the client and the entry, if something kept was changed in place: on some
+        Raises WireError, naming `who`, the client and the entry, if a tensor kept was changed in place: on some
         executors the client has a copy, and the change would be lost.
         """
         mine, had, were = self._mine, self._had, self._versions
         self._mine, self._had, self.kept, self._versions = None, None, {}, []
         refuse_changed(who, self.id, were)
-        for name, look in self._looks.items():
-            if mine is not None and had is not None and mine.get(name) is had[name] and _look(had[name]) != look:
-                raise _changed(who, self.id, f"mine[{name!r}]")
         if mine is None or had is None:  # never fetched: what was put in its place is new, also if it is empty
             return mine
-        return None if mine.keys() == had.keys() and all(mine[name] is had[name] for name in mine) else mine
+        # lists and dicts may have been changed in place
+        same = mine.keys() == had.keys() and all(mine[k] is had[k] and not isinstance(had[k], dict | list) for k in had)
+        return None if same else mine
 
     @property
     def labels(self) -> Tensor:
         """Its given labels [n] int64, never changed."""
         return self._world.given[self._world.index[self.id]]
-
-    @property
-    def valid_labels(self) -> Tensor:
-        """Given labels of its validation split, in the order of `predict(…, on="valid")`."""
-        return self._world.given[self._world.valid[self.id]]
 
     @property
     def targets(self) -> Tensor:
@@ -114,28 +102,14 @@ class Client:
         """A number below 2^31 from the stream of these words, for libraries that want a seed."""
         return int(self.rng(*words).integers(2**31))
 
-    def predict(
-        self,
-        w: Weights,
-        *,
-        on: str = "train",
-        ids: Tensor | None = None,
-        net: Net | None = None,
-        augment: Any = "none",
-    ) -> Tensor:
+    def predict(self, w: Weights, *, on: str = "train", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
         """Logits [n, K] of a model (default: of its own architecture) on its samples, in evaluation mode.
 
-        on: "train", "valid", or "public" (then `ids` picks images of the public pool). augment: a name or {name,
-        options…}, for parity with code that lets such passes see augmented images (methods.md 1.2); each such call in a
-        round draws anew.
+        on: "train", "valid", or "public" (then `ids` picks images of the public pool).
         """
         rows = self._world.rows(self.id, on)
         rows = rows if ids is None else rows[ids]
-        draw = None
-        if augment not in ("none", None):
-            draw = self._world.stream("augmented prediction", on, self.tag, self._drawn, self.round, self.id)
-            self._drawn += 1
-        return self._world.evaluate(net or self.net, w, self._world.pool(on), rows, augment=augment, draw=draw).clone()
+        return self._world.evaluate(net or self.net, w, self._world.pool(on), rows).clone()
 
     def features(self, w: Weights, *, on: str = "train", ids: Tensor | None = None) -> Tensor:
         """Penultimate features [n, d], evaluation mode."""
@@ -153,23 +127,10 @@ def refuse_changed(who: str, client: int, were: Iterable[tuple[str, Tensor, int]
     """Raise WireError if one of these was changed in place since `versions` looked at them."""
     for where, tensor, version in were:
         if tensor._version != version:
-            raise _changed(who, client, where)
-
-
-def _changed(who: str, client: int, where: str) -> WireError:
-    cure = "which other clients would see: make a new tensor of it"
-    if where.startswith("mine"):
-        cure = f"which some executors would lose: put a new one in its place, me.{where} = …"
-    return WireError(f"{who}: client {client}: {where} was changed in place, {cure}")
-
-
-def _look(value: Any) -> Any:
-    """What a list or dict holds, to compare: its tensors by identity, since `versions` sees their changes."""
-    if isinstance(value, dict):
-        return {name: _look(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_look(part) for part in value]
-    return id(value) if isinstance(value, Tensor | Weights) else value
+            cure = "which other clients would see: make a new tensor of it"
+            if where.startswith("mine"):
+                cure = f"which some executors would lose: put a new one in its place, me.{where} = …"
+            raise WireError(f"{who}: client {client}: {where} was changed in place, {cure}")
 
 
 def call_on(me: Client, fn: Callable[[Client, Any], Any], down: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,36 +26,13 @@ from fednoise_core.privacy import Release, randomise
 from fednoise_core.rng import stream
 from fednoise_core.tree import Weights, finite, nbytes
 
-__all__ = ["SERVER", "Combine", "Executor", "Federation", "Fitted", "OpenFits"]
+if TYPE_CHECKING:
+    from fednoise_core.engine.executors.sequential import Sequential
+
+__all__ = ["SERVER", "Combine", "Federation", "Fitted"]
 
 # the clients' messages before a step -> what each of them finds in `down` in that step
 Combine = Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]]
-
-
-class Executor(Protocol):
-    """How clients' work is run, on `count` clients at once. Results come in the order of the requests, whatever
-    finished first.
-    """
-
-    name: str
-    count: int
-
-    def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]: ...
-    def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
-    ) -> Iterator[tuple[Any, Client]]: ...
-    def together(self, requests: Sequence[FitRequest]) -> OpenFits: ...
-    def close(self) -> None: ...
-
-
-class OpenFits(Protocol):
-    """Fits that take each step together. steps: how many each takes."""
-
-    steps: list[int]
-
-    def say(self, k: int) -> list[dict[str, Any]]: ...
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None: ...
-    def close(self) -> list[FitResult]: ...
 
 
 class Fitted(NamedTuple):
@@ -73,7 +50,7 @@ class Federation:
     work, in passes: samples times forward-backward passes on clients, on whichever pool.
     """
 
-    def __init__(self, world: World, executor: Executor):
+    def __init__(self, world: World, executor: Sequential):
         self._world, self._executor = world, executor
         self.n, self.classes, self.train = world.n, world.classes, world.train
         self.sizes = list(world.sizes)
@@ -81,9 +58,8 @@ class Federation:
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
         self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
-        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client), calls by name
+        # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
         self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
-        self._calls: tuple[tuple[int, str], Counter[str]] = ((-1, ""), Counter())
         self.entering = ""  # the phase that is being entered, said by the loop
         self.bytes_down, self.bytes_up = 0, world.handed_over
         self.passes = 0
@@ -94,13 +70,6 @@ class Federation:
     def passes_a_round(self) -> float:
         """The passes of one round of FedAvg on cohorts of average clients."""
         return max(1.0, self.train.epochs * self._world.samples_a_round)
-
-    @property
-    def index(self) -> NoReturn:
-        """Out of reach: raises WireError."""
-        raise WireError(
-            "who holds which sample is the clients' own: use `me` in code run by `fed.on_clients`, `prepare` or `after`"
-        )
 
     @property
     def public(self) -> int:
@@ -315,10 +284,7 @@ class Federation:
         return requests, sent
 
     def _check_who(self, who: Sequence[int], tag: str, round: int) -> None:
-        clients = [c for c in who if c != SERVER]
-        if len(set(clients)) < len(clients):
-            twice = next(c for c in clients if clients.count(c) > 1)
-            raise ValueError(f"client {twice} stands twice among those of one call: each may do it once")
+        clients = _each_once(c for c in who if c != SERVER)
         if self._tags[0] != (round, self.entering):
             self._tags = (round, self.entering), set()
         for c in clients:
@@ -369,7 +335,7 @@ class Federation:
             self._keep(state, c, result.mine, result.targets)
             who.append(c)
             ups.append(result.up)
-        state._relay.commit()
+        state._relay.deliver()
         return Fitted(who, ups)
 
     def on_clients(
@@ -387,34 +353,23 @@ class Federation:
         Raises ValueError if a client stands twice in `who`, WireError if `fn` changes something kept in place.
         """
         down = down or {}
-        if len(set(who)) < len(who):
-            raise ValueError("a client stands twice among those of one call: each may do it once")
+        _each_once(who)
         extras = _one_each("each", [{}] * len(who) if each is None else each, len(who))
-        name = self._call_name(getattr(fn, "__name__", "call"), state.round)
         clients = [
-            Client(self._world, c, partial(state._kept.copy_for, c), state.relabelled.get(c), state.round, name)
-            for c in who
+            Client(self._world, c, partial(state._kept.copy_for, c), state.relabelled.get(c), state.round) for c in who
         ]
         downs = [self._with_relayed(state, {**down, **extra}) for extra in extras]
         base, out = self._sent(state, down), []
         for (said, me), extra in zip(self._executor.call(fn, clients, downs), extras, strict=True):
-            kept = me.take(getattr(fn, "__qualname__", name))
+            kept = me.take(getattr(fn, "__qualname__", "client-side code"))
             self._keep(state, me.id, kept, me.targets if me.changed else None)
             self.bytes_down += base + self._sent(state, extra)
             if isinstance(said, dict) and "relay" in said:
                 self.bytes_up += state._relay.stage(me.id, said.pop("relay"))
             self.bytes_up += nbytes(said)
             out.append(said)
-        state._relay.commit()
+        state._relay.deliver()
         return out
-
-    def _call_name(self, name: str, round: int) -> str:
-        """The name under which client-side code draws: another for each call of a round."""
-        key = (round, self.entering)
-        if self._calls[0] != key:
-            self._calls = key, Counter()
-        self._calls[1][name] += 1
-        return " ".join(filter(None, (self.entering, name, str(self._calls[1][name]))))
 
     def _with_relayed(self, state: State, down: Mapping[str, Any]) -> KeptSource:
         plain, relayed = self._split(state, down)
@@ -461,6 +416,15 @@ def _randomised(me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
     """Client-side: the histogram of its randomised labels."""
     said = randomise(me.labels.cpu().numpy(), me.classes, down["epsilon"], me.rng("label release"))
     return {"counts": torch.from_numpy(np.bincount(said, minlength=me.classes))}
+
+
+def _each_once(who: Iterable[int]) -> list[int]:
+    """These clients. Raises ValueError if one stands twice among them."""
+    clients = list(who)
+    for c, times in Counter(clients).items():
+        if times > 1:
+            raise ValueError(f"client {c} stands twice among those of one call: each may do it once")
+    return clients
 
 
 def _one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:

@@ -110,7 +110,7 @@ class ClientFit:
         self.me = (
             None
             if request.client == SERVER
-            else Client(world, request.client, request.mine, request.targets, request.round, request.tag)
+            else Client(world, request.client, request.mine, request.targets, request.round)
         )
         self._were = versions(self.down, "down")
         rows = world.rows(request.client, request.on)

@@ -8,25 +8,28 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.evaluate import Evaluator, Row, Views, confusion, looked_up, models_of, valid_accuracy
 from fednoise_core.engine.executors.graphs import Graphs
-from fednoise_core.engine.federation import Executor, Federation
-from fednoise_core.engine.method import Method
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
-from fednoise_core.engine.state import State, kept_path, load_checkpoint, put_aside, relay_path, save_checkpoint
+from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.engine.suspects import site_labels
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.tree import Weights
 from fednoise_core.wrong_labels import SiteLabels
+
+if TYPE_CHECKING:
+    from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Diverged", "Outcome", "Saving", "Stopped", "loop"]
 
@@ -80,8 +83,8 @@ class Outcome:
 
 def loop(
     world: World,
-    executor: Executor,
-    method: Method,
+    executor: Sequential,
+    method: FedAvg,
     truth: Truth,
     test: Pool,
     test_y: Tensor,
@@ -115,8 +118,8 @@ class _Running:
     def __init__(
         self,
         world: World,
-        executor: Executor,
-        method: Method,
+        executor: Sequential,
+        method: FedAvg,
         truth: Truth,
         saving: Saving | None,
         label: str,
@@ -141,9 +144,8 @@ class _Running:
         fed, saving, found = self.fed, self.saving, self._found()
         self.evaluator = evaluator
         self.state, self.record = (found[0], Record.of(found[1])) if found else (self.method.init(fed), Record())
-        paths = [path(saving.path, saving.key) if saving else None for path in (kept_path, relay_path)]
-        self.state._kept.move_to(paths[0], room, self.world.device)
-        self.state._relay.move_to(paths[1], room, self.world.device)
+        folder = kept_folder(saving.path, saving.key) if saving else None
+        self.state.move_to(folder, room, self.world.device)
         if found:
             self.spent = found[1]["spent"]
             fed.bytes_up, fed.bytes_down = self.record.bytes_up, self.record.bytes_down
@@ -156,16 +158,14 @@ class _Running:
         self.resumed, self.phases = self.state.round, self.method.phases(fed)
 
     def _found(self) -> tuple[State, dict[str, Any]] | None:
-        """The checkpoint. A damaged one is put aside: starting over gives the same bytes."""
+        """The checkpoint. A damaged one counts as none: starting over gives the same bytes."""
         saving = self.saving
         if saving is None:
             return None
         try:
             return load_checkpoint(saving.path, saving.key, self.world.device)
         except ArtifactError as error:
-            aside = put_aside(saving.path)
-            line = f"{error}; put aside as {aside.name}, the run starts from round 0"
-            print(f"{self.label}  {line}", file=self.console or sys.stderr, flush=True)
+            print(f"{self.label}  {error}; the run starts from round 0", file=self.console or sys.stderr, flush=True)
             return None
 
     # a round

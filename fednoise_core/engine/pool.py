@@ -49,16 +49,10 @@ class Pool:
         """float32 [m, H, W, C] at the given positions [m], normalised."""
         return self.normalise(self.raw(index))
 
-    def chunks(
-        self, index: Tensor, size: int, how: Chain | None = None, draw: torch.Generator | None = None
-    ) -> Iterator[Tensor]:
-        """Normalised batches [<=size, C, H, W] over `index`, in order; augmented with numbers from `draw` if asked."""
+    def chunks(self, index: Tensor, size: int) -> Iterator[Tensor]:
+        """Normalised batches [<=size, C, H, W] over `index`, in order."""
         for piece in index.split(size):
-            if how is None:
-                yield self.take(piece).permute(0, 3, 1, 2)
-            else:
-                u = torch.rand(len(piece), how.draws, generator=draw).to(self.device)
-                yield self.augmented(self.raw(piece), how, u)
+            yield self.take(piece).permute(0, 3, 1, 2)
 
     def augmented(self, x: Tensor, how: Chain, u: Tensor) -> Tensor:
         """uint8 [B, H, W, C] -> augmented and normalised [B, C, H, W] from given random numbers u [B, how.draws]."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from fednoise_core.io import ArtifactError
-
 __all__ = ["Progress", "Record"]
 
 
@@ -104,8 +102,6 @@ class Progress:
         self.file: TextIO | None = None
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                raise ArtifactError(f"{path}: a folder stands where the progress lines go; remove it")
             self.file = path.open("a", encoding="utf-8")
 
     def round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,16 +19,7 @@ from fednoise_core.engine.relay import Relay
 from fednoise_core.io import ArtifactError, atomic, digest
 from fednoise_core.tree import from_plain, to_plain
 
-__all__ = [
-    "State",
-    "WireError",
-    "clear",
-    "kept_path",
-    "load_checkpoint",
-    "put_aside",
-    "relay_path",
-    "save_checkpoint",
-]
+__all__ = ["State", "WireError", "clear", "kept_folder", "load_checkpoint", "save_checkpoint"]
 
 
 @dataclass
@@ -66,45 +57,35 @@ class State:
         """While a method's server code runs: what clients keep cannot be read."""
         return self._kept.server_side()
 
+    def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
+        """As ClientStore.move_to, for what clients keep and for what they hand on."""
+        self._kept.move_to(folder and folder / "clients", room, device)
+        self._relay.move_to(folder and folder / "relay", room, device)
+
     @property
     def _kept(self) -> ClientStore:
         assert isinstance(self.clients, ClientStore)  # made so above
         return self.clients
 
-    @property
-    def targets(self) -> NoReturn:
-        """Out of reach: raises WireError."""
-        raise WireError(
-            "labels stay with the clients: use `me.targets` in code run by `fed.on_clients`, `prepare` or `after`"
-        )
 
-
-def kept_path(checkpoint: Path, key: str) -> Path:
-    """The file beside a checkpoint for what clients keep beyond the room in memory. Named by the key, so that a run of
-    other settings leaves it alone until its own checkpoint is in place.
+def kept_folder(checkpoint: Path, key: str) -> Path:
+    """The folder beside a checkpoint for what is beyond the room in memory. Named by the key, so that a run of other
+    settings leaves it alone until its own checkpoint is in place.
     """
     return checkpoint.with_name(f"{checkpoint.stem}-{digest(key)}.kept")
-
-
-def relay_path(checkpoint: Path, key: str) -> Path:
-    """The same for what clients hand on to each other."""
-    return checkpoint.with_name(f"{checkpoint.stem}-{digest(key)}-relay.kept")
 
 
 def clear(checkpoint: Path) -> None:
     """Remove a checkpoint and what belongs to it."""
     checkpoint.unlink(missing_ok=True)
-    aside = _aside(checkpoint)
-    shutil.rmtree(aside) if aside.is_dir() else aside.unlink(missing_ok=True)
     for left in checkpoint.parent.glob(f"{checkpoint.stem}-*.kept"):
-        left.unlink()
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> None:
     """Write state and log whole: plain dicts of tensors and values, so that torch's safe loading takes them."""
-    own = kept_path(path, key), relay_path(path, key)
-    state._kept.move_to(own[0])
-    state._relay.move_to(own[1])
+    own = kept_folder(path, key)
+    state.move_to(own)
     plain = {
         "key": key,
         "log": log,
@@ -123,10 +104,10 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
     with atomic(path, "wb") as file:
         torch.save(plain, file)
     state._kept.commit()
-    state._relay.saved()
+    state._relay.commit()
     for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
-        if other not in own:
-            other.unlink()
+        if other != own:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, dict[str, Any]] | None:
@@ -144,21 +125,18 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         plain = torch.load(path, map_location="cpu", weights_only=True)
         if plain["key"] != key:
             return None
-        kept = plain["state"]
+        kept, folder = plain["state"], kept_folder(path, key)
         state = State(
             server=from_plain(kept["server"], device, layouts),
-            clients=ClientStore.of(kept["clients"], kept_path(path, key), device, layouts),
+            clients=ClientStore.of(kept["clients"], folder / "clients", device, layouts),
             notes=from_plain(kept["notes"], device, layouts),
             round=kept["round"],
             phase=kept["phase"],
             since=kept["since"],
             entered=kept["entered"],
             relabelled={int(c): from_plain(v, device) for c, v in kept["relabelled"].items()},
-            _relay=Relay.of(kept["relay"], relay_path(path, key), device, layouts),
+            _relay=Relay.of(kept["relay"], folder / "relay", device, layouts),
         )
-        for name in ("round", "phase", "since"):
-            if type(getattr(state, name)) is not int:
-                raise TypeError(f"{name} is no whole number")
         return state, plain["log"]
     except (MemoryError, torch.OutOfMemoryError):
         raise  # the file is not to blame
@@ -167,17 +145,3 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
             raise  # nor here: the disk, or its permissions
         said = (str(error).splitlines() or [""])[0]
         raise ArtifactError(f"{path}: damaged checkpoint ({type(error).__name__}: {said})") from error
-
-
-def put_aside(checkpoint: Path) -> Path:
-    """Rename a checkpoint that cannot be read, so that its run can start over; returns the new name."""
-    aside = _aside(checkpoint)
-    if aside.is_dir():
-        shutil.rmtree(aside)
-    aside.unlink(missing_ok=True)  # else a folder could not take its name
-    os.replace(checkpoint, aside)
-    return aside
-
-
-def _aside(checkpoint: Path) -> Path:
-    return checkpoint.with_name(f"{checkpoint.name}.damaged")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.pool import Pool, augmentation
+from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
@@ -52,19 +52,12 @@ class World:
         self.generator = generator if train.sampling == "continued" else None
         self.train, self.seed, self.device = train, int(seed), torch.device(device)
         self.classes = int(arrays.classes)
-        if len(given) != len(arrays.x_train):
-            raise SpecError(
-                f"{len(given)} labels for {len(arrays.x_train)} training images: "
-                "labels and arrays do not belong together"
-            )
         self.pools = {"train": Pool(arrays.x_train, arrays.mean, arrays.std, self.device)}
         if arrays.x_public is not None and len(arrays.x_public):
             self.pools["public"] = Pool(arrays.x_public, arrays.mean, arrays.std, self.device)
         self.given = torch.from_numpy(np.ascontiguousarray(given, dtype=np.int64)).to(self.device)  # [n]
         self.n = partition.clients
         index, offsets = np.asarray(partition.index), np.asarray(partition.offsets)
-        if len(index) and int(index.max()) >= len(given):
-            raise SpecError(f"the partition names sample {int(index.max())}, but there are {len(given)}")
         held = np.zeros(len(index), bool) if partition.valid is None else np.asarray(partition.valid, bool)
         owner = np.repeat(np.arange(self.n), np.diff(offsets))
         self.index, self.valid = (self._dealt(index[rows], owner[rows]) for rows in (~held, held))
@@ -138,19 +131,10 @@ class World:
         return self.pools["train" if on == "valid" else on]
 
     @torch.inference_mode()
-    def evaluate(
-        self,
-        net: Net,
-        w: Any,
-        pool: Pool,
-        rows: Tensor,
-        what: str = "predict",
-        augment: Any = "none",
-        draw: torch.Generator | None = None,
-    ) -> Tensor:
-        """Logits (or features) [len(rows), …] in evaluation mode; augmented with numbers from `draw` if asked for."""
+    def evaluate(self, net: Net, w: Any, pool: Pool, rows: Tensor, what: str = "predict") -> Tensor:
+        """Logits (or features) [len(rows), …] in evaluation mode."""
         out = []
-        for k, x in enumerate(pool.chunks(rows, self.train.eval_batch, augmentation(augment), draw)):
+        for k, x in enumerate(pool.chunks(rows, self.train.eval_batch)):
             u = None
             if net.dropout_at_eval:  # parity option: the same masks for the same chunk, whoever evaluates
                 u = torch.rand(len(x), net.draws, generator=torch_stream(self.eval_masks, k)).to(self.device)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fednoise_core.engine.relay import Relay
 from fednoise_core.tree import Weights
 
 __all__ = ["close", "numbers", "same"]
@@ -17,8 +16,6 @@ __all__ = ["close", "numbers", "same"]
 
 def same(a: Any, b: Any) -> bool:
     """Equal trees, bit for bit (NaN equals NaN)."""
-    if isinstance(a, Relay):
-        return same(a.messages(), b.messages())
     if dataclasses.is_dataclass(a):
         return same(vars(a), vars(b))
     if isinstance(a, Mapping):

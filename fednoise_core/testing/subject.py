@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import copy
+import dataclasses
+import math
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-
-import torch
-from torch import Tensor
 
 from fednoise_core import simulate
 from fednoise_core.data.arrays import Arrays
@@ -30,7 +28,7 @@ from fednoise_core.settings import parse, settings_of
 from fednoise_core.spec import Train
 from fednoise_core.testing import world
 from fednoise_core.testing.crossing import Crossed, watched
-from fednoise_core.tree import Weights
+from fednoise_core.tree import Weights, finite, tree_map
 
 __all__ = ["Played", "Subject", "found", "poisoned"]
 
@@ -154,29 +152,19 @@ def poisoned(clients: Collection[int]) -> Iterator[list[int]]:
 def _with_nan(result: FitResult) -> FitResult:
     """The result with NaN in what it sends; if it sends no such numbers, in the models that it keeps."""
     for name in ("up", "relay", "mine"):
-        tree = getattr(result, name)
-        if name == "mine":
-            tree = {key: value for key, value in (tree or {}).items() if isinstance(value, Weights)}
-        spoilt, count = _spoilt(tree)
-        if count:
-            bad = copy.copy(result)
-            setattr(bad, name, {**(getattr(result, name) or {}), **spoilt})
-            return bad
+        tree = getattr(result, name) or {}
+        models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
+        spoilt = _spoilt(models if name == "mine" else tree)
+        if not finite(spoilt):
+            changed: dict[str, Any] = {name: {**tree, **spoilt}}
+            return dataclasses.replace(result, **changed)
     return result
 
 
-def _spoilt(tree: Any) -> tuple[Any, int]:
-    """A copy in which the first number of each tensor of floats, and each float, is NaN; and how many these are."""
+def _spoilt(tree: Any) -> Any:
+    """A copy in which all floats are NaN."""
+    if isinstance(tree, float):
+        return math.nan
     if isinstance(tree, dict):
-        parts = {key: _spoilt(value) for key, value in tree.items()}
-        return {key: part for key, (part, _) in parts.items()}, sum(count for _, count in parts.values())
-    if isinstance(tree, list | tuple):
-        both = [_spoilt(value) for value in tree]
-        return type(tree)(part for part, _ in both), sum(count for _, count in both)
-    if isinstance(tree, Weights):
-        return Weights(tree.layout, _spoilt(tree.flat)[0]), 1
-    if isinstance(tree, Tensor) and tree.is_floating_point() and tree.numel():
-        changed = tree.clone()
-        changed.view(-1)[0] = torch.nan
-        return changed, 1
-    return (float("nan"), 1) if isinstance(tree, float) else (tree, 0)
+        return {key: _spoilt(value) for key, value in tree.items()}
+    return tree_map(lambda t: t * math.nan if isinstance(t, Weights) or t.is_floating_point() else t, tree)

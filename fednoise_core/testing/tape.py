@@ -1,7 +1,7 @@
 """A stand-in for CUDA graphs that needs no GPU: a step is recorded as a list of tensor operations, which are run again
 without the Python that made them.
 
-EagerGraphs calls the Python again. So a step that depends on something which captured steps are not told apart by (a
+Graphs calls the Python again. So a step that depends on something which captured steps are not told apart by (a
 global, an attribute of the class, a tensor that is replaced) trains rightly there, and wrongly on a GPU. Here it trains
 wrongly, too: every number of the host and every tensor stays what it was in the recording.
 """
@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fednoise_core.engine.executors.graphs import EagerGraphs
+from fednoise_core.engine.executors.graphs import Graphs
 
 __all__ = ["TapeGraphs"]
 
@@ -35,7 +35,7 @@ READING = (Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.__array__)
 OTHERS = (Path(torch.__file__).parent, Path(__file__), Path(__file__).parents[1] / "engine")
 
 
-class TapeGraphs(EagerGraphs):
+class TapeGraphs(Graphs):
     """Records and replays as CUDA graphs do, slowly. Give it to a LanePool, or put it in the place of
     `fednoise_core.engine.executors.lanes.graphs_for`.
 

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from fednoise_core import simulate
-from fednoise_core.engine.executors.graphs import EagerGraphs
+from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
@@ -115,7 +115,7 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
     """The numbers are those of the same step called again and again."""
     where = "fednoise_core.engine.executors.lanes.graphs_for"
     with monkeypatch.context() as patch:
-        patch.setattr(where, lambda device: EagerGraphs())
+        patch.setattr(where, lambda device: Graphs())
         eager = _quietly(subject, "lanes:1")[0]
     graphs = _Counting()
     monkeypatch.setattr(where, lambda device: graphs)

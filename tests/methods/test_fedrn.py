@@ -279,7 +279,7 @@ def test_a_neighbours_own_model_is_not_changed_by_tuning_its_copy():
     clean = []
     for tune in (0, 1):
         fed, method, state = played({"tune": tune}, 1, train={"fraction": 1.0})
-        before = {c: m["model"].flat.clone() for c, m in state._relay.messages().items()}
+        before = {c: m["model"].flat.clone() for c, m in state._relay.items()}
         state.round = 2
         asked = []
         choose = type(method).choose
@@ -287,7 +287,7 @@ def test_a_neighbours_own_model_is_not_changed_by_tuning_its_copy():
             patch.setattr(fed, "sample", lambda round, among=None: [0, 3])
             patch.setattr(type(method), "choose", noting(choose, asked))
             method.round_with_neighbours(fed, state)
-        after = {c: m["model"].flat for c, m in state._relay.messages().items()}
+        after = {c: m["model"].flat for c, m in state._relay.items()}
         others = {j for near, _ in asked for j in near} - {0, 3}
         assert others
         assert all(torch.equal(before[j], after[j]) for j in others)
@@ -315,7 +315,7 @@ def test_the_order_of_the_cohort_does_not_matter():
 def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     """Heads are tuned on features [n, d] of the neighbour's model as it predicts."""
     fed, _, state = played({}, 1, train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
-    near = state._relay.messages()[5]["model"]
+    near = state._relay[5]["model"]
     local = fedrn.Heads(fed.train, 0.5)
     me = Client(fed._world, 0, dict(state.clients[0]), None, 2)
     work = local.prepare(me, {"near0": near})

@@ -5,14 +5,13 @@ from __future__ import annotations
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
-from fednoise_core.engine.federation import Executor
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 
 __all__ = ["executor_for", "executor_named"]
 
 
-def executor_for(world: World, name: str = "auto", pool: LanePool | None = None) -> Executor:
+def executor_for(world: World, name: str = "auto", pool: LanePool | None = None) -> Sequential:
     """The executor called `name`: "sequential", "workers" (one per core) or "workers:N", "lanes" or "lanes:N".
 
     "auto" is lanes on a GPU and sequential on a CPU, where a workflow fills the cores with runs. pool: lanes

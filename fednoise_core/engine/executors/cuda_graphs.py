@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from fednoise_core.engine.executors.graphs import WARM_UP
+from fednoise_core.engine.executors.graphs import WARM_UP, Graphs
 
 __all__ = ["CudaGraphs"]
 
 
-class CudaGraphs:
+class CudaGraphs(Graphs):
     """torch.cuda.graph per step. One capture at a time in a process: other threads may go on launching meanwhile,
     because streams from torch's pool do not wait for the legacy default stream.
     """

@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-__all__ = ["EagerGraphs", "Graphs", "graphs_for"]
+__all__ = ["Graphs", "graphs_for"]
 
 WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate workspaces in them
 
 
-class Graphs(Protocol):
-    """How a lane records a function over fixed buffers and runs it again.
+class Graphs:
+    """How a lane records a function over fixed buffers and runs it again. This one, without a GPU, replays by calling:
+    every line but the capture itself is the same, so tests cover the rest.
 
     runs_beside: whether what is launched on a stream runs on by itself. capture_after: a step whose batch sizes may
     never recur is captured only on its n-th occurrence. stream: one to record on. plain_stream: one on which nothing is
     ever recorded. memory: a pool that the captures of one lane may share, because they never run at once and leave
-    nothing behind in it. stream_waits: what is launched on `stream` from now on waits for what the caller has launched
-    so far; caller_waits: the other way round. join: the host waits until all on `stream` has run. capture: record
-    `body`, after a few real runs of it, each undone by `rewind`; calling the result runs what was recorded.
+    nothing behind in it.
     """
-
-    name: str
-    runs_beside: bool
-    capture_after: int
-
-    def stream(self) -> Any: ...
-    def plain_stream(self) -> Any: ...
-    def memory(self) -> Any: ...
-    def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]: ...
-    def stream_waits(self, stream: Any) -> None: ...
-    def caller_waits(self, stream: Any) -> None: ...
-    def join(self, stream: Any) -> None: ...
-    def capture(
-        self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
-    ) -> Callable[[], None]: ...
-
-
-class EagerGraphs:
-    """Replays by calling: every line but the capture itself is the same, so tests without a GPU cover the rest."""
-
     name = "eager"
     runs_beside = False
     capture_after = 1
@@ -60,17 +39,18 @@ class EagerGraphs:
         return contextlib.nullcontext()
 
     def stream_waits(self, stream: Any) -> None:
-        """Everything has run."""
+        """What is launched on `stream` from now on waits for what the caller has launched so far."""
 
     def caller_waits(self, stream: Any) -> None:
-        """Everything has run."""
+        """The other way round."""
 
     def join(self, stream: Any) -> None:
-        """Nothing runs on."""
+        """The host waits until all on `stream` has run."""
 
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:
+        """Record `body`, after a few real runs of it, each undone by `rewind`; calling the result runs it."""
         for _ in range(WARM_UP):
             body()
             rewind()
@@ -80,7 +60,7 @@ class EagerGraphs:
 def graphs_for(device: torch.device) -> Graphs:
     """CUDA's where there are any, else the stand-in."""
     if device.type != "cuda":
-        return EagerGraphs()
+        return Graphs()
     from fednoise_core.engine.executors.cuda_graphs import CudaGraphs  # the code of runs on a CPU goes without it
 
     return CudaGraphs()

@@ -21,7 +21,7 @@ import torch
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.executors.captured import StepBuffers, signature
 from fednoise_core.engine.executors.graphs import Graphs, graphs_for
-from fednoise_core.engine.executors.sequential import InTurn
+from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
@@ -35,7 +35,7 @@ SIGNATURES = 32  # kinds of steps that a run keeps ready on a lane
 _NUMBERS = itertools.count()  # Run numbers. id(run) would not do: Python reuses ids of freed objects.
 
 
-class Lanes(InTurn):
+class Lanes(Sequential):
     """Runs fits on the lanes of a pool, which several runs (each in its own thread) may share. Results come in
     the order of the requests.
     """

@@ -13,7 +13,7 @@ from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.world import World
 
-__all__ = ["InTurn", "Sequential", "Together"]
+__all__ = ["Sequential", "Together"]
 
 
 class Together:
@@ -49,25 +49,10 @@ class Together:
         return [fit.close() for fit in self._fits]
 
 
-class InTurn:
-    """Client-side functions run here, one client after another; so do fits that take each step together."""
-
-    world: World
-
-    def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
-    ) -> Iterator[tuple[Any, Client]]:
-        """fn(client, down) for each, with the client as it is afterwards."""
-        for client, down in zip(clients, downs, strict=True):
-            yield call_on(client, fn, fetched(down)), client
-
-    def together(self, requests: Sequence[FitRequest]) -> Together:
-        """Open these fits at once (see Federation.lockstep)."""
-        return Together(self.world, requests)
-
-
-class Sequential(InTurn):
-    """Runs fits one by one in one workspace."""
+class Sequential:
+    """Runs fits and client-side functions one by one. The base of all executors, which override what they run on
+    `count` clients at once; their results come in the order of the requests, too, whatever finished first.
+    """
 
     name = "sequential"
     count = 1
@@ -84,6 +69,17 @@ class Sequential(InTurn):
                 for k in steps:
                     fit.step(k)
             yield fit.close()
+
+    def call(
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
+    ) -> Iterator[tuple[Any, Client]]:
+        """fn(client, down) for each, with the client as it is afterwards."""
+        for client, down in zip(clients, downs, strict=True):
+            yield call_on(client, fn, fetched(down)), client
+
+    def together(self, requests: Sequence[FitRequest]) -> Together:
+        """Open these fits at once (see Federation.lockstep)."""
+        return Together(self.world, requests)
 
     def close(self) -> None:
         """Nothing to end."""

@@ -10,18 +10,16 @@ would wait for each other at every small kernel (docs/performance.md).
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import pickle
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
@@ -30,19 +28,15 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from fednoise_core.engine.client import Client, call_on
-from fednoise_core.engine.client_store import KeptSource, WireError, fetched
-from fednoise_core.engine.executors.sequential import Sequential, Together
+from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
-from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.tree import Layout, Weights
 
 __all__ = ["WorkerDied", "Workers"]
 
 PARENT_SECONDS = 1.0  # between looks for the parent
-
-
-_CLOSE = "close"  # the message that ends fits that are open together
 
 
 class WorkerDied(RuntimeError):
@@ -58,7 +52,6 @@ class _Call:
     mine: KeptSource
     targets: Any
     round: int
-    tag: str
     down: KeptSource
 
     def loaded(self) -> _Call:
@@ -66,19 +59,10 @@ class _Call:
         return replace(self, mine=fetched(self.mine), down=fetched(self.down))
 
 
-@dataclass(frozen=True)
-class _Step:
-    """For fits that are open together: take step k with what was heard (unless None), or say something before it."""
+class Workers(Sequential):
+    """`count` forked processes (default: one per core this process may use). Close it to end them.
 
-    k: int
-    heard: Sequence[Mapping[str, Any]] | None = None
-
-
-class Workers:
-    """`count` forked processes (default: one per core this process may use). Results come in the order of the requests.
-
-    The library's own errors in a worker are raised here as they are, others as RuntimeError with the traceback as text.
-    Close it, or use it in a `with`, to end the processes.
+    An error in a worker is raised here as it is, with the worker's traceback.
     """
 
     name = "workers"
@@ -88,19 +72,11 @@ class Workers:
             raise ValueError("workers run on the CPU; use lanes on a GPU")
         self.world = world
         self.count = count or _cores()
-        context = mp.get_context("fork")
-        self.links: list[_Link] = []  # one to each process
-        self._processes = []
-        for k in range(self.count):
-            here, there = context.Pipe()
-            inherited = [*(link.pipe for link in self.links), here]
-            process = context.Process(
-                target=_serve, args=(world, there, inherited, os.getpid()), name=f"fednoise-worker-{k}", daemon=True
-            )
-            process.start()
-            there.close()
-            self.links.append(_Link(here, world, process.sentinel))
-            self._processes.append(process)
+        self._layouts = [net.layout for net in world.nets]
+        others = mp.active_children()
+        self._pool = ProcessPoolExecutor(self.count, mp.get_context("fork"), _begin, (world, os.getpid()))
+        self._pool.submit(os.getpid).result()  # now they are forked
+        self.processes = [one for one in mp.active_children() if one not in others]
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Results in the order of the requests; the largest clients start first, so that no worker ends with a long
@@ -114,7 +90,7 @@ class Workers:
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.kept, me.targets if me.holds_targets else None, me.round, me.tag, down)
+            _Call(fn, me.id, me.kept, me.targets if me.holds_targets else None, me.round, down)
             for me, down in zip(clients, downs, strict=True)
         ]
         for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
@@ -124,123 +100,35 @@ class Workers:
                 me.targets = targets
             yield said, me
 
-    def together(self, requests: Sequence[FitRequest]) -> _Spread:
-        """Open these fits at once, each worker a share of them (see Federation.lockstep)."""
-        if not self.links:
-            raise RuntimeError("these workers have been ended")
-        return _Spread(self, requests)
-
-    def ask_all(self, messages: Sequence[tuple[_Link, Any]]) -> list[Any]:
-        """One message to each of these workers; their answers, in the same order."""
-        try:
-            for link, message in messages:
-                link.send(message)
-            return [self._answer(link, None) for link, _ in messages]
-        except ConnectionError as error:
-            self.close()
-            raise self._died(None) from error
-        except BaseException:
-            self.close()  # answers still in the pipes would be mistaken for later ones
-            raise
-
     def _spread(self, work: Sequence[Any], order: Sequence[int]) -> Iterator[Any]:
         todo, turn = deque(order), 0
+        running: dict[Future[bytes], int] = {}
         done: dict[int, Any] = {}
-        busy: dict[Any, tuple[_Link, int]] = {}  # by pipe, and by sentinel, which tells of a dead process in any case
-        if work and not self.links:
-            raise RuntimeError("these workers have been ended")
         try:
-            for idle in self.links:
-                self._give(idle, todo, work, busy)
             while turn < len(work):
-                ready = wait(list(busy))
-                for link, number in {busy[r][1]: busy[r] for r in ready}.values():
-                    done[number] = self._answer(link, work[number])
-                    del busy[link.pipe], busy[link.sentinel]
-                    self._give(link, todo, work, busy)
+                while todo and len(running) <= self.count:  # what all keep may not fit into memory
+                    number = todo.popleft()
+                    message = _dumps(work[number].loaded(), self._layouts)
+                    running[self._pool.submit(_work, message)] = number
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    done[running[future]] = _loads(future.result(), self._layouts)
+                    del running[future]
                 while turn in done:
                     yield done.pop(turn)
                     turn += 1
+        except BrokenProcessPool as error:
+            raise WorkerDied("a worker process ended without an answer (killed, or out of memory)") from error
         finally:
-            if busy:  # The caller stopped early: answers still in the pipes would be mistaken for later ones.
+            if running:  # after an error, or left early: nobody waits for these any more
                 self.close()
 
-    def _give(self, link: _Link, todo: deque[int], work: Sequence[Any], busy: dict[Any, tuple[_Link, int]]) -> None:
-        """Hand the next piece of work to an idle worker."""
-        if not todo:
-            return
-        number = todo.popleft()
-        busy[link.pipe] = busy[link.sentinel] = (link, number)
-        try:
-            link.send(work[number].loaded())
-        except ConnectionError as error:
-            raise self._died(work[number]) from error
-
-    def _answer(self, link: _Link, work: Any) -> Any:
-        try:
-            if work is not None and not link.pipe.poll():
-                raise EOFError("the process has ended")
-            ok, answer = link.recv()
-        except (EOFError, ConnectionError) as error:
-            raise self._died(work) from error
-        if not ok and isinstance(answer, Exception):
-            raise answer
-        if not ok:
-            who = "a client" if work is None else f"client {work.client}"
-            raise RuntimeError(f"{who} failed in its worker process:\n{answer}")
-        return answer
-
-    def _died(self, work: Any) -> WorkerDied:
-        who = "some clients" if work is None else f"client {work.client}"
-        return WorkerDied(f"the worker process of {who} ended without an answer (killed, or out of memory)")
-
     def close(self) -> None:
-        """End the processes: those at work are stopped, for nobody waits for their answer any more."""
-        for link in self.links:
-            with contextlib.suppress(ConnectionError):
-                link.send(None)  # closing alone is not enough: a process forked later may hold this end, too
-            link.pipe.close()
-        for process in self._processes:
-            process.join(timeout=1)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        self.links, self._processes = [], []
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Spread:
-    """`Together`, with the fits spread over workers: each has a stretch of neighbours."""
-
-    def __init__(self, workers: Workers, requests: Sequence[FitRequest]):
-        self._workers = workers
-        ready = [request.loaded() for request in requests]
-        ends = [len(ready) * k // workers.count for k in range(workers.count + 1)]
-        self._shares = [
-            (link, slice(a, b)) for link, (a, b) in zip(workers.links, pairwise(ends), strict=True) if a < b
-        ]
-        self.steps: list[int] = self._ask(lambda share: ready[share])
-
-    def say(self, k: int) -> list[dict[str, Any]]:
-        """What each client says before step k."""
-        return self._ask(lambda _: _Step(k))
-
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client."""
-        self._ask(lambda share: _Step(k, heard[share]))
-
-    def close(self) -> list[FitResult]:
-        """The clients' results."""
-        return self._ask(lambda _: _CLOSE)
-
-    def _ask(self, message: Callable[[slice], Any]) -> list[Any]:
-        answers = self._workers.ask_all([(link, message(share)) for link, share in self._shares])
-        return [one for answer in answers for one in answer]
+        """End the processes."""
+        for process in self.processes:
+            process.kill()
+        self._pool.shutdown(cancel_futures=True)
+        for process in self.processes:
+            process.join()
 
 
 def _cores() -> int:
@@ -286,56 +174,32 @@ def _half(values: np.ndarray) -> Tensor:
     return torch.from_numpy(values).view(torch.bfloat16)
 
 
-class _Link:
-    """One end of a pipe between a run and one of its workers."""
-
-    def __init__(self, pipe: Connection, world: World, sentinel: int = -1):
-        self.pipe, self.sentinel = pipe, sentinel
-        self.layouts = [net.layout for net in world.nets]
-
-    def send(self, message: Any) -> None:
-        file = io.BytesIO()
-        try:
-            _Pickler(file, self.layouts).dump(message)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise TypeError(
-                f"cannot be sent to or from a worker process ({error}): functions and classes given to `fit` and "
-                "`on_clients` (lr= among them) stand at the top level of a module"
-            ) from error
-        self.pipe.send_bytes(file.getbuffer())
-
-    def recv(self) -> Any:
-        return _Unpickler(io.BytesIO(self.pipe.recv_bytes()), self.layouts).load()
+def _dumps(message: Any, layouts: Sequence[Layout]) -> bytes:
+    file = io.BytesIO()
+    try:
+        _Pickler(file, layouts).dump(message)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            f"cannot be sent to or from a worker process ({error}): functions and classes given to `fit` and "
+            "`on_clients` (lr= among them) stand at the top level of a module"
+        ) from error
+    return file.getvalue()
 
 
-def _serve(world: World, pipe: Connection, inherited: list[Connection], parent: int) -> None:
-    """The life of a worker: take a piece of work, answer (True, result) or (False, traceback), until None or the end of
-    the pipe.
+def _loads(message: bytes, layouts: Sequence[Layout]) -> Any:
+    return _Unpickler(io.BytesIO(message), layouts).load()
 
-    inherited: other ends of pipes, which the fork handed down; parent: the id of the process that asks.
-    """
+
+# in a worker
+
+_RUNNER: list[Sequential] = []
+
+
+def _begin(world: World, parent: int) -> None:
+    """The start of a worker. parent: the process that asks."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    for other in inherited:
-        other.close()
     torch.set_num_threads(1)
-    worker, link = _Worker(world), _Link(pipe, world)
-    with contextlib.suppress(EOFError, ConnectionError, KeyboardInterrupt):
-        while True:
-            answer: tuple[bool, Any]
-            try:
-                if (work := link.recv()) is None:
-                    return
-                answer = (True, worker.do(work))
-            except (EOFError, ConnectionError):
-                return
-            except (WireError, SpecError, ArtifactError) as error:  # says what to do: no traceback needed
-                answer = (False, error)
-            except Exception:
-                answer = (False, traceback.format_exc())
-            try:
-                link.send(answer)
-            except TypeError as error:
-                link.send((False, str(error)))
+    _RUNNER[:] = [Sequential(world)]
 
 
 def _end_with(parent: int) -> None:
@@ -345,28 +209,14 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-class _Worker:
-    """What a worker does with each kind of message."""
-
-    def __init__(self, world: World):
-        self.world, self.runner = world, Sequential(world)
-        self.open: Together | None = None
-
-    def do(self, work: Any) -> Any:
-        if isinstance(work, FitRequest):
-            return next(self.runner.run([work]))
-        if isinstance(work, _Call):
-            me = Client(self.world, work.client, work.mine, work.targets, work.round, work.tag)
-            said = call_on(me, work.fn, fetched(work.down))
-            return said, me.take(getattr(work.fn, "__qualname__", work.tag)), me.targets if me.changed else None
-        if isinstance(work, list):
-            self.open = self.runner.together(work)
-            return self.open.steps
-        assert self.open is not None  # the messages below follow such a list
-        if isinstance(work, _Step) and work.heard is None:
-            return self.open.say(work.k)
-        if isinstance(work, _Step):
-            self.open.step(work.k, work.heard or ())
-            return []
-        together, self.open = self.open, None
-        return together.close()
+def _work(message: bytes) -> bytes:
+    """A worker's answer to a piece of work."""
+    runner = _RUNNER[0]
+    layouts = [net.layout for net in runner.world.nets]
+    work = _loads(message, layouts)
+    if isinstance(work, FitRequest):
+        return _dumps(next(runner.run([work])), layouts)
+    me = Client(runner.world, work.client, work.mine, work.targets, work.round)
+    said = call_on(me, work.fn, fetched(work.down))
+    kept = me.take(getattr(work.fn, "__qualname__", "client-side code"))
+    return _dumps((said, kept, me.targets if me.changed else None), layouts)
