@@ -42,27 +42,6 @@ def test_without_a_pull_personal_models_are_trained_alone_bit_for_bit(train, toy
     assert state.server["trained"] == sorted(first)
 
 
-def test_a_strong_pull_holds_personal_models_at_the_broadcast():
-    """lr·lambda = 1: each step ends at theta_g - lr·grad CE(v)."""
-    near, far = (toy.play("ditto", method={"strength": s}, lr=0.05).outcome.state for s in (20.0, 0.0))
-    assert near.clients
-    moved = [
-        sum(float((mine["personal"].flat - s.server["model"].flat).norm()) for mine in s.clients.values())
-        for s in (near, far)
-    ]
-    assert moved[0] < moved[1]
-
-
-def test_personal_models_stay_with_their_clients():
-    fed = toy.federation()
-    method = make({"name": "ditto"}, fed.train)
-    state = method.init(fed)
-    ups = toy.round_of(method, fed, state, [0, 3])
-    assert [set(up) for up in ups] == [{"model"}] * 2
-    assert set(state.server) == {"model", "trained"}
-    assert [c for c, _ in method.views(fed, state)["personal"]] == [0, 3]
-
-
 def test_views_are_those_who_trained_and_the_averaged_model():
     """Before the first round everybody would start from the broadcast model."""
     made = toy.play("ditto")

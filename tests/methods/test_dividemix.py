@@ -86,14 +86,6 @@ def test_each_net_trains_on_what_the_other_trusts():
         assert sorted(both.tolist()) == list(range(me.n))
 
 
-@pytest.mark.parametrize(("client_id", "n"), [(1, 1), (4, 9)])
-def test_one_sample_or_one_class_is_trusted_or_divided_without_harm(client_id, n):
-    world = toy.world()
-    me = client(world, client_id)
-    work = method()._work(me, two_models(world.net(0)), 0)
-    assert 1 <= len(work.samples) <= n
-
-
 def test_nothing_trusted_takes_the_better_half():
     world = toy.world()
     me = client(world)
@@ -188,11 +180,3 @@ def test_suspects_are_doubted_by_both_nets():
     ]
     torch.testing.assert_close(p, 1 - (clean[0] + clean[1]) / 2)
     assert torch.equal(proposed, sum(me.predict(w) for w in nets).argmax(1))
-
-
-def test_it_learns_from_noisy_stripes():
-    """Eight rounds on the toy world: better than at the end of the warm-up."""
-    made = toy.play("dividemix", method={"warmup": 4, "unlabelled": 1.0}, rounds=12, fraction=1.0)
-    curve = dict(made.curve)
-    assert max(curve[r] for r in range(9, 13)) >= curve[4]
-    assert made.summary["views"]["ensemble"]["best"] > 0.6

@@ -8,7 +8,6 @@ import torch
 import toy
 
 from fednoise_core.engine.loop import Saving
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.spec import Train
 
@@ -45,12 +44,6 @@ def test_without_global_labels_nothing_crosses(draw):
     assert not {"release", "prior"} & {*made.outcome.state.notes, *made.outcome.state.server}
 
 
-def test_uniform_labels_err_by_what_the_classes_differ():
-    made = toy.play("feddpcont", method={"draw": "uniform"})
-    assert made.summary["diagnostics"]["prior_error"] == pytest.approx(np.abs(SHARES - 0.2).sum(), abs=1e-6)
-    assert all(torch.equal(kept["prior"], torch.full((5,), 0.2)) for kept in made.outcome.state.clients.values())
-
-
 def test_a_client_of_one_class_learns_nothing_from_its_own_labels():
     """8.3: label and contrast are the same, so the loss is 0 whatever the model; with global labels it is not."""
     moved = {}
@@ -59,27 +52,6 @@ def test_a_client_of_one_class_learns_nothing_from_its_own_labels():
         start = state.server["model"].clone()
         moved[draw] = (toy.round_of(method, fed, state, [4])[0]["model"].flat - start.flat).abs().max()
     assert moved["local"] < 1e-6 < 1e-2 < moved["global"]
-
-
-@pytest.mark.parametrize("draw", ["local", "uniform"])
-def test_a_budget_without_a_release_is_refused(draw):
-    with pytest.raises(SpecError, match=rf"method\.epsilon: draw '{draw}' releases no label"):
-        started({"draw": draw, "epsilon": 1.0})
-
-
-def test_a_budget_for_exact_counts_is_refused():
-    """Else a run that is thought to be private would not be."""
-    with pytest.raises(SpecError, match=r"method\.epsilon: dp 'none' sends exact counts"):
-        started({"dp": "none", "epsilon": 1.0})
-
-
-def test_the_server_step():
-    """theta_g + alpha_g sum w_c (theta_c - theta_g), the erratum's sign."""
-    fed, method, state = started({"server_lr": 0.25, "draw": "local"})
-    start = state.server["model"].trained.clone()
-    ups = toy.round_of(method, fed, state, [0, 3])
-    mean = (17 * ups[0]["model"].trained + 12 * ups[1]["model"].trained) / 29
-    torch.testing.assert_close(state.server["model"].trained, start + 0.25 * (mean - start), rtol=0, atol=1e-6)
 
 
 # the release
@@ -98,18 +70,6 @@ def test_a_release_in_every_round_is_paid_for_in_every_round():
     assert anew["bytes_down"] - plain["bytes_down"] == 3 * 7 * (8 + 5 * 4)
 
 
-def test_every_rounds_release_errs_in_its_own_way():
-    made = toy.play("feddpcont", method={**ANEW, "keep": 0.9}, rounds=5)
-    errors = {row[0]: row[3] for row in made.outcome.record.diagnostics if row[2] == "prior_error"}
-    assert sorted(errors) == [1, 2, 3, 4, 5]  # before the first round nothing is known
-    assert len(set(errors.values())) > 3
-    fixed = toy.play("feddpcont", method={"keep": 0.9}, rounds=5)
-    assert len({row[3] for row in fixed.outcome.record.diagnostics if row[2] == "prior_error"}) == 1
-    assert all(
-        torch.equal(kept["prior"], made.outcome.state.server["prior"]) for kept in made.outcome.state.clients.values()
-    )
-
-
 @pytest.mark.parametrize("how", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
 def test_a_killed_run_releases_the_same_again(how, tmp_path):
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
@@ -119,24 +79,6 @@ def test_a_killed_run_releases_the_same_again(how, tmp_path):
     assert toy.same(resumed.outcome.state, whole.outcome.state)
     assert resumed.outcome.state.notes["release"] == whole.outcome.state.notes["release"]
     assert resumed.summary["epsilon"] == pytest.approx(3 * np.log(6))
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [({"draw": "local"}, "draw 'local' releases no label"), ({"dp": "none"}, "exact counts stay the same")],
-)
-def test_nothing_to_release_every_round_is_refused(fields, why):
-    with pytest.raises(SpecError, match=rf"method\.release: {why}"):
-        started({**fields, "release": "every_round"})
-
-
-def test_released_labels_as_they_are():
-    """They are nearer to uniform than the truth, by the factor p - q."""
-    state = started({"keep": 0.6, "debias": False, "projection": "none"})[2]
-    counts = np.array(state.notes["release"]["counts"])
-    np.testing.assert_allclose(state.server["prior"].numpy(), counts / counts.sum(), rtol=1e-6)
-    undone = started({"keep": 0.6, "projection": "none", "mode": "expect"})[2].server["prior"].numpy()
-    np.testing.assert_allclose(state.server["prior"].numpy() - 0.2, (0.6 - 0.1) * (undone - 0.2), atol=1e-6)
 
 
 @pytest.mark.parametrize("fields", [ANEW, {"keep": 0.6, "debias": False}], ids=["every round", "as released"])
@@ -197,25 +139,6 @@ def test_before_the_rise_it_is_fedavg_bit_for_bit(beta_lr):
     plain = [toy.play("fedavg", rounds=r).outcome.state.server["model"].flat for r in (3, 4)]
     assert torch.equal(toy.play("feddpcont", method=fields, rounds=3).outcome.state.server["model"].flat, plain[0])
     assert not torch.equal(toy.play("feddpcont", method=fields, rounds=4).outcome.state.server["model"].flat, plain[1])
-
-
-def test_steps_take_the_rounds_weight():
-    """Once risen, the schedule is a constant weight."""
-    schedule = {"beta_schedule": "cores", "beta_start": 1, "beta_rise": 1}
-    risen, fixed, half = (
-        started({"draw": "uniform", **fields}, rounds=9) for fields in (schedule, {"beta": 2.0}, {"beta": 1.0})
-    )
-    after = []
-    for fed, method, state in (risen, fixed, half):
-        state.round = 4
-        after.append(toy.round_of(method, fed, state, [0])[0]["model"].flat)
-    assert torch.equal(after[0], after[1])
-    assert not torch.equal(after[0], after[2])
-
-
-def test_the_rate_is_divided_by_one_plus_beta():
-    halved = toy.play("feddpcont", method={"beta_lr": True}, lr=0.2).outcome.state
-    assert torch.equal(halved.server["model"].flat, toy.play("feddpcont", lr=0.1).outcome.state.server["model"].flat)
 
 
 def test_the_schedule_in_worker_processes():

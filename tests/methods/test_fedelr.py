@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import toy
 
-from fednoise_core.engine.executors.lanes import Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make
@@ -42,27 +41,7 @@ def test_two_steps_by_hand():
     torch.testing.assert_close(state.clients[0]["targets"].double(), t, rtol=1e-4, atol=1e-6)
 
 
-def test_targets_stay_with_the_client_and_go_on():
-    made = toy.play("fedelr")
-    for client, kept in made.outcome.state.clients.items():
-        assert kept["targets"].shape == (toy.SIZES[client], 5)
-        assert float(kept["targets"].sum(1).max()) < 1 + 1e-5
-        assert float(kept["targets"].sum(1).min()) > 0
-
-
 def test_strength_zero_is_fedavg():
     """log(1 - <p, t>) times 0 adds nothing to the gradient."""
     a, b = toy.play("fedelr", method={"strength": 0.0}), toy.play("fedavg")
     torch.testing.assert_close(a.outcome.state.server["model"].flat, b.outcome.state.server["model"].flat)
-
-
-def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
-    world = toy.world()
-    lanes = Lanes(world, lanes=1)
-    fed = Federation(world, lanes)
-    method = make({"name": "fedelr"}, fed.train)
-    state = method.init(fed)
-    for state.round in (1, 2, 3):
-        fed.fit(method, state, fed.all, method.down(fed, state))
-    (run,) = lanes.pool.lanes[0]._runs.values()
-    assert len(run.steps) == 1

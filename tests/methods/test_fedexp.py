@@ -52,15 +52,6 @@ def test_the_formula_and_its_epsilon():
         torch.testing.assert_close(state.server["model"].trained[:2], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_by_samples():
-    """p = 17/29, 12/29 for clients 0 and 3."""
-    moves = [[1.0, 0.0], [-1.0, 0.1]]
-    state, _ = merged(moves, {"weighting": "samples"})
-    d, p = torch.tensor(moves, dtype=torch.float64), torch.tensor([[17 / 29], [12 / 29]], dtype=torch.float64)
-    step = float((p * d.square()).sum() / (2 * ((p * d).sum(0).square().sum() + 0.001)))
-    assert state.notes["server_step"] == pytest.approx(step, rel=1e-5)
-
-
 def test_agreeing_clients_are_fedavg_bit_for_bit():
     """The ratio is 1/2 for equal displacements, and for a cohort of one: never less than a plain mean."""
     state, start = merged([[0.5, 0.25]] * 3)
@@ -69,19 +60,6 @@ def test_agreeing_clients_are_fedavg_bit_for_bit():
     split = toy.partition((30,))
     alone = [toy.play(n, split=split, method={"weighting": "uniform"}).outcome.state for n in ("fedavg", "fedexp")]
     assert torch.equal(alone[0].server["model"].flat, alone[1].server["model"].flat)
-
-
-def test_nobody_moved():
-    state, start = merged([[0.0]] * 2)
-    assert state.notes["server_step"] == 1.0
-    assert torch.equal(state.server["model"].flat, start.flat)
-
-
-def test_statistics_are_averaged_whatever_the_step():
-    state, start = merged([[0.9], [-0.9], [0.3]], {"epsilon": 1e-6})
-    assert state.notes["server_step"] > 2
-    trained = start.layout.trained
-    torch.testing.assert_close(state.server["model"].flat[trained:], start.flat[trained:] + 0.1)
 
 
 def test_the_mean_of_the_last_two_models_is_evaluated_from_the_second_round_on():
