@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch
 from fednoise_core.engine.state import State
 from fednoise_core.methods import method_class
 from fednoise_core.nets.net import Ops
@@ -50,10 +51,14 @@ def vector(module: nn.Module) -> Tensor:
 
 
 def rounds(
-    name: str, fields: dict[str, Any], count: int = 3, **train: Any
+    name: str,
+    fields: dict[str, Any],
+    count: int = 3,
+    keep: Callable[[Batch], Any] = lambda batch: (batch.x.double(), batch.y.clone()),
+    **train: Any,
 ) -> tuple[Federation, State, Batches, Tensor]:
-    """Play rounds of a method in float64. Returns the world, its last state, the batches of every fit, and the first
-    model.
+    """Play rounds of a method in float64. Returns the world, its last state, what `keep` takes from the batches of
+    every fit, and the first model.
     """
     seen: Batches = {}
 
@@ -63,7 +68,7 @@ def rounds(
             return super().prepare(me, down)
 
         def step(self, net, carry, batch, down, mine):
-            seen["now"].append((batch.x.double(), batch.y.clone()))  # type: ignore[index]
+            seen["now"].append(keep(batch))  # type: ignore[index]
             super().step(net, carry, batch, down, mine)
 
         def loss(self, logits, y):  # the library's is in float32

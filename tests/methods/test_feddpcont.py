@@ -1,4 +1,4 @@
-"""FedDPCont: methods.md 5.22 and section 4."""
+"""FedDPCont: methods.md 5.22 and section 4; sources of contrastive labels, and the schedule of their weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import toy
 
 from fednoise_core import losses
-from fednoise_core.engine.local import Batch
+from fednoise_core.engine.loop import Saving
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.spec import Train
@@ -18,43 +18,36 @@ from fednoise_core.spec import Train
 PRIOR = torch.tensor([0.1, 0.4, 0.2, 0.3, 0.0])
 
 
-def method_of(fed=None, **fields):
-    return make({"name": "feddpcont", **fields}, fed.train if fed else Train())
+def method_of(**fields):
+    return make({"name": "feddpcont", **fields}, Train())
 
 
-def contrast(method, logits, u=None, prior=PRIOR):
-    u = torch.zeros(len(logits), 1) if u is None else u
+def started(fields, **train):
+    fed = toy.federation(train=train)
+    method = make({"name": "feddpcont", **fields}, fed.train)
+    return fed, method, method.init(fed)
+
+
+def contrast(method, logits, u, prior=PRIOR):
     return method._contrast(logits, u, prior)
 
 
-def batch(x, y, u) -> Batch:
-    return Batch([x], y, torch.arange(len(y)), u, torch.zeros(len(y), 0), {}, {})
-
-
-@pytest.mark.parametrize("net", [{"name": "mlp", "hidden": 6}, "toy_drop"])
-@pytest.mark.parametrize("train", [{}, {"augment": "flip"}])
+@pytest.mark.parametrize("train", [{}, {"augment": "flip", "net": "toy_drop"}])
 @pytest.mark.parametrize("mode", ["sample", "expect"])
-def test_without_contrast_it_is_fedavg_bit_for_bit(net, train, mode, toy_nets):
-    plain = toy.play("fedavg", net=net, **train).outcome.state.server["model"].flat
-    contrastive = toy.play("feddpcont", method={"beta": 0.0, "mode": mode}, net=net, **train)
-    assert torch.equal(contrastive.outcome.state.server["model"].flat, plain)
-    assert not torch.equal(toy.play("feddpcont", net=net, **train).outcome.state.server["model"].flat, plain)
+def test_without_contrast_it_is_fedavg_bit_for_bit(train, mode, toy_nets):
+    plain = toy.play("fedavg", **train).outcome.state.server
+    contrastive = toy.play("feddpcont", method={"beta": 0.0, "mode": mode}, **train).outcome.state.server
+    assert toy.same(contrastive["model"], plain["model"])
 
 
 def test_with_beta_one_the_partition_function_cancels():
     """l = CE(z, y) - CE(z, y') = z_y' - z_y, and its gradient is e_y' - e_y, whatever the logits."""
-    fed = toy.federation(net=toy.net(toy.linear))
-    method = method_of(fed, neg_log_floor=0.0)
-    w = fed.fresh("model")
-    x, y = toy.images_of(fed._world, 0)
-    u = torch.rand(17, 1, generator=torch.Generator().manual_seed(0))
-    value = method.objective(fed.net(), w, batch(x, y, u), {}, {"prior": PRIOR})
-    drawn = torch.bucketize(u[:, 0], PRIOR.cumsum(0), right=True)
-    z = fed.net().predict(w, x)
-    expected = (z.gather(1, drawn[:, None]) - z.gather(1, y[:, None])).mean()
-    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
-    z = z.clone().requires_grad_()
-    (losses.ce(z, y) - contrast(method, z, u)).sum().backward()
+    draw = torch.Generator().manual_seed(0)
+    z, u = torch.randn(17, 5, generator=draw).requires_grad_(), torch.rand(17, 1, generator=draw)
+    y, drawn = torch.arange(17) % 5, torch.bucketize(u[:, 0], PRIOR.cumsum(0), right=True)
+    value = losses.ce(z, y) - contrast(method_of(neg_log_floor=0.0), z, u)
+    torch.testing.assert_close(value, (z.gather(1, drawn[:, None]) - z.gather(1, y[:, None])).squeeze(1))
+    value.sum().backward()
     torch.testing.assert_close(z.grad, torch.eye(5)[drawn] - torch.eye(5)[y], rtol=0, atol=1e-6)
 
 
@@ -75,26 +68,15 @@ def test_the_contrast_is_bounded_per_class():
     u = torch.tensor([[0.3]])  # draws class 1
     assert contrast(method_of(), z, u).item() == pytest.approx(18.420680743952367)
     assert contrast(method_of(neg_log_floor=0.0), z, u).item() == pytest.approx(100.0)
-    assert contrast(method_of(neg_log_floor=3.0, mode="expect"), z).item() == pytest.approx(0.9 * 3.0)
+    assert contrast(method_of(neg_log_floor=3.0, mode="expect"), z, u).item() == pytest.approx(0.9 * 3.0)
 
 
 # the release
 
 
-def test_labels_cross_once_and_as_counts():
-    """Beside models only the release's histograms go up, only epsilon and the prior down; later rounds are FedAvg's."""
-    made, plain = toy.play("feddpcont"), toy.play("fedavg")
-    assert made.summary["bytes_up"] - plain.summary["bytes_up"] == 7 * 5 * 8
-    assert made.summary["bytes_down"] - plain.summary["bytes_down"] == 7 * (8 + 5 * 4)
-    rows = {(r[0], r[5]): r[6] for r in made.outcome.record.metrics if r[3] == ""}
-    assert rows[0, "bytes_up"] == 7 * 5 * 8
-    fed = toy.federation()
-    method = method_of(fed, keep=0.5)
-    state = method.init(fed)
-    ups = toy.round_of(method, fed, state)
-    assert all(set(up) == {"model"} for up in ups)
-    assert set(method.down(fed, state)) == {"model"}
-    assert all(torch.equal(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
+def test_all_clients_hear_the_prior():
+    fed, _, state = started({"keep": 0.5})
+    assert all(toy.same(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +97,140 @@ def test_epsilon_stands_in_the_summary(fields, epsilon):
 
 
 def test_no_second_release():
-    fed = toy.federation()
-    method = method_of(fed, keep=0.5)
-    state = method.init(fed)
+    fed, _, state = started({"keep": 0.5})
     with pytest.raises(RuntimeError, match="released already"):
         fed.release_labels(state, 1.0)
 
 
-@pytest.mark.parametrize("keep", [0.2, 0.1])
-def test_a_probability_that_tells_nothing_is_refused(keep):
-    with pytest.raises(SpecError, match=r"method\.keep: .* above 1/5"):
-        toy.play("feddpcont", method={"keep": keep})
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"keep": 0.2}, "keep"),  # tells nothing of five classes
+        ({"draw": "local", "epsilon": 1.0}, "epsilon"),
+        ({"dp": "none", "epsilon": 1.0}, "epsilon"),  # else a run that is thought to be private would not be
+        ({"draw": "uniform", "release": "every_round"}, "release"),
+        ({"dp": "none", "release": "every_round"}, "release"),
+    ],
+)
+def test_privacy_that_means_nothing_is_refused(fields, key):
+    with pytest.raises(SpecError, match=rf"method\.{key}: "):
+        toy.play("feddpcont", method=fields)
+
+
+# draw
+
+
+def test_local_and_uniform_labels():
+    (fed, local, own), (_, uniform, alike) = started({"draw": "local"}), started({"draw": "uniform"})
+    for c in fed.all:
+        held = torch.bincount(toy.images_of(fed._world, c)[1], minlength=5)
+        torch.testing.assert_close(own.clients[c]["prior"], held / held.sum())
+        assert torch.equal(alike.clients[c]["prior"], torch.full((5,), 0.2))
+    assert local.estimates(fed, own) == {}
+    assert torch.equal(uniform.estimates(fed, alike)["label_prior"], torch.full((5,), 0.2))
+
+
+@pytest.mark.parametrize("draw", ["local", "uniform"])
+def test_without_global_labels_nothing_crosses(draw):
+    """FedAvg's traffic, no budget, nothing released."""
+    made, plain = toy.play("feddpcont", method={"draw": draw}), toy.play("fedavg")
+    assert all(made.summary[key] == plain.summary[key] for key in ("bytes_up", "bytes_down", "epsilon"))
+    assert not {"release", "prior"} & {*made.outcome.state.notes, *made.outcome.state.server}
+
+
+def test_a_client_of_one_class_learns_nothing_from_its_own_labels():
+    """8.3: label and contrast are the same, so the loss is 0 whatever the model; with global labels it is not."""
+    moved = {}
+    for draw in ("local", "global"):
+        fed, method, state = started({"draw": draw, "dp": "none"})
+        start = state.server["model"].clone()
+        moved[draw] = (toy.round_of(method, fed, state, [4])[0]["model"].flat - start.flat).abs().max()
+    assert moved["local"] < 1e-6 < 1e-2 < moved["global"]
+
+
+# the release
+
+ANEW = {"release": "every_round", "keep": 0.6}
+
+
+def test_a_release_in_every_round_is_paid_for_in_every_round():
+    """Histograms of 5 counts up from all 7 clients, not only from the cohort's 4; epsilon and the prior down."""
+    made = toy.play("feddpcont", method={**ANEW, "keep": 0.9}, rounds=5)
+    anew, plain = made.summary, toy.play("fedavg", rounds=5).summary
+    assert anew["epsilon_a_release"] == pytest.approx(np.log(36))
+    assert anew["epsilon"] == pytest.approx(5 * np.log(36))
+    assert anew["releases_of_a_label"] == 5
+    assert anew["bytes_up"] - plain["bytes_up"] == 5 * 7 * 5 * 8
+    assert anew["bytes_down"] - plain["bytes_down"] == 5 * 7 * (8 + 5 * 4)
+    errors = {row[0]: row[3] for row in made.outcome.record.diagnostics if row[2] == "prior_error"}
+    assert sorted(errors) == [1, 2, 3, 4, 5]  # before the first round nothing is known
+    assert len(set(errors.values())) > 3
+    kept = made.outcome.state.clients.values()
+    assert all(toy.same(mine["prior"], made.outcome.state.server["prior"]) for mine in kept)
+
+
+@pytest.mark.parametrize("how", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
+def test_a_killed_run_releases_the_same_again(how, tmp_path):
+    saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
+    whole = toy.play("feddpcont", method=ANEW, saving=saving)
+    resumed = toy.play("feddpcont", method=ANEW, saving=saving, **how)
+    assert resumed.outcome.resumed == 2
+    assert toy.same(resumed.outcome.state, whole.outcome.state)
+    assert resumed.outcome.state.notes["release"] == whole.outcome.state.notes["release"]
+    assert resumed.summary["epsilon"] == pytest.approx(3 * np.log(6))
+
+
+@pytest.mark.parametrize("fields", [ANEW, {"dp": "none"}])
+def test_suspects_lose_against_what_was_released_last(fields):
+    fed, method, state = started(fields)
+    state.round = 1
+    method.round(fed, state)
+    p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]
+    x, y = toy.images_of(fed._world, 3)
+    logp = torch.log_softmax(fed.net().predict(state.server["model"], x), 1)
+    torch.testing.assert_close(
+        p, torch.sigmoid(-logp[range(len(y)), y] + logp @ state.server["prior"]), rtol=1e-4, atol=1e-5
+    )
+    assert torch.equal(proposed, logp.argmax(1))
+
+
+# the schedule
+
+CORES = [*np.zeros(10), *np.linspace(0, 2, 30), *np.full(60, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "rounds", "betas"),
+    [
+        ({}, 100, CORES),
+        ({"beta": 0.5}, 100, np.array(CORES) / 4),
+        ({"beta_start": 2, "beta_rise": 3}, 7, [0, 0, 0, 1, 2, 2, 2]),
+        ({"beta_start": 0.2, "beta_rise": 0.3}, 10, [0, 0, 0, 1, 2, 2, 2, 2, 2, 2]),
+        ({"beta_start": 2, "beta_rise": 1}, 4, [0, 0, 0, 2]),
+        ({}, 3, [0, 0, 2]),  # a tenth and three tenths of three rounds: one each
+        ({"beta_start": 9}, 4, [0, 0, 0, 0]),
+        ({"beta_start": 0.25, "beta_rise": 0.5}, 8, [0, 0, 0, 2 / 3, 4 / 3, 2, 2, 2]),
+    ],
+)
+def test_the_weight_of_each_round(fields, rounds, betas):
+    method = make({"name": "feddpcont", "beta_schedule": "cores", **fields}, Train(rounds=rounds))
+    assert [method.weight(t) for t in range(1, rounds + 1)] == pytest.approx(list(betas))
+
+
+def test_the_schedule_stands_in_metrics_and_phases():
+    fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 2, "draw": "uniform"}
+    made = toy.play("feddpcont", method=fields, rounds=5)
+    rows = [(row[0], row[2], row[6]) for row in made.outcome.record.metrics if row[5] == "beta"]
+    assert rows == [(1, "plain", 0), (2, "plain", 0), (3, "rise", 0), (4, "rise", 2), (5, "contrast", 2)]
+
+
+def test_before_the_rise_it_is_fedavg_bit_for_bit():
+    fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 1, "beta_lr": True}
+    made, plain = toy.play("feddpcont", method=fields), toy.play("fedavg")
+    assert toy.same(made.outcome.state.server["model"], plain.outcome.state.server["model"])
+
+
+def test_the_schedule_in_worker_processes():
+    fields = {"beta_schedule": "cores", "beta_start": 1, "beta_rise": 2, "beta_lr": True, "draw": "local"}
+    runs = [toy.play("feddpcont", method=fields, rounds=4, **how) for how in ({}, {"executor": "workers"})]
+    assert toy.same(*(run.outcome.state for run in runs))
