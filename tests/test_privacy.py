@@ -161,3 +161,25 @@ def test_releases_add_up_and_end() -> None:
         assert release.counts.tolist() == [made, 0, 1]  # the latest, not their sum
     with pytest.raises(RuntimeError, match=r"released already, as often as allowed \(3\)"):
         release.record([np.array([1, 1, 1])])
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        (lambda: privacy.keep_probability(0, 10), "epsilon"),
+        (lambda: privacy.matrix(math.nan, 10), "epsilon"),
+        (lambda: privacy.Release("1", 10), "epsilon"),
+        (lambda: privacy.keep_probability(1.0, 1), "classes"),
+        (lambda: privacy.epsilon_of(0.1, 10), "p:"),  # chance
+        (lambda: privacy.randomise(np.array([10]), 10, 1.0, rng()), "labels"),
+        (lambda: privacy.randomise(np.array([0.7]), 10, 1.0, rng()), "labels"),
+        (lambda: privacy.debias(np.array([1, 2]), 1.0, 3), "counts"),
+        (lambda: privacy.debias(np.array([1.0, math.inf]), 1.0, 2), "counts"),
+        (lambda: privacy.project(np.array([0.5, math.nan, 0.5])), "finite"),
+        (lambda: privacy.Release(1.0, 3).record([np.zeros(3, int)]), "histograms"),
+        (lambda: privacy.Release(1.0, 3).record([np.array([1, 2])]), "histograms"),
+    ],
+)
+def test_wrong_input_is_refused(call, key) -> None:
+    with pytest.raises(SpecError, match=key):
+        call()

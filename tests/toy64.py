@@ -41,7 +41,7 @@ def perceptron(ops: Ops, x: Tensor) -> Tensor:
 
 def module_of(flat: Tensor) -> nn.Sequential:
     """The same net as a torch module with these numbers; its parameters come in the order of the flat vector."""
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 5)).double()
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 5)).to(flat.dtype)
     nn.utils.vector_to_parameters(flat.clone(), module.parameters())
     return module
 
@@ -96,6 +96,14 @@ def train(
         theta = nn.utils.parameters_to_vector(module.parameters())
         (F.cross_entropy(module(x), y) + more(theta)).backward()
         optimiser.step()
+    return vector(module)
+
+
+def step(flat: Tensor, loss: Callable[[nn.Module], Tensor], lr: float) -> Tensor:
+    """Flat numbers after one step of plain gradient descent on a loss of the module."""
+    module = module_of(flat)
+    loss(module).backward()
+    torch.optim.SGD(module.parameters(), lr).step()
     return vector(module)
 
 
