@@ -10,13 +10,8 @@ from typing import Any
 
 import torch
 
-from fednoise_core.engine.evaluate import FromKept, Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import SERVER, Federation, FromKept, Layout, Net, State, Trained, Views, Weights, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Layout, Weights, mean
 
 __all__ = ["FedBN"]
 

@@ -8,11 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fednoise_core.engine.evaluate import Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import SERVER, Federation, State, Views, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.tree import mean
 
 __all__ = ["FedExP"]
 

@@ -57,6 +57,7 @@ OUTSIDE = {
     "typing",
 }
 ALLOWED = {
+    "fednoise_core.engine.api",
     "fednoise_core.engine.client",
     "fednoise_core.engine.evaluate",
     "fednoise_core.engine.federation",
