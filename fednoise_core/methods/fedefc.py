@@ -91,9 +91,7 @@ def _counts(logits: Tensor, y: Tensor) -> Tensor:
 
 def _pooled(clients: Mapping[int, Mapping[str, Any]]) -> Any:
     """T [K, K] of the clients' summed counts; {} if nobody has counted."""
-    total = None
-    for c in sorted(clients):  # one after the other: they may lie in a file because they do not fit into memory
-        counts = clients[c].get("counts")
-        if counts is not None:
-            total = counts if total is None else total + counts
-    return {} if total is None else counted(total)
+    # one after the other: they may lie in a file because they do not fit into memory
+    counts = (clients[c].get("counts") for c in sorted(clients))
+    total = sum(one for one in counts if one is not None)
+    return counted(total) if isinstance(total, Tensor) else {}
