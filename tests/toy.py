@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fednoise_core.methods import method_class
 from fednoise_core.simulate import FinishedRun
 from fednoise_core.testing.compare import same as same
 from fednoise_core.testing.subject import Subject
@@ -18,9 +17,9 @@ KINDS = ("fedavg", "scaffold", "coteaching", "sce", "fedcorr", "feddpcont", "fed
 
 def subject(name: str) -> Subject:
     """A method with settings under which three rounds on the small world do all that it can do."""
-    from cases import FIELDS
+    from cases import FIELDS, several_nets
 
-    net = {"net": PAIR} if method_class(name).several_nets else {}
+    net = {"net": PAIR} if several_nets(name) else {}
     return Subject({"name": name, **FIELDS[name]}, {**TRAIN, **net})
 
 

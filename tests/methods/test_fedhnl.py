@@ -85,23 +85,11 @@ def test_weights_without_anything_to_weigh_do_nothing():
 
 
 def test_with_all_on_it_is_rhfl_bit_for_bit():
-    a, b = (
-        toy.play(name, method={"pretrain": 2, "kl": "forward", **fields})
-        for name, fields in (
-            ("fedhnl", {"public_batch": 4}),
-            (
-                "rhfl",
-                {
-                    "public": 0,
-                    "denominator": "signed",
-                    "normalise": "softmax",
-                    "confidence_ce": None,
-                    "confidence_rce": None,
-                    "fresh_optimizer_per_batch": False,
-                },
-            ),
-        )
-    )
+    a, b = (toy.play(name, method={"pretrain": 2, "kl": "forward", **fields}) for name, fields in (
+        ("fedhnl", {"public_batch": 4}),
+        ("rhfl", {"public": 0, "denominator": "signed", "normalise": "softmax", "confidence_ce": None,
+                  "confidence_rce": None, "fresh_optimizer_per_batch": False}),
+    ))
     assert same(a, b)
 
 

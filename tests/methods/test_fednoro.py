@@ -42,10 +42,9 @@ def by_hand(world, client: int, start, weight: float, lr: float):
     w = {name: v.double().clone().requires_grad_() for name, v in start.views.items()}
 
     def logits(of):
-        return (
-            torch.relu(x.double().flatten(1) @ of["hidden.weight"].T + of["hidden.bias"]) @ of["head.weight"].T
-            + of["head.bias"]
-        )
+        return torch.relu(x.double().flatten(1) @ of["hidden.weight"].T + of["hidden.bias"]) @ of["head.weight"].T + of[
+            "head.bias"
+        ]
 
     share = prior_of(client)
     log_p = torch.log_softmax(logits(w) + share.log(), 1)

@@ -59,3 +59,4 @@ def test_an_update_that_is_not_finite_is_left_out_with_all_that_goes_with_it(nam
         states.append(state)
     assert toy.same(states[0].server, states[1].server)
     assert toy.same(dict(states[0].clients), dict(states[1].clients))
+
