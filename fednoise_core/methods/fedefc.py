@@ -10,16 +10,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import FromKept
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, FromKept, Net, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, counted, weighted
-from fednoise_core.nets.net import Net
 from fednoise_core.stats import confident_counts, filled
-from fednoise_core.tree import Weights
 
 __all__ = ["FedEFC"]
 
@@ -97,9 +91,7 @@ def _counts(logits: Tensor, y: Tensor) -> Tensor:
 
 def _pooled(clients: Mapping[int, Mapping[str, Any]]) -> Any:
     """T [K, K] of the clients' summed counts; {} if nobody has counted."""
-    total = None
-    for c in sorted(clients):  # one after the other: they may lie in a file because they do not fit into memory
-        counts = clients[c].get("counts")
-        if counts is not None:
-            total = counts if total is None else total + counts
-    return {} if total is None else counted(total)
+    # one after the other: they may lie in a file because they do not fit into memory
+    counts = (clients[c].get("counts") for c in sorted(clients))
+    total = sum(one for one in counts if one is not None)
+    return counted(total) if isinstance(total, Tensor) else {}
