@@ -22,5 +22,8 @@ class FedHNL(Mutual):
     wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
     # RHFL's and RHFL+'s
     without = (  # type: ignore[assignment]
-        "rce_weight", "confidence_ce", "confidence_rce", "normalise", "epochs_by_size",
+        "rce_weight",
+        "confidence_ce",
+        "confidence_rce",
+        "normalise",
     )

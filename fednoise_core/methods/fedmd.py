@@ -13,20 +13,15 @@ from torch import Tensor
 from fednoise_core import losses
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State
-from fednoise_core.io import SpecError
-from fednoise_core.methods.local import LocalOnly
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
+from fednoise_core.methods.local import LocalOnly, OwnModel
 from fednoise_core.spec import Train
-from fednoise_core.tree import Weights
 
 __all__ = ["Digest", "FedMD"]
 
 
 @dataclass(frozen=True)
-class Digest(Local):
+class Digest(OwnModel):
     """Move one's own model towards the consensus logits on public images."""
 
     train: Train
@@ -35,18 +30,10 @@ class Digest(Local):
     def augments(self) -> list[Any]:
         return ["none"]  # the consensus was made on the images as they are
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": mine["model"]}
-
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         if self.kind == "l1":
             return (logits.float() - y).abs().mean(-1)
         return losses.ce(logits, torch.softmax(y, -1)) - losses.ce(y, torch.softmax(y, -1))
-
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
-    ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +60,6 @@ class FedMD(LocalOnly):
     digest_loss: Annotated[
         Literal["l1", "kl"], Field(description="L1 on logits (official), or KL between softmaxes.")
     ] = "l1"
-
-    def init(self, fed: Federation) -> State:
-        if not fed.public:  # said before the pre-training, not after it
-            raise SpecError("fedmd needs public images: give the data set a `public` part")
-        return super().init(fed)
 
     def _say(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
         """Client-side: its logits on the round's public images."""

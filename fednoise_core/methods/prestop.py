@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from fednoise_core import losses
 from fednoise_core.engine.client import Client
@@ -154,9 +153,5 @@ class Prestop(FedAvg):
     def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
         if "stopped" in down or self.monitor != "pre_eval":
             return up
-        return {**up, "accuracy": _accuracy(me.predict(down["model"]), me.labels)}
-
-
-def _accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Share [1] of right predictions."""
-    return (logits.argmax(1) == y).float().mean()[None]
+        right = me.predict(down["model"]).argmax(1) == me.labels
+        return {**up, "accuracy": right.float().mean()[None]}

@@ -53,10 +53,6 @@ class RoFL(FedAvg):
     ramp: Annotated[
         Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
     ] = 0
-    schedule: Annotated[
-        Literal["paper", "code"],
-        Field(description="Of tau_t, t from 0. paper: tau·min(t/T_k, 1); code: tau·min(t/(T_k - 1), 1)."),
-    ] = "paper"
     label_rounds: Annotated[
         Rounds,
         Field(
@@ -72,9 +68,6 @@ class RoFL(FedAvg):
         Literal["mean", "sum"],
         Field(description="Of the pull over a step's samples. sum: as written; grows with the batch."),
     ] = "mean"
-    detach_features: Annotated[
-        bool, Field(description="Parity: no gradient flows through the pull, so it does nothing.")
-    ] = False
 
     @property
     def label_warmup(self) -> int:
@@ -86,8 +79,6 @@ class RoFL(FedAvg):
         """tau_t of the 0-based round t."""
         rounds = self.train.rounds
         ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        if self.schedule == "code":  # linspace(0, tau, T_k)
-            ramp = max(ramp - 1, 1)
         return losses.forgotten(round, self.forget_rate, ramp)
 
     # the server's side
@@ -137,8 +128,7 @@ class RoFL(FedAvg):
             per = self.loss(logits, torch.where(agrees, y, batch.aux["guess"]))
         loss = (per * pick).sum() / pick.sum()
         if self.centroid:
-            gap = (h.detach() if self.detach_features else h) - f.index_select(0, y)
-            drawn = gap.square().sum(1) * agrees * pick
+            drawn = (h - f.index_select(0, y)).square().sum(1) * agrees * pick
             loss = loss + mine["pull"] * (drawn.sum() / pick.sum() if self.reduction == "mean" else drawn.sum())
         if self.entropy:
             log_p = losses.log_probs(logits)

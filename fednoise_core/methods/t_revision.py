@@ -88,15 +88,12 @@ class TRevision(Corrected):
         return [
             Phase("plain", self.round, switch),
             Phase("corrected", self.round, revise, enter=self.estimate),
-            Phase("revised", self.revision, rounds, enter=self._enter_revision),
+            # estimates where there were no rounds of the forward loss
+            Phase("revised", self.revision, rounds, enter=self.estimate),
         ]
 
     def matrix(self, p: Tensor, y: Tensor) -> Tensor:
         return anchor_rows(p, self.percentile)
-
-    def _enter_revision(self, fed: Federation, state: State) -> None:
-        if "estimated" not in state.notes:  # where there were no rounds of the forward loss
-            self.estimate(fed, state)
 
     def revision(self, fed: Federation, state: State, among: Iterable[int] | None = None) -> dict[str, float] | None:
         """A round in which clients train `Revision` instead."""

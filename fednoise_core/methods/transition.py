@@ -100,7 +100,9 @@ class Corrected(FedAvg):
         raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
 
     def estimate(self, fed: Federation, state: State) -> None:
-        """Every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
+        """Once, every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
+        if "estimated" in state.notes:
+            return
         state.notes["estimated"] = state.round
         fed.on_clients(state, fed.all, self._estimate, self.down(fed, state))
 
