@@ -179,9 +179,7 @@ def test_four_clients_of_four_architectures(name, toy_nets):
 @pytest.mark.parametrize("net", [["resnet10", "mobilenet_v1"], ["resnet12", "shufflenet"], ["mobilenet_v2", "mlp"]])
 def test_nets_of_the_library_align(net):
     """Two clients, one step each; their own training is that of any method."""
-    fed = toy.federation(train={"net": net, "lr": 0.01})
-    method = make({"name": "fedhnl", "public": 4}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("fedhnl", {"public": 4}, train={"net": net, "lr": 0.01})
     before = {c: state.clients[c]["model"].flat.clone() for c in (0, 3)}
     state.round = 1
     method._align(fed, state, [0, 3], [1.0, 1.0])

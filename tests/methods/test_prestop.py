@@ -6,7 +6,6 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.methods import make
 from fednoise_core.methods.prestop import watched
 
 RISING = [0.1, 0.2, 0.3, 0.35, 0.34, 0.35, 0.33, 0.36, 0.35, 0.34, 0.33, 0.32]
@@ -84,9 +83,7 @@ def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name
 
 
 def test_the_default_start_is_a_fifth_of_the_rounds():
-    fed = toy.federation(train={"rounds": 200})
-    method = make({"name": "forward_prestop", "patience": 1}, fed.train)
-    state = method.init(fed)
+    _, method, state = toy.started("forward_prestop", {"patience": 1}, train={"rounds": 200})
     for state.round, stops in ((40, 0), (41, 0), (42, 42)):  # 41 rises above 0
         state.notes["prestop"] = method._watched(state, 0.3)
         assert state.notes["prestop"]["round"] == stops
@@ -94,9 +91,7 @@ def test_the_default_start_is_a_fifth_of_the_rounds():
 
 def test_training_accuracy_is_that_of_the_batches_as_they_pass():
     """Two batches by hand: the second is seen after the step on the first. One epoch, so the order is the fit's."""
-    fed = toy.federation(train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
-    method = make({"name": "forward_prestop"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("forward_prestop", train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
     right, inner = [], method.step
 
     def watching(net, carry, batch, down, mine):
@@ -110,9 +105,7 @@ def test_training_accuracy_is_that_of_the_batches_as_they_pass():
 
 
 def test_accuracy_before_training_is_that_of_the_broadcast_model():
-    fed = toy.federation()
-    method = make({"name": "confident_prestop", "monitor": "pre_eval"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("confident_prestop", {"monitor": "pre_eval"})
     who, ups = fed.fit(method, state, [0, 1, 3], method.down(fed, state))
     for client, up in zip(who, ups, strict=True):
         x, y = toy.images_of(fed._world, client)
@@ -125,9 +118,7 @@ def test_accuracy_before_training_is_that_of_the_broadcast_model():
 
 def test_a_client_that_takes_no_step_says_nothing():
     """Client 1 has one sample, which this net cannot normalise."""
-    fed = toy.federation(net=toy.net(toy.normed_point))
-    method = make({"name": "forward_prestop"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("forward_prestop", net=toy.net(toy.normed_point))
     who, ups = fed.fit(method, state, [0, 1], method.down(fed, state))
     assert ["accuracy" in up for up in ups] == [True, False]
     method.merge(fed, state, who, ups)
