@@ -50,7 +50,7 @@ def test_colour_of_grey_images_is_refused_before_training():
     data = fn.dataset({"source": "digits", "subset": {"train": 100, "test": 20}})
     given = fn.inject(data, {"kind": "symmetric", "rate": 0.2}, 0)
     split = fn.partition_of(data, {"kind": "iid", "clients": 4}, 0)
-    with pytest.raises(SpecError, match="^method: a view of its own: changes of colour"):
+    with pytest.raises(SpecError, match=r"^method: a view of its own: changes of colour"):
         fn.run(data, given, split, {"name": "fedlsr", "view": "colour"}, {"rounds": 1})
 
 
