@@ -69,17 +69,9 @@ class RoFL(FedAvg):
         Field(description="Of the pull over a step's samples. sum: as written; grows with the batch."),
     ] = "mean"
 
-    @property
-    def label_warmup(self) -> int:
-        """T_pl."""
-        rounds = self.train.rounds
-        return stage(rounds, self.label_rounds) if self.label_rounds else math.ceil(rounds / 10)
-
-    def forgotten(self, round: int) -> float:
-        """tau_t of the 0-based round t."""
-        rounds = self.train.rounds
-        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        return losses.forgotten(round, self.forget_rate, ramp)
+    def rounds_of(self, length: float) -> int:
+        """T_k or T_pl: a setting as a number of rounds, by default a tenth of all, rounded up."""
+        return stage(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
 
     # the server's side
 
@@ -101,13 +93,14 @@ class RoFL(FedAvg):
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         """What the round number and the broadcast model say: guesses, centroids of classes new to all, rates."""
-        f, w, t = down["centroids"], down["model"], me.round - 1
+        f, w, t, warmup = down["centroids"], down["model"], me.round - 1, self.rounds_of(self.label_rounds)
         new = f.norm(dim=1) == 0
         if new.any():
             f = torch.where(new[:, None], class_means(me.features(w), _onehot(me.labels, me.classes)), f)
-        keep = torch.tensor(1.0 - self.forgotten(t), dtype=torch.float64, device=f.device)
-        pull = torch.tensor(self.centroid * min(1.0, t / self.label_warmup), device=f.device)
-        aux = {"guess": me.predict(w).argmax(1)} if t >= self.label_warmup else {}
+        tau = losses.forgotten(t, self.forget_rate, self.rounds_of(self.ramp))
+        keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
+        pull = torch.tensor(self.centroid * min(1.0, t / warmup), device=f.device)
+        aux = {"guess": me.predict(w).argmax(1)} if t >= warmup else {}
         return Work(aux=aux, facts={"start": f, "keep": keep, "pull": pull})
 
     def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:

@@ -36,19 +36,15 @@ def test_the_warm_up_is_fedavg_bit_for_bit():
     assert torch.equal(ours.flat, toy.play("fedavg").outcome.state.server["model"].flat)
 
 
-def test_if_every_posterior_is_1_it_is_fedavg_bit_for_bit(monkeypatch):
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_if_every_posterior_is_1_or_none_above_a_half_it_is_fedavg_bit_for_bit(p, monkeypatch):
     base = toy.play("fedavg").outcome.state.server["model"]
     assert not torch.equal(toy.play("fedrn").outcome.state.server["model"].flat, base.flat)
-    monkeypatch.setattr(fedrn, "right", lambda me, w, word: torch.ones(me.n, dtype=torch.float64))
+    monkeypatch.setattr(fedrn, "right", lambda me, w, word: torch.full((me.n,), p, dtype=torch.float64))
     made = toy.play("fedrn")
     assert torch.equal(made.outcome.state.server["model"].flat, base.flat)
     neighbours = [v for r, *_, metric, v in made.outcome.record.metrics if metric == "neighbours"]
     assert neighbours == [4, 4]  # they were asked
-
-
-def test_if_no_label_is_trusted_all_are_used():
-    base = toy.play("fedavg").outcome.state.server["model"]
-    assert torch.equal(toy.play("fedrn", method={"threshold": 1.0}).outcome.state.server["model"].flat, base.flat)
 
 
 def scores_by_hand(w: float, skill: dict[int, float], answers: dict[int, np.ndarray], c: int, own_answer: np.ndarray):
@@ -78,10 +74,7 @@ def test_neighbours_and_scores(w, k):
         known = sorted(draw.choice(fed.all, draw.integers(2, 8), replace=False).tolist())
         skill = {j: float(draw.integers(5) / 4) for j in known}  # with ties
         answers = {j: draw.normal(size=5) for j in known}
-        state.server["known"] = known
-        for j in known:
-            state.server["skill"][j] = skill[j]
-            state.server["answers"][j] = torch.from_numpy(answers[j])
+        state.server["told"] = {j: {"skill": skill[j], "answer": torch.from_numpy(answers[j])} for j in known}
         for c in fed.all:
             x = state.server["probe"]
             answer = answers[c] if c in skill else fed.net().predict(state.server["model"], x)[0].double().numpy()
@@ -96,14 +89,12 @@ def test_neighbours_and_scores(w, k):
 def test_equal_accuracies_and_answers_count_nothing():
     """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: all count 1."""
     fed, method, state = toy.started("fedrn", {"weight": 0.6})
-    state.server["known"] = [0, 3, 5]
-    state.server["skill"][[0, 3, 5]] = 0.5
-    state.server["answers"][[0, 3, 5]] = torch.ones(5, dtype=torch.float64)
+    state.server["told"] = {j: {"skill": 0.5, "answer": torch.ones(5)} for j in (0, 3, 5)}
     assert method.choose(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
     fed, method, other = toy.started("fedrn", {"weight": 1.0})
     other.server |= state.server
     assert method.choose(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
-    other.server["known"] = []
+    other.server["told"] = {}
     assert method.choose(fed, other, 3) == ([], [1.0])
 
 
@@ -185,7 +176,7 @@ def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     fed, method, state = toy.started("fedrn", train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
     method.round(fed, state)
     near = state._relay.messages()[5]["model"]
-    local = fedrn.Heads(fed.train, 0.5)
+    local = fedrn.Heads(fed.train)
     me = Client(fed._world, 0, dict(state.clients[0]), None, 2)
     work = local.prepare(me, {"near0": near})
     x, _ = toy.images_of(fed._world, 0)
@@ -199,7 +190,7 @@ def test_dropout_that_stays_on_in_evaluation():
     fed, method, state = toy.started("fedrn", net=toy.net(toy.dropping, dropout_at_eval=True))
     state.round = 1
     method.round(fed, state)
-    answers = state.server["answers"][state.server["known"]]
+    answers = torch.stack([told["answer"] for told in state.server["told"].values()])
     assert torch.isfinite(answers).all()
     assert answers.abs().sum() > 0
 

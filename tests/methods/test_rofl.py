@@ -79,14 +79,9 @@ def test_merging_by_hand():
     torch.testing.assert_close(agreed(old, said), expected)
 
 
-@pytest.mark.parametrize(
-    ("ramp", "expected"), [(10, [0.02 * k for k in range(11)] + [0.2]), (0, [0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.2])]
-)
-def test_the_share_that_is_forgotten(ramp, expected):
-    """By default it rises over a tenth of the rounds, rounded up, as labels are given up after that many."""
-    method = make({"name": "rofl", "forget_rate": 0.2, "ramp": ramp}, Train(rounds=49))
-    assert [method.forgotten(t) for t in range(len(expected))] == pytest.approx(expected)
-    assert method.label_warmup == 5
+def test_warm_up_and_ramp_are_a_tenth_of_the_rounds_rounded_up():
+    method = make({"name": "rofl", "forget_rate": 0.2}, Train(rounds=41))
+    assert [method.rounds_of(length) for length in (0, 0.5, 7)] == [5, 21, 7]
 
 
 # the step, against a second implementation
