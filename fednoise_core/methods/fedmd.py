@@ -51,9 +51,6 @@ class FedMD(LocalOnly):
     pretrain: Annotated[
         int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
     ] = 10
-    revisit: Annotated[
-        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
-    ] = 0
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     digest: Annotated[int, Field(ge=1, description="Epochs of digesting the consensus.")] = 1
     digest_batch: Annotated[int, Field(ge=1, description="Public images in a step of digesting.")] = 256
@@ -84,5 +81,4 @@ class FedMD(LocalOnly):
             targets=consensus,
             tag="digest",
         )
-        fed.fit(self, state, who, {}, **{"epochs": self.revisit or None, **how})  # digest first, then revisit
-        return {"clients": len(who)}
+        return super().round(fed, state, among, **how)  # revisit

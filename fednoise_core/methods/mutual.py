@@ -130,9 +130,6 @@ class Mutual(LocalOnly):
         Literal["own", "ce"],
         Field(description="Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."),
     ] = "own"
-    revisit: Annotated[
-        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
-    ] = 0
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     public_batch: Annotated[int, Field(ge=1, description="Public images between two exchanges of soft outputs.")] = 256
     hma: Annotated[
@@ -196,8 +193,7 @@ class Mutual(LocalOnly):
         weights = self._weigh(fed, state, who, alike) if weighed else alike
         if self.hma and len(who) > 1:
             self._align(fed, state, who, alike if on_own else weights)
-        each = [{"weight": w} for w in weights] if self.cws and on_own else None
-        fed.fit(self, state, who, {}, **{"epochs": self.revisit or None, "each": each, **how})
+        fed.fit(self, state, who, {}, each=[{"weight": w} for w in weights] if self.cws and on_own else None, **how)
         told = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
         return {"clients": len(who), **told}
 

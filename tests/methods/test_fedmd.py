@@ -72,7 +72,7 @@ def test_digest_losses_by_hand():
 @pytest.mark.parametrize("kind", ["l1", "kl"])
 def test_a_round_against_a_second_implementation(kind, monkeypatch):
     """In float64, but for losses in float32: the mean of the cohort's logits on the drawn public images, two epochs of
-    digesting it in batches, then an epoch on one's own data; public images are never augmented.
+    digesting it in batches, then the run's epochs on one's own data; public images are never augmented.
     """
     fits: list[tuple[int, list[tuple[torch.Tensor, torch.Tensor]]]] = []
 
@@ -94,7 +94,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
     monkeypatch.setattr(fedmd, "Digest", NotedDigest)
     with toy64.doubled():
         fed = toy.federation(train={"augment": "flip"}, net=toy.net(toy64.perceptron))
-        fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4, "revisit": 1}
+        fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4}
         method = parse(NotedFedMD, fields, "method", train=fed.train)
         state = method.init(fed)
         state.round = 1
@@ -105,7 +105,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
         consensus = torch.stack([modules[c](images) for c in who]).mean(0).detach()
         for n, (c, steps) in enumerate(fits):
             assert n >= 4 or [len(x) for x, _ in steps] == [4, 2, 4, 2]
-            assert n < 4 or sum(len(x) for x, _ in steps) == toy.SIZES[c]
+            assert n < 4 or sum(len(x) for x, _ in steps) == 2 * toy.SIZES[c]
             optimiser = torch.optim.SGD(modules[c].parameters(), 0.2)
             for x, y in steps:
                 z = modules[c](x)

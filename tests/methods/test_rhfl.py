@@ -189,14 +189,6 @@ def test_a_loss_that_overflows_is_remembered_as_none():
     assert method._weigh(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
 
 
-def test_epochs_of_a_round():
-    for fields, epochs in (({}, 2), ({"revisit": 3}, 3)):
-        fed, method, state = toy.started("rhfl", fields)
-        state.round = 1
-        method.round(fed, state)
-        assert fed.passes == toy.passes([1], per_sample=epochs) + 4 * 10  # and 4 clients look at 10 public images
-
-
 def test_a_cohort_of_one_trains_alone():
     made = toy.play("rhfl", fraction=0.01, seed=0)
     alone = toy.play("local", method={"pretrain": 2}, fraction=0.01, seed=0)
