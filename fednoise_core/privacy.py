@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import integer, number, one_of
+from fednoise_core.params import integer, number
 
-__all__ = ["Release", "debias", "epsilon_of", "inverse", "keep_probability", "matrix", "project", "randomise"]
+__all__ = ["Release", "debias", "epsilon_of", "keep_probability", "project", "randomise"]
 
 
 def keep_probability(epsilon: float, K: int) -> float:
@@ -33,25 +34,6 @@ def epsilon_of(p: float, K: int) -> float:
     integer(K, "classes", 2)
     number(p, "p", 1 / K, 1, open_low=True)
     return math.inf if p == 1 else math.log(p * (K - 1) / (1 - p))
-
-
-def _rates(epsilon: float, K: int) -> tuple[float, float]:
-    """(p, q): the probability of the true label and of each other one; q as p·e^-ε, which does not cancel for large
-    ε."""
-    p = keep_probability(epsilon, K)
-    return p, p * math.exp(-epsilon)
-
-
-def matrix(epsilon: float, K: int) -> np.ndarray:
-    """T_DP = (p-q)·I + q·11ᵀ, float64 [K, K]: row i is the distribution of what is told for the label i."""
-    p, q = _rates(epsilon, K)
-    return np.full((K, K), q) + (p - q) * np.eye(K)
-
-
-def inverse(epsilon: float, K: int) -> np.ndarray:
-    """T_DP⁻¹ = (I - q·11ᵀ)/(p-q), float64 [K, K], in closed form, since (p-q) + K·q = 1."""
-    p, q = _rates(epsilon, K)
-    return (np.eye(K) - q) / (p - q)
 
 
 def randomise(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
@@ -73,64 +55,42 @@ def debias(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
     counts = np.asarray(counts, dtype=np.float64)
     if counts.shape != (K,) or not np.isfinite(counts).all() or (counts < 0).any() or counts.sum() <= 0:
         raise SpecError(f"counts must be {K} numbers ≥ 0, not all 0")
-    p, q = _rates(epsilon, K)
+    p = keep_probability(epsilon, K)
+    q = p * math.exp(-epsilon)  # (1-p)/(K-1), which would cancel for large ε
     return (counts / counts.sum() - q) / (p - q)
 
 
-def project(p: np.ndarray, how: str = "simplex") -> np.ndarray:
-    """A distribution float64 [K] from the estimate `p` [K] (sums to 1, entries may be negative).
-
-    `simplex`: the nearest distribution in Euclidean distance (by sorting; Duchi et al. 2008); `clip`: negative entries
-    to 0, rescaled; `none`: as it is, from which nothing can be sampled. Raises SpecError for entries that are not
-    finite."""
-    one_of(how, "projection", ("simplex", "clip", "none"))
+def project(p: np.ndarray) -> np.ndarray:
+    """The distribution float64 [K] nearest to the estimate `p` [K] (sums to 1, entries may be negative) in Euclidean
+    distance, by sorting (Duchi et al. 2008). Raises SpecError for entries that are not finite."""
     p = np.asarray(p, dtype=np.float64)
     if p.ndim != 1 or not np.isfinite(p).all():
         raise SpecError("p must be a vector of finite numbers")
-    if how == "none":
-        return p.copy()
-    if how == "clip":
-        return np.maximum(p, 0) / np.maximum(p, 0).sum()
     falling = np.sort(p)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(p) + 1)
     result = np.maximum(p - excess[np.flatnonzero(falling > excess)[-1]], 0)
     return result / result.sum()
 
 
+@dataclass
 class Release:
     """The releases of a run: keeps the pooled counts of the latest, and refuses more than `times`, also after a resume.
 
-    Noise that is drawn again costs again: `made` releases cost `spent` = made·ε (sequential composition). So `state()`
-    belongs into the checkpoint.
+    Noise that is drawn again costs again: `made` releases cost made·ε (sequential composition). So `state()` belongs
+    into the checkpoint.
     """
 
-    def __init__(self, epsilon: float, K: int, times: int = 1) -> None:
-        keep_probability(epsilon, K)  # checks both
-        self.epsilon, self.K = float(epsilon), int(K)
-        self.times = integer(times, "times", 1)
-        self.made = 0
-        self.counts: np.ndarray | None = None
+    epsilon: float
+    K: int
+    times: int = 1
+    made: int = 0
+    counts: np.ndarray | None = None
 
-    @property
-    def released(self) -> bool:
-        """Whether a release has happened."""
-        return self.counts is not None
+    def __post_init__(self) -> None:
+        keep_probability(self.epsilon, self.K)  # checks both
+        integer(self.times, "times", 1)
 
-    @property
-    def spent(self) -> float:
-        """ε of all releases so far."""
-        return self.made * self.epsilon
-
-    def release(self, labels: np.ndarray | Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Randomise the labels of one client or of several; pooled counts int64 [K]. Raises RuntimeError if no
-        release is left."""
-        self.refuse_more()
-        parts = [labels] if isinstance(labels, np.ndarray) else list(labels)
-        return self.record(
-            [np.bincount(randomise(part, self.K, self.epsilon, rng), minlength=self.K) for part in parts]
-        )
-
-    def record(self, histograms: Sequence[np.ndarray]) -> np.ndarray:
+    def record(self, histograms: Sequence[np.ndarray]) -> None:
         """Pool histograms [K] of labels that clients randomised themselves. RuntimeError if no release is left."""
         self.refuse_more()
         pooled = np.sum([np.asarray(h) for h in histograms], axis=0).astype(np.int64)
@@ -138,11 +98,10 @@ class Release:
             raise SpecError(f"a release needs histograms of {self.K} counts with at least one label")
         self.counts = pooled
         self.made += 1
-        return pooled
 
-    def prior(self, how: str = "simplex") -> np.ndarray:
+    def prior(self) -> np.ndarray:
         """The server's estimate p̂ [K] of the label distribution, projected. Post-processing: free to repeat."""
-        return project(debias(self._latest(), self.epsilon, self.K), how)
+        return project(debias(self._latest(), self.epsilon, self.K))
 
     def shares(self) -> np.ndarray:
         """The distribution [K] of the released labels as they are, randomised."""
@@ -150,17 +109,13 @@ class Release:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps (JSON)."""
-        counts = None if self.counts is None else self.counts.tolist()
-        return {"epsilon": self.epsilon, "K": self.K, "times": self.times, "made": self.made, "counts": counts}
+        return {**vars(self), "counts": self._latest().tolist()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Release:
         """The releases of a resumed run: as many are made as the state says."""
-        release = cls(state["epsilon"], state["K"], state["times"])
-        release.made = integer(state["made"], "made", 0)
-        if state["counts"] is not None:
-            release.counts = np.asarray(state["counts"], dtype=np.int64)
-        return release
+        kept = {field.name: state[field.name] for field in fields(cls)}
+        return cls(**{**kept, "counts": np.asarray(kept["counts"], dtype=np.int64)})
 
     def refuse_more(self) -> None:
         """Raise RuntimeError if no release is left."""

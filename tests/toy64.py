@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.local import Batch
 from fednoise_core.engine.state import State
 from fednoise_core.methods import method_class
 from fednoise_core.nets.net import Ops
@@ -40,7 +41,7 @@ def perceptron(ops: Ops, x: Tensor) -> Tensor:
 
 def module_of(flat: Tensor) -> nn.Sequential:
     """The same net as a torch module with these numbers; its parameters come in the order of the flat vector."""
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 5)).double()
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 5)).to(flat.dtype)
     nn.utils.vector_to_parameters(flat.clone(), module.parameters())
     return module
 
@@ -50,10 +51,14 @@ def vector(module: nn.Module) -> Tensor:
 
 
 def rounds(
-    name: str, fields: dict[str, Any], count: int = 3, **train: Any
+    name: str,
+    fields: dict[str, Any],
+    count: int = 3,
+    keep: Callable[[Batch], Any] = lambda batch: (batch.x.double(), batch.y.clone()),
+    **train: Any,
 ) -> tuple[Federation, State, Batches, Tensor]:
-    """Play rounds of a method in float64. Returns the world, its last state, the batches of every fit, and the first
-    model.
+    """Play rounds of a method in float64. Returns the world, its last state, what `keep` takes from the batches of
+    every fit, and the first model.
     """
     seen: Batches = {}
 
@@ -63,7 +68,7 @@ def rounds(
             return super().prepare(me, down)
 
         def step(self, net, carry, batch, down, mine):
-            seen["now"].append((batch.x.double(), batch.y.clone()))  # type: ignore[index]
+            seen["now"].append(keep(batch))  # type: ignore[index]
             super().step(net, carry, batch, down, mine)
 
         def loss(self, logits, y):  # the library's is in float32
@@ -91,6 +96,14 @@ def train(
         theta = nn.utils.parameters_to_vector(module.parameters())
         (F.cross_entropy(module(x), y) + more(theta)).backward()
         optimiser.step()
+    return vector(module)
+
+
+def step(flat: Tensor, loss: Callable[[nn.Module], Tensor], lr: float) -> Tensor:
+    """Flat numbers after one step of plain gradient descent on a loss of the module."""
+    module = module_of(flat)
+    loss(module).backward()
+    torch.optim.SGD(module.parameters(), lr).step()
     return vector(module)
 
 

@@ -10,13 +10,9 @@ import torch
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.stats import by_confidence, confident_counts, label_issues, need_cleanlab
-from fednoise_core.tree import Weights
 
 __all__ = ["ConfidentPrestop"]
 

@@ -12,15 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, stage
 from fednoise_core.methods.two_nets import NAMES, TwoNets
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import AlsoAccepts, Rounds
-from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank
 
 __all__ = ["Coteaching"]

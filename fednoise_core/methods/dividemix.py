@@ -15,18 +15,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Trained, Weights, Work, stage
 from fednoise_core.methods.two_nets import NAMES, TwoNets
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import Rounds, Share
-from fednoise_core.spec import stage
 from fednoise_core.stats import beta, low_loss
-from fednoise_core.tree import Weights
 
 __all__ = ["DivideMix"]
 

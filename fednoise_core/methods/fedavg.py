@@ -9,14 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.local import Local
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
-from fednoise_core.spec import Checked, Train
-from fednoise_core.tree import mean
+from fednoise_core.engine.api import SERVER, Client, Federation, Local, Phase, State, Train, Views, mean
+from fednoise_core.spec import Checked
 
 __all__ = ["FedAvg"]
 

@@ -6,18 +6,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 
-from fednoise_core.engine.evaluate import FromKept, Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import SERVER, Federation, FromKept, Layout, Net, State, Trained, Views, Weights, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Layout, Weights, mean
 
 __all__ = ["FedBN"]
 
@@ -39,10 +33,6 @@ def _whole(layout: Layout, shared: Weights, own: Weights) -> Weights:
     return Weights(layout, torch.cat([shared.flat, own.flat]))
 
 
-def _personal(layout: Layout, shared: Weights, client: int, kept: Mapping[int, Mapping[str, Any]]) -> Weights:
-    return _whole(layout, shared, kept[client]["own"])
-
-
 def _averaged(
     layout: Layout,
     shared: Weights,
@@ -59,15 +49,6 @@ class FedBN(FedAvg):
 
     A normalisation layer is known by what it is (entries of kind "norm" and "stat"), not by its name (methods.md 5.5).
     """
-
-    headline: Annotated[
-        Literal["personal", "avg_bn"],
-        Field(
-            description="The view of tables. personal: mean accuracy of the round's clients, each with its own "
-            "layers; in the end of all that ever trained. avg_bn: one model with the mean of their layers. The "
-            "other is measured, too."
-        ),
-    ] = "personal"
 
     def init(self, fed: Federation) -> State:
         shared, own = _parts(fed.fresh("model"))
@@ -90,14 +71,16 @@ class FedBN(FedAvg):
         state.server["trained"] = sorted({*state.server["trained"], *who})
 
     def views(self, fed: Federation, state: State) -> Views:
+        """personal: the round's clients, each with its own layers; in the end all that ever trained. avg_bn: one model
+        with the mean of their layers.
+        """
         layout, shared, cohort = fed.net().layout, state.server["model"], state.server["cohort"]
         if not cohort:  # before the first round all have the same layers
             start = [(SERVER, fed.fresh("model"))]
             return {"personal": start, "avg_bn": start}  # type: ignore[dict-item]
         shown = state.server["trained"] if state.round >= self.train.rounds else cohort
         shares = self.weights(fed, state, cohort)
-        views: Views = {
-            "personal": [(c, FromKept(partial(_personal, layout, shared, c))) for c in shown],
+        return {
+            "personal": [(c, FromKept(partial(_averaged, layout, shared, [c], [1.0]))) for c in shown],
             "avg_bn": [(SERVER, FromKept(partial(_averaged, layout, shared, cohort, shares)))],
         }
-        return dict(sorted(views.items(), key=lambda view: view[0] != self.headline))

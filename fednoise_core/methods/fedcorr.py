@@ -14,18 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, stage
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.mixup import mixed
-from fednoise_core.nets.net import Net
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import stage
 from fednoise_core.stats import by_confidence, lid, two_groups
-from fednoise_core.tree import Weights
 
 __all__ = ["FedCorr"]
 
@@ -57,9 +50,6 @@ class FedCorr(FedAvg):
     full_rounds: Annotated[Rounds, Field(description="T3, or its share of all; 0 = the rest.")] = 0
     group: Annotated[int, Field(ge=1, description="Clients trained between two averagings in stage 1.")] = 1
     lid_eps: Annotated[float, Field(ge=0, description="Constant of the code's LID; 0 = the paper's.")] = 1e-6
-    double_softmax: Annotated[
-        bool, Field(description="Parity: losses of samples (not of the training) from doubled softmax.")
-    ] = False
 
     draws = 2  # of mixup
 
@@ -115,9 +105,7 @@ class FedCorr(FedAvg):
         if "level" not in down:
             return up
         logits = me.predict(up["model"])
-        # parity: the authors' losses of the samples (not of the training) take the softmax outputs for logits
-        seen = torch.softmax(logits.float(), -1) if self.double_softmax else logits
-        me.mine["loss"] = losses.ce(seen, me.targets)
+        me.mine["loss"] = losses.ce(logits, me.targets)
         return {**up, "lid": float(lid(torch.softmax(logits.float(), -1), self.k, self.lid_eps).mean())}
 
     def _correct_worst(self, me: Client, down: Mapping[str, Any]) -> dict[str, float]:

@@ -14,15 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, optim
-from fednoise_core.engine.evaluate import Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.local import Local
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import SERVER, Federation, Local, Optimiser, State, Train, Views, mean
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.optim import Optimiser
-from fednoise_core.spec import Train
-from fednoise_core.tree import mean
 
 __all__ = ["Distil", "FedDF", "architectures"]
 

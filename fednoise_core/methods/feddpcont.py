@@ -12,17 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, privacy
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import stage
-from fednoise_core.tree import Weights
 
 __all__ = ["FedDPCont"]
 
@@ -95,17 +88,12 @@ class FedDPCont(FedAvg):
     neg_log_floor: Annotated[
         float, Field(ge=0, description="Upper bound of the negative term, -log 1e-8; 0 = unbounded.")
     ] = losses.CONTRAST_FLOOR
-    projection: Annotated[
-        Literal["simplex", "clip", "none"], Field(description="How the debiased histogram becomes a distribution.")
-    ] = "simplex"  # "none" is for tests: nothing can be sampled from negative entries
 
     draws = 1
     step_reads = ("prior",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dp == "rr" and self.debias and self.mode == "sample" and self.projection == "none":
-            raise SpecError("method.projection: 'none' leaves negative entries, from which mode 'sample' cannot draw")
         if self.draw != "global" and self.epsilon is not None:
             raise SpecError(f"method.epsilon: draw {self.draw!r} releases no label, so it has no budget: leave it out")
         if self.dp == "none" and self.epsilon is not None:
@@ -144,7 +132,7 @@ class FedDPCont(FedAvg):
             )
         epsilon = self.epsilon or privacy.epsilon_of(self.keep, fed.classes)
         release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
-        return release.prior(self.projection) if self.debias else release.shares()
+        return release.prior() if self.debias else release.shares()
 
     def _choose(self, me: Client, down: Mapping[str, Any]) -> None:
         """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""

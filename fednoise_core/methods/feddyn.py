@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Optimiser, Trained
-from fednoise_core.tree import Weights, mean
 
 __all__ = ["FedDyn"]
 
@@ -28,21 +22,16 @@ class FedDyn(FedAvg):
 
     min CE - <g_k, theta> + (alpha/2) ||theta - theta_g||^2 with g_k = -alpha d_k, where d_k, "drift", adds up what the
     client moved in its rounds; the server's drift is the mean of all, and theta_g the mean model plus it (methods.md
-    5.4). weighted: alpha_k = alpha (N/C)/N_k, and gradients are clipped before the term alpha_k theta, as in the
-    authors' code.
+    5.4).
     """
 
     example: ClassVar = {"alpha": 0.01}
-    wire: ClassVar = {"down": ("model", "mean_size?"), "up": ("model",)}
     without = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The paper's server takes a plain mean.")] = (
         "uniform"
     )
     alpha: Annotated[float, Field(ge=0, description="Weight of the regulariser; 0 is FedAvg, by definition.")] = 0.01
-    weighted: Annotated[
-        bool, Field(description="alpha by each client's number of samples, as in the authors' code.")
-    ] = False
 
     step_reads = ("drift",)
 
@@ -51,27 +40,12 @@ class FedDyn(FedAvg):
         state.server["drift"] = torch.zeros_like(state.server["model"].trained)
         return state
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
-        size = {"mean_size": sum(fed.sizes) / fed.n} if self.weighted else {}
-        return {"model": state.server["model"], **size}
-
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         me.mine.setdefault("drift", torch.zeros_like(down["model"].trained))
-        return Work(facts={"alpha": self.alpha * down["mean_size"] / me.n}) if self.weighted else None
+        return None
 
     def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        theta, start = w.trained.detach(), down["model"].trained
-        if not self.weighted:
-            grad.add_(theta - start + mine["drift"], alpha=self.alpha)
-            return
-        grad.add_((mine["drift"] - start) * mine["alpha"])
-        if self.train.clip:
-            grad.mul_((self.train.clip / (grad.norm() + 1e-6)).clamp_max(1.0))
-        grad.add_(theta * mine["alpha"])
-
-    def optimiser(self, name: str) -> Optimiser:
-        rule = super().optimiser(name)
-        return replace(rule, clip=0.0) if self.weighted else rule  # `correct` clips
+        grad.add_(w.trained.detach() - down["model"].trained + mine["drift"], alpha=self.alpha)
 
     def finish(
         self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int

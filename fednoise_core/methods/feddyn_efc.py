@@ -9,14 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import mean
 
 __all__ = ["FedDynEFC"]
 

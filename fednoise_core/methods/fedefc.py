@@ -10,16 +10,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import FromKept
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, FromKept, Net, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, counted, weighted
-from fednoise_core.nets.net import Net
 from fednoise_core.stats import confident_counts, filled
-from fednoise_core.tree import Weights
 
 __all__ = ["FedEFC"]
 

@@ -11,12 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.local import Batch, Work
+from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.settings import Share
-from fednoise_core.tree import Weights
 
 __all__ = ["FedELR"]
 

@@ -8,11 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fednoise_core.engine.evaluate import Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import SERVER, Federation, State, Views, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.tree import mean
 
 __all__ = ["FedExP"]
 
@@ -30,9 +27,6 @@ class FedExP(FedAvg):
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="p_i; the paper's are equal.")] = "uniform"
     epsilon: Annotated[float, Field(gt=0, description="Keeps the step finite where displacements cancel.")] = 0.001
-    epsilon_by_cohort: Annotated[
-        bool, Field(description="Multiply epsilon by the size of the cohort, as the authors' code does.")
-    ] = False
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
         old = state.server["model"]
@@ -40,9 +34,8 @@ class FedExP(FedAvg):
         new = state.server["model"]
         moved = new.trained - old.trained
         lengths = [float((up["model"].trained - old.trained).double().square().sum()) for up in ups]
-        floor = self.epsilon * (len(who) if self.epsilon_by_cohort else 1)
         spread = mean(lengths, self.weights(fed, state, who, ups))
-        step = max(1.0, spread / (2 * (float(moved.double().square().sum()) + floor)))
+        step = max(1.0, spread / (2 * (float(moved.double().square().sum()) + self.epsilon)))
         if step > 1.0:
             new.trained.copy_(old.trained + moved * step)
         if state.round > 1:  # as the code: the first model is not averaged with the one that nobody trained

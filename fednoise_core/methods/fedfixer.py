@@ -14,16 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Views
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, Views, Work, stage
 from fednoise_core.methods.ditto import Ditto
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import stage
 from fednoise_core.stats import by_confidence
 
 __all__ = ["FedFixer"]

@@ -11,11 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Client, Federation, State, Train
 from fednoise_core.methods.local import LocalOnly, OwnModel
-from fednoise_core.spec import Train
 
 __all__ = ["Digest", "FedMD"]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from fednoise_core.engine.api import Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.tree import Weights
 
 __all__ = ["FedProx"]
 

@@ -8,15 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fednoise_core.engine.evaluate import Kept, Views
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Local
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Federation, Kept, Local, Net, Phase, State, Trained, Views, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Weights
 
 __all__ = ["LocalOnly", "OwnModel"]
 

@@ -15,16 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Kept, Views
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Train, Trained, Views, Weights
 from fednoise_core.methods.local import LocalOnly, OwnModel
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.spec import Train
-from fednoise_core.tree import Weights
 
 __all__ = ["Align", "Mutual", "client_weights", "mixtures"]
 

@@ -10,17 +10,21 @@ import torch
 from pydantic import Field
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Net,
+    Phase,
+    State,
+    Trained,
+    Weights,
+    stage,
+)
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import stage
-from fednoise_core.tree import Entry, Layout, Weights
 
 __all__ = ["Prestop"]
 

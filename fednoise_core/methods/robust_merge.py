@@ -10,10 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Federation, State, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.tree import Weights
 
 __all__ = ["RFA", "Krum", "Median", "TrimmedMean"]
 

@@ -14,17 +14,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Entry, Federation, Layout, Net, State, Trained, Weights, Work, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import AlsoAccepts, Rounds
-from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank, cosine
-from fednoise_core.tree import Entry, Layout, Weights
 
 __all__ = ["RoFL"]
 

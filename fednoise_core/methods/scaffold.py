@@ -10,13 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Weights, mean
 
 __all__ = ["Scaffold"]
 

@@ -12,17 +12,25 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, optim
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Local
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Local,
+    Net,
+    Optimiser,
+    Phase,
+    State,
+    Train,
+    Trained,
+    Weights,
+    stage,
+)
 from fednoise_core.methods.transition import Corrected, anchor_rows, by_matrix
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Adam, Optimiser, Trained
+from fednoise_core.optim import Adam
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import Train, stage
-from fednoise_core.tree import Entry, Layout, Weights
 
 __all__ = ["Revision", "TRevision"]
 

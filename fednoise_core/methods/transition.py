@@ -12,15 +12,9 @@ import torch
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Kept
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.stats import filled
-from fednoise_core.tree import Weights
 
 __all__ = ["Corrected", "anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
 

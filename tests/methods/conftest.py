@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.methods import METHODS
 from fednoise_core.testing.plugin import recorded as recorded
 from fednoise_core.testing.plugin import whole as whole
@@ -15,6 +16,20 @@ from fednoise_core.testing.plugin import whole as whole
 @pytest.fixture(autouse=True)
 def _taped(taped: None) -> None:
     """Every method's lanes run as on a GPU."""
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
+    """What the executor is asked to do: for each call the requests."""
+    asked: list[list[Any]] = []
+    work = Sequential.run
+
+    def run(self: Sequential, requests: Any) -> Any:
+        asked.append(list(requests))
+        return work(self, requests)
+
+    monkeypatch.setattr(Sequential, "run", run)
+    return asked
 
 
 @pytest.fixture(params=METHODS)

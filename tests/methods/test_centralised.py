@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import toy
+import toy64
 
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
@@ -23,31 +24,15 @@ def pooled(split: Partition | None = None, **train):
 
 def test_two_rounds_are_torchs_own_sgd_with_momentum_over_all_samples():
     """Full batches, so that the order does not matter; momentum goes on from round to round."""
-    how = {"epochs": 2, "fraction": 1.0, "batch": 100, "momentum": 0.9, "lr": 0.1, "rounds": 2, "weight_decay": 1e-3}
-    made = toy.play("centralised", **how)
-    fed = pooled(**how)
-    w = fed.fresh("model")
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 6), torch.nn.ReLU(), torch.nn.Linear(6, 5))
-    for name, layer in (("hidden", model[1]), ("head", model[3])):
-        layer.weight.data.copy_(w[f"{name}.weight"])
-        layer.bias.data.copy_(w[f"{name}.bias"])
-    model = model.double()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    rule = {"momentum": 0.9, "weight_decay": 1e-3}
+    how = {"epochs": 2, "fraction": 1.0, "batch": 100, "lr": 0.1, "rounds": 2, **rule}
     parts = [toy.images_of(toy.world(), c) for c in range(8)]
     x, y = (torch.cat([part[k] for part in parts]) for k in (0, 1))
-    assert len(x) == sum(toy.SIZES)
-    for _ in range(4):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(x.double()), y).backward()
-        optimiser.step()
-    ((client, (end,)),) = made.outcome.models()
+    start = pooled(**how).fresh("model").flat.double()
+    expected = toy64.train(start, [(x.double(), y)] * 4, lambda theta: 0.0, 0.1, **rule)
+    ((client, (end,)),) = toy.play("centralised", **how).outcome.models()
     assert client == -1
-    torch.testing.assert_close(end["hidden.weight"].double(), model[1].weight.detach(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(end["head.bias"].double(), model[3].bias.detach(), rtol=1e-4, atol=1e-5)
-
-
-def test_it_starts_where_fedavg_starts():
-    assert toy.play("centralised").curve[0] == toy.play("fedavg").curve[0]
+    torch.testing.assert_close(end.flat.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("fraction", "epochs", "per_round"), [(0.5, 2, 1), (0.1, 5, 1), (1.0, 2, 2), (0.5, 5, 2)])
@@ -56,8 +41,6 @@ def test_a_round_is_about_fedavgs_work(fraction, epochs, per_round):
     made = toy.play("centralised", fraction=fraction, epochs=epochs, rounds=2)
     unit = max(1, int(fraction * 8)) * epochs * 72 / 7
     assert made.summary["work"] == pytest.approx(2 * per_round * 72 / unit)
-    more = toy.play("centralised", method={"epochs": 3}, fraction=fraction, epochs=epochs, rounds=2)
-    assert more.summary["work"] == pytest.approx(2 * 3 * 72 / unit)
 
 
 def test_every_sample_once_without_those_for_validation_only():
@@ -84,8 +67,3 @@ def test_what_clients_hold_is_as_before_for_all_others():
     plain = toy.play("fedavg").outcome.record.diagnostics
     assert noise == {row[3] for row in plain if row[2] == "noise_rate" and row[1] == -1}
     assert not [row for row in made.outcome.record.metrics if row[4] >= 0]  # no client has a model of its own
-
-
-def test_a_diverging_run_says_so():
-    with pytest.raises(Exception, match=r"Lower train\.lr"):
-        toy.play("centralised", lr=1e30)

@@ -1,4 +1,4 @@
-"""FedDPCont: methods.md 5.22 and section 4."""
+"""FedDPCont: methods.md 5.22 and section 4; sources of contrastive labels, and the schedule of their weight."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 import toy
-from torch.nn import functional as F
 
-from fednoise_core import losses, privacy
-from fednoise_core.engine.local import Batch
+from fednoise_core import losses
+from fednoise_core.engine.loop import Saving
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.spec import Train
@@ -19,43 +18,36 @@ from fednoise_core.spec import Train
 PRIOR = torch.tensor([0.1, 0.4, 0.2, 0.3, 0.0])
 
 
-def method_of(fed=None, **fields):
-    return make({"name": "feddpcont", **fields}, fed.train if fed else Train())
+def method_of(**fields):
+    return make({"name": "feddpcont", **fields}, Train())
 
 
-def contrast(method, logits, u=None, prior=PRIOR):
-    u = torch.zeros(len(logits), 1) if u is None else u
+def started(fields, **train):
+    fed = toy.federation(train=train)
+    method = make({"name": "feddpcont", **fields}, fed.train)
+    return fed, method, method.init(fed)
+
+
+def contrast(method, logits, u, prior=PRIOR):
     return method._contrast(logits, u, prior)
 
 
-def batch(x, y, u) -> Batch:
-    return Batch([x], y, torch.arange(len(y)), u, torch.zeros(len(y), 0), {}, {})
-
-
-@pytest.mark.parametrize("net", [{"name": "mlp", "hidden": 6}, "toy_drop"])
-@pytest.mark.parametrize("train", [{}, {"augment": "flip"}])
+@pytest.mark.parametrize("train", [{}, {"augment": "flip", "net": "toy_drop"}])
 @pytest.mark.parametrize("mode", ["sample", "expect"])
-def test_without_contrast_it_is_fedavg_bit_for_bit(net, train, mode, toy_nets):
-    plain = toy.play("fedavg", net=net, **train).outcome.state.server["model"].flat
-    contrastive = toy.play("feddpcont", method={"beta": 0.0, "mode": mode}, net=net, **train)
-    assert torch.equal(contrastive.outcome.state.server["model"].flat, plain)
-    assert not torch.equal(toy.play("feddpcont", net=net, **train).outcome.state.server["model"].flat, plain)
+def test_without_contrast_it_is_fedavg_bit_for_bit(train, mode, toy_nets):
+    plain = toy.play("fedavg", **train).outcome.state.server
+    contrastive = toy.play("feddpcont", method={"beta": 0.0, "mode": mode}, **train).outcome.state.server
+    assert toy.same(contrastive["model"], plain["model"])
 
 
 def test_with_beta_one_the_partition_function_cancels():
     """l = CE(z, y) - CE(z, y') = z_y' - z_y, and its gradient is e_y' - e_y, whatever the logits."""
-    fed = toy.federation(net=toy.net(toy.linear))
-    method = method_of(fed, neg_log_floor=0.0)
-    w = fed.fresh("model")
-    x, y = toy.images_of(fed._world, 0)
-    u = torch.rand(17, 1, generator=torch.Generator().manual_seed(0))
-    value = method.objective(fed.net(), w, batch(x, y, u), {}, {"prior": PRIOR})
-    drawn = torch.bucketize(u[:, 0], PRIOR.cumsum(0), right=True)
-    z = fed.net().predict(w, x)
-    expected = (z.gather(1, drawn[:, None]) - z.gather(1, y[:, None])).mean()
-    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
-    z = z.clone().requires_grad_()
-    (losses.ce(z, y) - contrast(method, z, u)).sum().backward()
+    draw = torch.Generator().manual_seed(0)
+    z, u = torch.randn(17, 5, generator=draw).requires_grad_(), torch.rand(17, 1, generator=draw)
+    y, drawn = torch.arange(17) % 5, torch.bucketize(u[:, 0], PRIOR.cumsum(0), right=True)
+    value = losses.ce(z, y) - contrast(method_of(neg_log_floor=0.0), z, u)
+    torch.testing.assert_close(value, (z.gather(1, drawn[:, None]) - z.gather(1, y[:, None])).squeeze(1))
+    value.sum().backward()
     torch.testing.assert_close(z.grad, torch.eye(5)[drawn] - torch.eye(5)[y], rtol=0, atol=1e-6)
 
 
@@ -71,135 +63,20 @@ def test_labels_are_drawn_from_the_prior():
     assert picked.tolist() == [1, 2]  # never a class of probability 0
 
 
-def test_the_mean_of_many_draws_is_the_expectation():
-    z = torch.randn(1, 5, generator=torch.Generator().manual_seed(0)) * 2
-    n = 40000
-    sampled = contrast(method_of(), z.repeat(n, 1), torch.rand(n, 1, generator=torch.Generator().manual_seed(1)))
-    expected = contrast(method_of(mode="expect"), z)
-    torch.testing.assert_close(expected, -(PRIOR * F.log_softmax(z, 1)).sum(1))
-    assert abs(sampled.mean() - expected[0]) < 4 * sampled.std() / math.sqrt(n)
-    assert sampled.std() > 0.5
-
-
 def test_the_contrast_is_bounded_per_class():
     z = torch.tensor([[100.0, 0.0, 0.0, 0.0, 0.0]])
     u = torch.tensor([[0.3]])  # draws class 1
     assert contrast(method_of(), z, u).item() == pytest.approx(18.420680743952367)
     assert contrast(method_of(neg_log_floor=0.0), z, u).item() == pytest.approx(100.0)
-    assert contrast(method_of(neg_log_floor=3.0, mode="expect"), z).item() == pytest.approx(0.9 * 3.0)
-
-
-def test_beta_weighs_the_contrast():
-    fed = toy.federation()
-    w = fed.fresh("model")
-    x, y = toy.images_of(fed._world, 0)
-    u = torch.rand(17, 1, generator=torch.Generator().manual_seed(0))
-    values = [
-        method_of(fed, beta=b).objective(fed.net(), w, batch(x, y, u), {}, {"prior": PRIOR}) for b in (0.0, 0.5, 1.0)
-    ]
-    torch.testing.assert_close(values[0] - values[1], (values[0] - values[2]) / 2)
-    assert values[0] != values[2]
-
-
-def exact(fed) -> torch.Tensor:
-    held = np.bincount(toy.labels().noisy[: sum(toy.SIZES)], minlength=5)
-    return torch.tensor(held / held.sum(), dtype=torch.float32)
-
-
-def flat_gradient(fed, loss_of) -> torch.Tensor:
-    w = fed.fresh("model")
-    leaves = {name: view.detach().clone().requires_grad_() for name, view in w.views.items()}
-    w.__dict__["views"] = leaves
-    loss_of(w).backward()
-    return torch.cat([leaf.grad.flatten() for leaf in leaves.values()])
-
-
-def peer(fed, w, clients, prior):
-    """The peer loss in expectation over these clients' samples, written down plainly."""
-    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed._world, c) for c in clients), strict=True))
-    logp = F.log_softmax(fed.net().predict(w, x), 1)
-    return (-logp[torch.arange(len(y)), y] + (prior * logp).sum(1)).mean()
-
-
-def test_clients_expected_losses_add_up_to_the_central_peer_loss():
-    """Theorem 2: with one global prior, values and gradients, whatever the partition; with local priors not."""
-    fed = toy.federation()
-    method = method_of(fed, mode="expect", neg_log_floor=0.0)
-    prior, n = exact(fed), sum(fed.sizes)
-
-    def local(w, c, prior):
-        x, y = toy.images_of(fed._world, c)
-        return method.objective(fed.net(), w, batch(x, y, torch.zeros(len(y), 1)), {}, {"prior": prior})
-
-    def federated(w, prior_of):
-        return sum(fed.sizes[c] / n * local(w, c, prior_of(c)) for c in fed.all)
-
-    def own(c):
-        labels = toy.images_of(fed._world, c)[1]
-        return torch.bincount(labels, minlength=5) / len(labels)
-
-    w = fed.fresh("model")
-    torch.testing.assert_close(federated(w, lambda c: prior), peer(fed, w, fed.all, prior), rtol=0, atol=1e-6)
-    central = flat_gradient(fed, lambda w: peer(fed, w, fed.all, prior))
-    torch.testing.assert_close(flat_gradient(fed, lambda w: federated(w, lambda c: prior)), central, rtol=0, atol=1e-6)
-    assert (flat_gradient(fed, lambda w: federated(w, own)) - central).abs().max() > 1e-2
-
-
-def test_one_full_batch_round_of_all_is_the_central_step():
-    fed = toy.federation(train={"batch": 100, "epochs": 1, "fraction": 1.0})
-    method = method_of(fed, dp="none", mode="expect", neg_log_floor=0.0)
-    state = method.init(fed)
-    start = state.server["model"].clone()
-    torch.testing.assert_close(state.server["prior"], exact(fed))
-    toy.round_of(method, fed, state)
-    gradient = flat_gradient(fed, lambda w: peer(fed, w, fed.all, exact(fed)))
-    names = list(start.views)
-    moved = torch.cat([((start[n] - state.server["model"][n]) / 0.2).flatten() for n in names])
-    torch.testing.assert_close(moved, gradient, rtol=0, atol=1e-5)
-
-
-def test_a_client_of_one_class_has_a_constant_gradient():
-    fed = toy.federation(net=toy.net(toy.linear))
-    method = method_of(fed, mode="expect", neg_log_floor=0.0)
-    _, y = toy.images_of(fed._world, 4)
-    assert len(set(y.tolist())) == 1
-    for scale in (1.0, 20.0):
-        z = (scale * torch.randn(9, 5, generator=torch.Generator().manual_seed(0))).requires_grad_()
-        (losses.ce(z, y) - contrast(method, z)).sum().backward()
-        torch.testing.assert_close(z.grad, (PRIOR - torch.eye(5)[y]), rtol=0, atol=1e-5)
+    assert contrast(method_of(neg_log_floor=3.0, mode="expect"), z, u).item() == pytest.approx(0.9 * 3.0)
 
 
 # the release
 
 
-def test_labels_cross_once_and_as_counts():
-    """Beside models only the release's histograms go up, only epsilon and the prior down; later rounds are FedAvg's."""
-    made, plain = toy.play("feddpcont"), toy.play("fedavg")
-    assert made.summary["bytes_up"] - plain.summary["bytes_up"] == 7 * 5 * 8
-    assert made.summary["bytes_down"] - plain.summary["bytes_down"] == 7 * (8 + 5 * 4)
-    rows = {(r[0], r[5]): r[6] for r in made.outcome.record.metrics if r[3] == ""}
-    assert rows[0, "bytes_up"] == 7 * 5 * 8
-    fed = toy.federation()
-    method = method_of(fed, keep=0.5)
-    state = method.init(fed)
-    ups = toy.round_of(method, fed, state)
-    assert all(set(up) == {"model"} for up in ups)
-    assert set(method.down(fed, state)) == {"model"}
-    assert all(torch.equal(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
-
-
-def test_the_prior_is_the_debiased_projected_release():
-    fed = toy.federation()
-    method = method_of(fed, keep=0.5)
-    fed._world.given = torch.full_like(fed._world.given, 2)  # one class: the estimates of the others scatter around 0
-    state = method.init(fed)
-    counts = np.array(state.notes["release"]["counts"], float)
-    p, q = 0.5, 0.5 / 4
-    estimate = (counts / counts.sum() - q) / (p - q)
-    assert estimate.min() < 0
-    np.testing.assert_allclose(state.server["prior"].numpy(), privacy.project(estimate), atol=1e-6)
-    assert state.server["prior"].min() >= 0
-    assert state.server["prior"].sum().item() == pytest.approx(1.0, abs=1e-6)
+def test_all_clients_hear_the_prior():
+    fed, _, state = started({"keep": 0.5})
+    assert all(toy.same(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
 
 
 @pytest.mark.parametrize(
@@ -220,33 +97,140 @@ def test_epsilon_stands_in_the_summary(fields, epsilon):
 
 
 def test_no_second_release():
-    fed = toy.federation()
-    method = method_of(fed, keep=0.5)
-    state = method.init(fed)
+    fed, _, state = started({"keep": 0.5})
     with pytest.raises(RuntimeError, match="released already"):
         fed.release_labels(state, 1.0)
 
 
-@pytest.mark.parametrize("keep", [0.2, 0.1])
-def test_a_probability_that_tells_nothing_is_refused(keep):
-    with pytest.raises(SpecError, match=r"method\.keep: .* above 1/5"):
-        toy.play("feddpcont", method={"keep": keep})
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"keep": 0.2}, "keep"),  # tells nothing of five classes
+        ({"draw": "local", "epsilon": 1.0}, "epsilon"),
+        ({"dp": "none", "epsilon": 1.0}, "epsilon"),  # else a run that is thought to be private would not be
+        ({"draw": "uniform", "release": "every_round"}, "release"),
+        ({"dp": "none", "release": "every_round"}, "release"),
+    ],
+)
+def test_privacy_that_means_nothing_is_refused(fields, key):
+    with pytest.raises(SpecError, match=rf"method\.{key}: "):
+        toy.play("feddpcont", method=fields)
 
 
-def test_sampling_needs_a_distribution():
-    with pytest.raises(SpecError, match="projection"):
-        method_of(projection="none")
-    for fields in ({"mode": "expect"}, {"dp": "none"}):
-        assert method_of(projection="none", **fields).projection == "none"
+# draw
 
 
-def test_suspects_lose_against_the_prior():
-    fed = toy.federation()
-    method = method_of(fed, dp="none")
-    state = method.init(fed)
+def test_local_and_uniform_labels():
+    (fed, local, own), (_, uniform, alike) = started({"draw": "local"}), started({"draw": "uniform"})
+    for c in fed.all:
+        held = torch.bincount(toy.images_of(fed._world, c)[1], minlength=5)
+        torch.testing.assert_close(own.clients[c]["prior"], held / held.sum())
+        assert torch.equal(alike.clients[c]["prior"], torch.full((5,), 0.2))
+    assert local.estimates(fed, own) == {}
+    assert torch.equal(uniform.estimates(fed, alike)["label_prior"], torch.full((5,), 0.2))
+
+
+@pytest.mark.parametrize("draw", ["local", "uniform"])
+def test_without_global_labels_nothing_crosses(draw):
+    """FedAvg's traffic, no budget, nothing released."""
+    made, plain = toy.play("feddpcont", method={"draw": draw}), toy.play("fedavg")
+    assert all(made.summary[key] == plain.summary[key] for key in ("bytes_up", "bytes_down", "epsilon"))
+    assert not {"release", "prior"} & {*made.outcome.state.notes, *made.outcome.state.server}
+
+
+def test_a_client_of_one_class_learns_nothing_from_its_own_labels():
+    """8.3: label and contrast are the same, so the loss is 0 whatever the model; with global labels it is not."""
+    moved = {}
+    for draw in ("local", "global"):
+        fed, method, state = started({"draw": draw, "dp": "none"})
+        start = state.server["model"].clone()
+        moved[draw] = (toy.round_of(method, fed, state, [4])[0]["model"].flat - start.flat).abs().max()
+    assert moved["local"] < 1e-6 < 1e-2 < moved["global"]
+
+
+# the release
+
+ANEW = {"release": "every_round", "keep": 0.6}
+
+
+def test_a_release_in_every_round_is_paid_for_in_every_round():
+    """Histograms of 5 counts up from all 7 clients, not only from the cohort's 4; epsilon and the prior down."""
+    made = toy.play("feddpcont", method={**ANEW, "keep": 0.9}, rounds=5)
+    anew, plain = made.summary, toy.play("fedavg", rounds=5).summary
+    assert anew["epsilon_a_release"] == pytest.approx(np.log(36))
+    assert anew["epsilon"] == pytest.approx(5 * np.log(36))
+    assert anew["releases_of_a_label"] == 5
+    assert anew["bytes_up"] - plain["bytes_up"] == 5 * 7 * 5 * 8
+    assert anew["bytes_down"] - plain["bytes_down"] == 5 * 7 * (8 + 5 * 4)
+    errors = {row[0]: row[3] for row in made.outcome.record.diagnostics if row[2] == "prior_error"}
+    assert sorted(errors) == [1, 2, 3, 4, 5]  # before the first round nothing is known
+    assert len(set(errors.values())) > 3
+    kept = made.outcome.state.clients.values()
+    assert all(toy.same(mine["prior"], made.outcome.state.server["prior"]) for mine in kept)
+
+
+@pytest.mark.parametrize("how", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
+def test_a_killed_run_releases_the_same_again(how, tmp_path):
+    saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
+    whole = toy.play("feddpcont", method=ANEW, saving=saving)
+    resumed = toy.play("feddpcont", method=ANEW, saving=saving, **how)
+    assert resumed.outcome.resumed == 2
+    assert toy.same(resumed.outcome.state, whole.outcome.state)
+    assert resumed.outcome.state.notes["release"] == whole.outcome.state.notes["release"]
+    assert resumed.summary["epsilon"] == pytest.approx(3 * np.log(6))
+
+
+@pytest.mark.parametrize("fields", [ANEW, {"dp": "none"}])
+def test_suspects_lose_against_what_was_released_last(fields):
+    fed, method, state = started(fields)
+    state.round = 1
+    method.round(fed, state)
     p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]
     x, y = toy.images_of(fed._world, 3)
-    logp = F.log_softmax(fed.net().predict(state.server["model"], x), 1)
-    peer_loss = -logp[torch.arange(12), y] + logp @ exact(fed)
-    torch.testing.assert_close(p, torch.sigmoid(peer_loss), rtol=1e-4, atol=1e-5)
+    logp = torch.log_softmax(fed.net().predict(state.server["model"], x), 1)
+    torch.testing.assert_close(
+        p, torch.sigmoid(-logp[range(len(y)), y] + logp @ state.server["prior"]), rtol=1e-4, atol=1e-5
+    )
     assert torch.equal(proposed, logp.argmax(1))
+
+
+# the schedule
+
+CORES = [*np.zeros(10), *np.linspace(0, 2, 30), *np.full(60, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "rounds", "betas"),
+    [
+        ({}, 100, CORES),
+        ({"beta": 0.5}, 100, np.array(CORES) / 4),
+        ({"beta_start": 2, "beta_rise": 3}, 7, [0, 0, 0, 1, 2, 2, 2]),
+        ({"beta_start": 0.2, "beta_rise": 0.3}, 10, [0, 0, 0, 1, 2, 2, 2, 2, 2, 2]),
+        ({"beta_start": 2, "beta_rise": 1}, 4, [0, 0, 0, 2]),
+        ({}, 3, [0, 0, 2]),  # a tenth and three tenths of three rounds: one each
+        ({"beta_start": 9}, 4, [0, 0, 0, 0]),
+        ({"beta_start": 0.25, "beta_rise": 0.5}, 8, [0, 0, 0, 2 / 3, 4 / 3, 2, 2, 2]),
+    ],
+)
+def test_the_weight_of_each_round(fields, rounds, betas):
+    method = make({"name": "feddpcont", "beta_schedule": "cores", **fields}, Train(rounds=rounds))
+    assert [method.weight(t) for t in range(1, rounds + 1)] == pytest.approx(list(betas))
+
+
+def test_the_schedule_stands_in_metrics_and_phases():
+    fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 2, "draw": "uniform"}
+    made = toy.play("feddpcont", method=fields, rounds=5)
+    rows = [(row[0], row[2], row[6]) for row in made.outcome.record.metrics if row[5] == "beta"]
+    assert rows == [(1, "plain", 0), (2, "plain", 0), (3, "rise", 0), (4, "rise", 2), (5, "contrast", 2)]
+
+
+def test_before_the_rise_it_is_fedavg_bit_for_bit():
+    fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 1, "beta_lr": True}
+    made, plain = toy.play("feddpcont", method=fields), toy.play("fedavg")
+    assert toy.same(made.outcome.state.server["model"], plain.outcome.state.server["model"])
+
+
+def test_the_schedule_in_worker_processes():
+    fields = {"beta_schedule": "cores", "beta_start": 1, "beta_rise": 2, "beta_lr": True, "draw": "local"}
+    runs = [toy.play("feddpcont", method=fields, rounds=4, **how) for how in ({}, {"executor": "workers"})]
+    assert toy.same(*(run.outcome.state for run in runs))

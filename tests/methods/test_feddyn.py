@@ -18,41 +18,12 @@ def started(fields: dict | None = None, **options):
     return fed, method, method.init(fed)
 
 
-@pytest.mark.parametrize("fields", [{}, {"weighted": True}])
-def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit(fields):
+def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit():
     base = toy.play("fedavg", method={"weighting": "uniform"}).outcome.state.server["model"]
-    off = toy.play("feddyn", method={"alpha": 0.0, **fields}).outcome.state.server["model"]
+    off = toy.play("feddyn", method={"alpha": 0.0}).outcome.state.server["model"]
     assert torch.equal(off.flat, base.flat)
-    on = toy.play("feddyn", method={"alpha": 1e-9, **fields}).outcome.state.server["model"]
+    on = toy.play("feddyn", method={"alpha": 1e-9}).outcome.state.server["model"]
     assert (on.flat - base.flat).abs().max() > 1e-3  # alpha to 0 is not FedAvg: the server's drift stays
-
-
-@pytest.mark.parametrize("fields", [{"alpha": 0.1}, {"alpha": 0.1, "weighted": True}])
-def test_the_servers_drift_is_the_mean_of_all_clients(fields):
-    """h = (1/C) sum g_k with g_k = -alpha d_k: both sides divided by -alpha. Clients never drawn have 0."""
-    fed, method, state = started(fields)
-    for state.round in range(1, 5):
-        method.round(fed, state)
-        own = [state.clients[c]["drift"].double() for c in state.clients]
-        torch.testing.assert_close(state.server["drift"].double(), torch.stack(own).sum(0) / 8, rtol=0, atol=1e-5)
-        assert state.server["drift"].abs().max() > 1e-3
-    assert 4 < len(state.clients) < 8
-
-
-def test_the_first_round():
-    """g_k = h = 0: clients run FedProx with mu = alpha; the server takes mean_S theta_k + (1/C) sum_S displacements."""
-    fed, method, state = started({"alpha": 0.3})
-    start = state.server["model"].clone()
-    who = [0, 3, 6]
-    ups = toy.round_of(method, fed, state, who)
-    prox = make({"name": "fedprox", "mu": 0.3}, fed.train)
-    other = toy.federation()
-    ups_prox = toy.round_of(prox, other, prox.init(other), who)
-    for up, same in zip(ups, ups_prox, strict=True):
-        assert torch.equal(up["model"].flat, same["model"].flat)
-    flat = torch.stack([up["model"].flat for up in ups])
-    expected = flat.mean(0) + (flat - start.flat).sum(0) / 8
-    torch.testing.assert_close(state.server["model"].flat, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("how", [{}, {"momentum": 0.5, "weight_decay": 0.01}])
@@ -81,39 +52,8 @@ def test_whole_rounds_against_a_second_implementation(how):
         assert h.abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.5])
-def test_the_authors_form_against_a_second_implementation(clip):
-    """Gradient of CE + alpha_k <lambda_k - theta_g, theta>, clipped; then (alpha_k + decay) theta as weight decay.
-    lambda_k sums displacements; theta_g is the mean model plus the mean lambda of all clients.
-    """
-    alpha, decay = 0.3, 0.01
-    how = {"weight_decay": decay, "clip": clip}
-    with toy64.doubled():
-        _, state, seen, start = toy64.rounds("feddyn", {"alpha": alpha, "weighted": True}, 4, **how)
-        lam = torch.zeros(8, 425)
-        for round in (1, 2, 3, 4):
-            who, new = toy64.cohort(seen, round), []
-            for c in who:
-                mine = alpha * (sum(toy.SIZES) / 8) / toy.SIZES[c]
-                module = toy64.module_of(start)
-                optimiser = torch.optim.SGD(module.parameters(), 0.2, weight_decay=mine + decay)
-                for x, y in seen[round, c]:
-                    optimiser.zero_grad()
-                    theta = torch.nn.utils.parameters_to_vector(module.parameters())
-                    (torch.nn.functional.cross_entropy(module(x), y) + mine * ((lam[c] - start) @ theta)).backward()
-                    if clip:
-                        torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
-                    optimiser.step()
-                new.append(toy64.vector(module))
-            for c, theta in zip(who, new, strict=True):
-                lam[c] += theta - start
-            start = sum(new) / len(new) + lam.mean(0)
-        toy64.close(state.server["model"], start)
-
-
 def test_statistics_are_averaged_only():
     fed, method, state = started(net=toy.net(toy.normed), train={"lr": 0.01})
-    assert len(state.server["drift"]) == state.server["model"].layout.trained < state.server["model"].layout.size
     for _ in range(2):
         ups = toy.round_of(method, fed, state, [0, 3])
     for name in ("norm.running_mean", "norm.running_var"):
@@ -129,64 +69,32 @@ def test_a_client_without_a_step_stays():
     assert torch.equal(state.server["model"].flat, start.flat)
 
 
-# heterogeneous quadratics: f_c(w) = 1/2 sum_j a_cj (w_j - b_cj)^2, whose mean has its optimum at sum a b / sum a
+@pytest.mark.parametrize(("name", "fields"), [("scaffold", {}), ("feddyn", {"alpha": 0.5})])
+def test_heterogeneous_clients_agree_on_the_global_optimum(name, fields):
+    """f_c(w) = 1/2 sum_j a_cj (w_j - b_cj)^2, whose mean has its optimum at sum a b / sum a.
 
-
-def curves(client: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """a_c in [1/2, 3/2] and b_c of a client."""
-    draw = torch.Generator().manual_seed(100 + client)
-    return 0.5 + torch.rand(n, generator=draw), torch.randn(n, generator=draw)
-
-
-LR, STEPS = 0.2, 5
-
-
-def settled(name: str, fields: dict, rounds: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The model after many rounds of all clients, each of STEPS full steps; a [7, n] and b [7, n]."""
+    FedDyn's fixed point: theta_k = theta_g for all (drifts stand still), so grad f_k(theta_g) = g_k, and h, the mean
+    of g_k, is 0 since theta_g = mean theta_k - h/alpha: the mean gradient is 0. SCAFFOLD's: c_k = grad f_k, c their
+    mean, and a client stays where c = 0.
+    """
 
     class Quadratic(method_class(name)):
         def prepare(self, me, down):
             work = super().prepare(me, down) or Work()
-            a, b = curves(me.id, len(down["model"].trained))
-            work.facts |= {"a": a, "b": b}
+            work.facts |= {"a": a[me.id], "b": b[me.id]}
             return work
 
         def objective(self, net, w, batch, down, mine):
             theta = torch.cat([view.flatten() for view in w.views.values()])
             return 0.5 * (mine["a"] * (theta - mine["b"]).square()).sum()
 
-    fed = toy.federation(
-        train={"epochs": STEPS, "batch": 100, "lr": LR, "fraction": 1.0, "rounds": rounds}, net=toy.net(toy.linear)
-    )
+    train = {"epochs": 5, "batch": 100, "fraction": 1.0, "rounds": 150}
+    fed = toy.federation(train=train, net=toy.net(toy.linear))
     method = parse(Quadratic, fields, "method", train=fed.train)
     state = method.init(fed)
-    for state.round in range(1, rounds + 1):
+    draw, n = torch.Generator().manual_seed(0), len(state.server["model"].trained)
+    a, b = 0.5 + torch.rand(fed.n, n, generator=draw), torch.randn(fed.n, n, generator=draw)
+    for state.round in range(1, 151):
         method.round(fed, state)
-    n = len(state.server["model"].trained)
-    a, b = (torch.stack(parts) for parts in zip(*(curves(c, n) for c in fed.all), strict=True))
-    return state.server["model"].trained, a, b
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"), [("scaffold", {}), ("feddyn", {"alpha": 0.5}), ("feddyn", {"alpha": 0.5, "weighted": True})]
-)
-def test_heterogeneous_clients_agree_on_the_global_optimum(name, fields):
-    """FedDyn's fixed point: theta_k = theta_g for all (drifts stand still), so grad f_k(theta_g) = g_k, and h, the mean
-    of g_k, is 0 since theta_g = mean theta_k - h/alpha: the mean gradient is 0. In the authors' form the mean of
-    g_k/alpha_k is 0, with alpha_k ~ 1/N_k: it finds the optimum of the mean by samples. SCAFFOLD's: c_k = grad f_k, c
-    their mean, and a client stays where c = 0.
-    """
-    w, a, b = settled(name, fields, 150)
-    shares = torch.tensor([n if "weighted" in fields else 1.0 for n in toy.SIZES if n])[:, None]
-    optimum = (shares * a * b).sum(0) / (shares * a).sum(0)
-    torch.testing.assert_close(w, optimum, rtol=0, atol=1e-4)
-
-
-def test_fedavg_ends_elsewhere():
-    """A client's s steps shrink its distance to b_c by r_c = (1 - lr a_c)^s: w <- mean of b_c + r_c (w - b_c), whose
-    fixed point is sum (1 - r) b / sum (1 - r).
-    """
-    w, a, b = settled("fedavg", {"weighting": "uniform"}, 150)
-    moved = 1 - (1 - LR * a) ** STEPS
-    torch.testing.assert_close(w, (moved * b).sum(0) / moved.sum(0), rtol=0, atol=1e-4)
-    assert (w - (a * b).sum(0) / a.sum(0)).abs().max() > 0.05
+    optimum = (a * b)[fed.all].sum(0) / a[fed.all].sum(0)
+    torch.testing.assert_close(state.server["model"].trained, optimum, rtol=0, atol=1e-4)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import toy
+import toy64
 from torch.nn import functional as F
 
-from fednoise_core.engine.executors.sequential import Sequential
-from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make
 from fednoise_core.methods.fedelc import FedELC
 from fednoise_core.spec import Train
@@ -41,31 +40,23 @@ def test_the_gradient_of_label_logits_is_autograds(given):
     assert found.dtype == torch.float64
 
 
-def logits_of(w, x):
-    return torch.relu(x.double().flatten(1) @ w["hidden.weight"].T + w["hidden.bias"]) @ w["head.weight"].T + w[
-        "head.bias"
-    ]
-
-
-def by_hand(x, y, start, U, lr: float, label_lr: float):
+def by_hand(x, y, flat, U, lr: float, label_lr: float):
     """One full-batch step of model and label logits in float64 with ordinary autograd."""
-    w = {name: v.double().clone().requires_grad_() for name, v in start.items()}
     U = U.clone().requires_grad_()
-    whole_loss(logits_of(w, x), U, y).backward()
-    return {name: (v - lr * v.grad).detach() for name, v in w.items()}, (U - label_lr * U.grad).detach()
+    flat = toy64.step(flat, lambda module: whole_loss(module(x.double()), U, y), lr)
+    return flat, (U - label_lr * U.grad).detach()
 
 
 def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dict | None = None, **fields):
-    """(world, state before its model moves, state, last update) of a client fitted alone, each time from the start."""
-    world = toy.world({"epochs": 2, "batch": 20, "lr": 0.3, **(train or {})})
-    fed = Federation(world, Sequential(world))
+    """(federation, method, state, last update) of a client fitted alone, each time from the start."""
+    fed = toy.federation(train={"epochs": 2, "batch": 20, "lr": 0.3, **(train or {})})
     method = method_of(fed, **fields)
     state = method.init(fed)
+    each = [{"noisy": True} if verdict is None else verdict]
     for _ in range(rounds):
         state.round += 1
-        each = [{"noisy": True} if verdict is None else verdict]
-        _, ups = fed.fit(method, state, [client], method.down(fed, state), each=each)
-    return fed, method, state, ups[0]
+        _, (up,) = fed.fit(method, state, [client], method.down(fed, state), each=each)
+    return fed, method, state, up
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -75,12 +66,11 @@ def test_rounds_by_hand(rounds):
     x, y = toy.images_of(fed._world, 0)
     U = 10 * one_hot(y)
     for _ in range(rounds):
-        w = dict(state.server["model"].views)
+        flat = state.server["model"].flat.double()
         for _ in range(2):
-            w, U = by_hand(x, y, w, U, 0.3, 20.0)
-        U = 10 * (torch.softmax(U, 1) + torch.softmax(logits_of(w, x), 1)) / 2
-    for name, value in w.items():
-        torch.testing.assert_close(up["model"][name].double(), value, rtol=1e-4, atol=1e-6)
+            flat, U = by_hand(x, y, flat, U, 0.3, 20.0)
+        U = 10 * (torch.softmax(U, 1) + torch.softmax(toy64.module_of(flat)(x.double()).detach(), 1)) / 2
+    torch.testing.assert_close(up["model"].flat.double(), flat, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(state.clients[0]["label_logits"].double(), U, rtol=1e-4, atol=1e-4)
     assert (U - 10 * one_hot(y)).abs().max() > 1
     assert set(up) == {"model"}
@@ -90,7 +80,7 @@ def test_every_sample_moves_once_an_epoch():
     """At rate 0 predictions stay; 12 samples in batches of 6, two epochs: two moves of each."""
     fed, method, state, _ = fitted(3, train={"batch": 6, "lr": 0.0}, label_lr=5.0)
     x, y = toy.images_of(fed._world, 3)
-    p = torch.softmax(logits_of({k: v.double() for k, v in state.server["model"].views.items()}, x), 1)
+    p = torch.softmax(toy64.module_of(state.server["model"].flat.double())(x.double()).detach(), 1)
     U = 10 * one_hot(y)
     for _ in range(2):
         U = U - 5.0 * method.label_gradient(U, p, y) * 12 / 6  # the mean is over a batch of 6, not over all 12
@@ -107,18 +97,6 @@ def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
     monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: points[:, 0] > 2)
     a, b = (toy.play(name).outcome.state for name in ("fedelc", "fednoro"))
     assert toy.same(a, b)
-
-
-def test_label_logits_stay_with_noisy_clients():
-    made = toy.play("fedelc", fraction=1.0)
-    noisy = made.summary["notes"]["noisy"]
-    assert noisy
-    kept = made.outcome.state.clients
-    assert sorted(c for c in kept if kept[c]) == noisy
-    for c in noisy:
-        U = kept[c]["label_logits"]
-        assert U.shape == (toy.SIZES[c], 5)
-        torch.testing.assert_close(U.sum(1), torch.full((toy.SIZES[c],), 10.0), rtol=0, atol=1e-4)
 
 
 def test_suspects_are_those_whose_label_was_learnt_anew():

@@ -89,12 +89,6 @@ def test_whole_rounds_against_a_second_implementation():
         assert any(0 < share < 1 for round, share in shares if round > 2)
 
 
-def test_both_views_are_evaluated_and_the_global_one_is_the_headline():
-    made = toy.play("fedfixer")
-    assert list(made.outcome.views) == ["global", "personal"]
-    assert made.summary["headline_view"] == "global"
-
-
 @pytest.mark.parametrize(("rounds", "warm"), [(100, 10), (3, 1), (25, 3)])
 def test_warm_up_is_a_tenth_of_the_rounds_rounded_up(rounds, warm):
     assert make({"name": "fedfixer"}, Train(rounds=rounds)).warm_rounds == warm

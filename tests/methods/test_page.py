@@ -7,7 +7,7 @@ from pathlib import Path
 
 import methods_page
 import pytest
-from cases import MODEL, case
+from cases import MODEL, traffic
 
 from fednoise_core.methods import METHODS, method_class
 from fednoise_core.report.code_lines import code_lines, method_lines
@@ -26,7 +26,7 @@ def test_what_crosses_and_stays_is_what_a_run_shows(name: str, played) -> None:
     unless it says "nothing". (Its net has no normalisation layers, so that FedBN sends what FedAvg does.)
     """
     made, row = played(name).run, methods_page.facts(name)
-    sends_the_model = case(name).traffic(made) == [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3
+    sends_the_model = traffic(name, made) == [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3
     assert sends_the_model == (row["crosses"] == "the model" or name == "fedbn")
     assert any(made.outcome.state.clients.values()) == (row["keeps"] != "nothing")
 

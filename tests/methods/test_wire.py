@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import toy
-from cases import case
+from cases import traffic
 
 from fednoise_core.engine.state import State, WireError
 from fednoise_core.methods import METHODS
@@ -23,12 +23,10 @@ every_method = pytest.mark.parametrize("name", METHODS)
 @every_method
 def test_bytes_are_those_of_the_table(name, played):
     made = played(name).run
-    expected = case(name).traffic(made)
+    expected = traffic(name, made)
     rows = {(row[0], row[5]): row[6] for row in made.outcome.record.metrics if row[3] == ""}
     assert len(expected) == 1 + made.summary["rounds"]
     assert [(rows[r, "bytes_down"], rows[r, "bytes_up"]) for r in range(len(expected))] == expected
-    assert made.summary["bytes_down"] == sum(down for down, _ in expected)
-    assert made.summary["bytes_up"] == sum(up for _, up in expected)
 
 
 def test_the_trap_works():
@@ -59,6 +57,7 @@ OUTSIDE = {
     "typing",
 }
 ALLOWED = {
+    "fednoise_core.engine.api",
     "fednoise_core.engine.client",
     "fednoise_core.engine.evaluate",
     "fednoise_core.engine.federation",

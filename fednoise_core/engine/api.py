@@ -1,0 +1,37 @@
+"""What a method is written with: the engine's names in one place."""
+
+from __future__ import annotations
+
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.evaluate import FromKept, Kept, Views
+from fednoise_core.engine.federation import SERVER, Federation
+from fednoise_core.engine.local import Batch, Local, Work
+from fednoise_core.engine.phase import Phase
+from fednoise_core.engine.state import State
+from fednoise_core.nets.net import Net
+from fednoise_core.optim import Optimiser, Trained
+from fednoise_core.spec import Train, stage
+from fednoise_core.tree import Entry, Layout, Weights, mean
+
+__all__ = [
+    "SERVER",
+    "Batch",
+    "Client",
+    "Entry",
+    "Federation",
+    "FromKept",
+    "Kept",
+    "Layout",
+    "Local",
+    "Net",
+    "Optimiser",
+    "Phase",
+    "State",
+    "Train",
+    "Trained",
+    "Views",
+    "Weights",
+    "Work",
+    "mean",
+    "stage",
+]

@@ -1,7 +1,0 @@
-"""FedMixCon on the toy world: the weight of the contrast rises from 0 over half to all."""
-
-from __future__ import annotations
-
-from typing import Any
-
-FIELDS: dict[str, Any] = {"ramp": 2}

@@ -1,7 +1,0 @@
-"""FedProx on the toy world."""
-
-from __future__ import annotations
-
-from typing import Any
-
-FIELDS: dict[str, Any] = {"mu": 0.1}
