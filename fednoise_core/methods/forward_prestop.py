@@ -10,15 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Kept
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, tail_rows, weighted
-from fednoise_core.nets.net import Net
-from fednoise_core.tree import Weights
 
 __all__ = ["ForwardPrestop"]
 
