@@ -20,9 +20,9 @@ _NAMES = {
     "Train": "fednoise_core.spec:Train",
     "arrays": "fednoise_core.data.from_arrays:arrays",
     "dataset": "fednoise_core.data.sources:read",
-    "inject": "fednoise_core.noise:inject",
+    "inject": "fednoise_core.noise.registry:inject",
     "load": "fednoise_core.session:load",
-    "partition_of": "fednoise_core.partition:make",
+    "partition_of": "fednoise_core.partition.registry:make",
     "run": "fednoise_core.session:run",  # a module named as a function would hide it once imported
 }
 

@@ -20,8 +20,8 @@ from fednoise_core.engine.state import State, WireError, load_checkpoint, save_c
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
-from fednoise_core.noise import inject
 from fednoise_core.noise.asymmetric import asymmetric
+from fednoise_core.noise.registry import inject
 from fednoise_core.spec import Train
 
 PARAMETERS = 64 * 6 + 6 + 6 * 5 + 5  # of the toy's perceptron

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from fednoise_core import noise, partition
+from fednoise_core.data.labelled import LabelledData
 from fednoise_core.io import ArtifactError, SpecError, save_npz
-from fednoise_core.noise import LabelledData
-from fednoise_core.partition import Partition
+from fednoise_core.noise import registry as noise
+from fednoise_core.partition import registry as partition
+from fednoise_core.partition.artifact import Partition
 from workflow_scripts import partition as command
 
 SCHEMA = yaml.safe_load(
