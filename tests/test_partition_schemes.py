@@ -62,9 +62,6 @@ def test_same_seed_same_parts_and_other_seed_other_parts(name) -> None:
 def test_iid_sizes() -> None:
     sizes = [len(part) for part in schemes.iid(Y, C, rng())]
     assert sorted(sizes) == [150] * 33 + [151] * 7  # 6007 = 40·150 + 7
-    dropped = schemes.iid(Y, C, rng(), drop_remainder=True)
-    assert {len(part) for part in dropped} == {150}
-    assert len(np.unique(np.concatenate(dropped))) == 6000
 
 
 def test_by_owner_by_hand() -> None:

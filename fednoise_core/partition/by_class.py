@@ -96,8 +96,7 @@ def _disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, n: in
     owner = np.empty(sum(map(len, members)), dtype=np.int64)
     for k, samples in enumerate(members):
         holders = rng.permutation(np.flatnonzero((held == k).any(1)))
-        counts = np.full(len(holders), len(samples) // len(holders))
-        counts[: len(samples) % len(holders)] += 1
+        counts = largest_remainder(np.ones(len(holders)), len(samples))
         owner[rng.permutation(samples)] = np.repeat(holders, counts)
     return by_owner(owner, C)
 
