@@ -27,8 +27,19 @@ _NAMES = {
 }
 
 __all__ = [  # noqa: RUF022
-    "Arrays", "Labels", "METHODS", "NETS", "Partition", "TensorBoard", "Train", "arrays", "dataset", "inject", "load",
-    "partition_of", "run",
+    "Arrays",
+    "Labels",
+    "METHODS",
+    "NETS",
+    "Partition",
+    "TensorBoard",
+    "Train",
+    "arrays",
+    "dataset",
+    "inject",
+    "load",
+    "partition_of",
+    "run",
 ]
 
 

@@ -197,5 +197,3 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if missing:
         raise ArtifactError(f"{path}: {min(missing)} is missing: written by an older version; run it again")
     return tensors, facts
-
-

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import torch
 from pydantic import JsonValue
 
-from fednoise_core.arguments import expect, seed_of, spec_of
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.labelled import labels_digest
 from fednoise_core.engine.client_store import ROOM
@@ -21,7 +20,7 @@ from fednoise_core.engine.loop import Saving
 from fednoise_core.engine.pool import augmentation
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.params import integer, nearest
+from fednoise_core.params import expect, integer, nearest, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings import check
 from fednoise_core.spec import Train, parse

@@ -23,7 +23,7 @@ from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, SpecError, write_json
 from fednoise_core.methods.own import own_method
-from fednoise_core.nets.own import with_named_nets
+from fednoise_core.nets.module import with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.spec import Train

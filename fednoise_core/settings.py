@@ -4,8 +4,8 @@
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
 strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`python -m workflow_scripts.schema`), docs/reference.md,
-and what `help()` says.
+declarations come the checks and their messages, config/schema (`python -m workflow_scripts.schema`) and
+docs/reference.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ __all__ = [
     "settings_of",
     "summary",
     "unknown_key",
-    "with_settings",
 ]
 
 T = TypeVar("T")
@@ -224,15 +223,6 @@ def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
 
 
 # documentation
-
-
-def with_settings(docstring: str | None, owner: Any) -> str:
-    """A docstring followed by the settings of `owner`."""
-    text, lines = inspect.cleandoc(docstring or ""), []
-    for name, one in json_schema(model_of(owner)).get("properties", {}).items():
-        default = f"default {shown(one['default'])}" if "default" in one else "required"
-        lines.append(f"    {name}: {words(one)}; {default}. {one['description']}")
-    return "\n".join([text, "", "Settings", *lines]) if lines else text
 
 
 def summary(owner: Any) -> str:

@@ -24,7 +24,7 @@ import fednoise_core as fn
 from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
-from fednoise_core.nets.own import with_named_nets
+from fednoise_core.nets.module import with_named_nets
 from workflow_scripts.codehash import closure
 from workflow_scripts.runs import net_code
 from workflow_scripts.stepcode import StepCode

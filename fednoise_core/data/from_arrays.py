@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.owners import owners_named
 from fednoise_core.data.settings import Holdout
 from fednoise_core.io import ArtifactError
+from fednoise_core.params import expect
 from fednoise_core.settings import check, nearest
 
 __all__ = ["arrays"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect
 from fednoise_core.io import ArtifactError, SpecError, load_npz
+from fednoise_core.params import expect
 
 __all__ = ["LabelledData", "labels_digest", "plain_labels"]
 

@@ -8,15 +8,14 @@ in evaluation mode; both are only read, all numbers come from the Weights.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -24,25 +23,14 @@ from torch.func import functional_call
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
 from fednoise_core.params import described
+from fednoise_core.spec import Train
 from fednoise_core.tree import Entry, Layout, Weights
 
-__all__ = ["ModuleNet", "factory_of", "module"]
+__all__ = ["ModuleNet", "module", "with_named_nets"]
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]
-
-
-@dataclass(frozen=True)
-class _Own:
-    """What `module` gives `nets.build`, in place of a body."""
-
-    factory: Factory
-    arguments: Mapping[str, Any]
-
-    def as_net(self, **how: Any) -> Net:
-        """The Net, for images of a shape."""
-        return ModuleNet(factory=self.factory, arguments=self.arguments, **how)
 
 
 @described(
@@ -62,12 +50,12 @@ def module(
         ),
     ],
     options: Annotated[dict[str, Any] | None, Field(description="Further keyword arguments of the function.")] = None,
-) -> _Own:
+) -> Callable[..., Net]:
     """An ordinary torch.nn.Module of your own.
 
     See docs/nets.md for what it must be like.
     """
-    return _Own(factory_of(factory), options or {})
+    return functools.partial(ModuleNet, factory=factory_of(factory), arguments=options or {})
 
 
 def factory_of(name: str) -> Factory:
@@ -153,7 +141,7 @@ class ModuleNet(Net):
         self._entries = [self._entry(n, t) for n, t in _state(made).items()]
         self.layout = Layout(entry for _, entry in self._entries)
         self.parameters = self.layout.trained
-        self._draws = _Draws()
+        self._draws, self._elsewhere = _Draws(), torch.device("cpu")
         body = _prepared(made, self.head_name, self._draws)
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
         self._names = [(n, entry.name) for n, entry in self._entries if not entry.name.startswith("head.")]
@@ -196,9 +184,6 @@ class ModuleNet(Net):
         kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
         own = name.removeprefix(f"{self.head_name}.")
         return name, Entry(f"head.{own}" if own != name else name, tuple(tensor.shape), kind)
-
-    def own_name(self, name: str) -> str:
-        return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
 
     def _measure(self, made: nn.Module) -> None:
         """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
@@ -261,9 +246,8 @@ class ModuleNet(Net):
         if self.weights is not None:
             from fednoise_core.nets.weights import fill, read
 
-            named = {n: t for n, t in read(self.weights).items()}
             ours = {own: entry.name for own, entry in self._entries}
-            fill(made, {ours.get(n, n): t for n, t in named.items()}, self.weights)
+            fill(made, {ours.get(n, n): t for n, t in read(self.weights).items()}, self.weights)
         return made.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
@@ -285,11 +269,6 @@ class ModuleNet(Net):
         finally:
             draws.u = None
 
-    _elsewhere: torch.device = torch.device("cpu")
-
-    def head(self, w: Weights, h: Tensor) -> Tensor:
-        return F.linear(h, w["head.weight"], w["head.bias"])
-
 
 def _state(made: nn.Module) -> dict[str, Tensor]:
     """Parameters, and buffers of floats: running statistics. Other buffers are constants and stay in the module."""
@@ -310,3 +289,34 @@ def _prepared(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
         elif isinstance(part, nn.modules.batchnorm._NormBase):
             part.num_batches_tracked = None
     return body
+
+
+# a function in place of a net's name
+
+
+def with_named_nets(train: Any) -> Any:
+    """Training settings whose nets all have names: a function becomes `{"name": "module", "factory": "file:function"}`.
+
+    Worker processes and result files know a net by name. Raises SpecError for a function that no name leads to.
+    """
+    if isinstance(train, Train):
+        return dataclasses.replace(train, net=_named(train.net))
+    if isinstance(train, Mapping) and "net" in train:
+        return {**train, "net": _named(train["net"])}
+    return train
+
+
+def _named(net: Any) -> Any:
+    if isinstance(net, list | tuple):
+        return [_named(one) for one in net]
+    if isinstance(net, Mapping) and callable(net.get("factory")):
+        return {**net, "factory": _name(net["factory"])}
+    return {"name": "module", "factory": _name(net)} if callable(net) else net
+
+
+def _name(factory: Any) -> str:
+    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
+    found = getattr(sys.modules.get(str(module)), str(name), None)
+    if found is not factory:
+        raise SpecError(f"train.net: {factory!r} has no name; define a function at the top level of a module")
+    return f"{module}:{name}"

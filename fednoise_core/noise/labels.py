@@ -130,7 +130,8 @@ class Labels:
         """Read and check an artifact. Raises ArtifactError, naming the file, if it is damaged or contradicts itself."""
         arrays, spec = load_npz(path, "labels")
         try:
-            labels = cls(**{**arrays, "rate": float(arrays["rate"])}, spec=spec)
+            rate = float(arrays.pop("rate"))
+            labels = cls(rate=rate, spec=spec, **arrays)
             labels.check()
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise ArtifactError(f"{path}: damaged labels artifact ({type(error).__name__}: {error})") from error

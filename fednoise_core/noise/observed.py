@@ -76,7 +76,7 @@ def given(
         return NoiseResult(y, None)
     if key is None and len(given) == 1:
         (key,) = given
-    if key not in given:
+    if key is None or key not in given:
         wrong = "required" if key is None else f"{key!r} is unknown"
         raise SpecError(f"given: key: {wrong} (known: {', '.join(given) or 'none'})")
     return NoiseResult(plain_labels(given[key], len(y), K), None)

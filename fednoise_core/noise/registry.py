@@ -14,13 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.arguments import expect, seed_of, spec_of
 from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.models import CIFAR10_MAP, read_matrix
 from fednoise_core.noise.sampling import NoiseResult
-from fednoise_core.params import bind, integer, resolve
+from fednoise_core.params import bind, expect, integer, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 
@@ -134,7 +133,7 @@ def inject(
         raise SpecError(f"noise {kind}: the clean labels of this data set are unknown; {cure}")
     if "clients" in wanted and partition is None:
         raise SpecError(f"noise {kind}: needs a partition")
-    if "clients" in wanted and partition.overlap:
+    if "clients" in wanted and partition is not None and partition.overlap:
         raise SpecError(f"noise {kind}: the partition overlaps, a sample would have two labels")
     makers: dict[str, Callable[[], Any]] = {
         "clients": lambda: clients,

@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.arguments import expect, seed_of, spec_of
 from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.params import bind, resolve
+from fednoise_core.params import bind, expect, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 
