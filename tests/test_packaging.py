@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-NOT_LOCKED = {"cluster", "docs", "tensorboard"}  # cluster and docs have locks of their own
+NOT_LOCKED = {"cluster", "docs"}  # cluster and docs have locks of their own
 
 
 def asked(*extras: str) -> Iterator[Requirement]:

@@ -184,9 +184,9 @@ def test_a_callback_gets_every_rounds_metrics():
     assert evaluated[0]["views"]["global"]["loss"] == evaluated[0]["loss"]
     assert sum(row["bytes_up"] for row in rows) == made.summary["bytes_up"]
     assert rows[-1]["work"] == made.summary["work"]
-    with pytest.raises(TypeError, match="on_round: got int; pass a function"):
+    with pytest.raises(TypeError, match="on_round: got int 3; pass a function"):
         play(on_round=3)
-    with pytest.raises(TypeError, match="progress: got list; pass True, False"):
+    with pytest.raises(TypeError, match=r"progress: got list .*; pass True, False"):
         play(progress=[])
 
 
@@ -221,46 +221,6 @@ def test_without_a_trusted_test_set_the_bar_says_agreement(capsys: pytest.Captur
     bar = capsys.readouterr().err
     assert f"agreement with given labels {100 * made.curve[-1][1]:.2f} %" in bar
     assert "accuracy" not in bar + repr(made)
-
-
-def test_tensorboard_is_an_extra_that_gets_every_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(SpecError, match=r"TensorBoard: .*pip install 'fednoise_core\[tensorboard\]'"):
-        fn.TensorBoard(tmp_path)
-    written: dict[tuple[str, int], float] = {}
-    closed: list[bool] = []
-
-    class SummaryWriter:  # stands in for torch's, whose package is not among the tests'
-        def __init__(self, log_dir: str) -> None:
-            assert log_dir == str(tmp_path)
-
-        def add_scalar(self, tag: str, value: float, step: int) -> None:
-            written[tag, step] = value
-
-        def flush(self) -> None:
-            pass
-
-        def close(self) -> None:
-            closed.append(True)
-
-    stand_in = types.ModuleType("torch.utils.tensorboard")
-    stand_in.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
-    made = play(on_round=fn.TensorBoard(tmp_path))
-    assert [(r, written["global/accuracy", r]) for r in (1, 2)] == made.curve[1:]
-    assert written["round/bytes_up", 1] > 0
-    assert ("round/accuracy", 1) not in written
-    assert closed == [True]
-
-
-def test_tensorboard_reads_what_was_written(tmp_path: Path):
-    why = "the package tensorboard is missing; it is an extra that is not locked"
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason=why)
-    made = play(on_round=fn.TensorBoard(tmp_path))
-    found = reader.EventAccumulator(str(tmp_path)).Reload()
-    told = [(event.step, event.value) for event in found.Scalars("global/accuracy")]
-    assert told == [(r, pytest.approx(accuracy)) for r, accuracy in made.curve[1:]]
-    assert {"round/bytes_up", "round/bytes_down", "global/loss"} <= set(found.Tags()["scalars"])
 
 
 # methods of one's own
