@@ -35,7 +35,7 @@ from fednoise_core.settings import (
     settings_of,
 )
 from fednoise_core.spec import Train
-from fednoise_core.words import nearest, words
+from fednoise_core.words import words
 from workflow_scripts import schema
 from workflow_scripts.config_file import Place
 from workflow_scripts.schemas import Schemas
@@ -76,10 +76,6 @@ def test_one_line_makes_check_and_schema(tmp_path: Path) -> None:
     assert entry["properties"]["mu"] == {**mu, "description": "Strength of the pull."}
     with pytest.raises(SpecError, match=f"^study: {told}$"):  # in the same words, though from the file
         Schemas(tmp_path).check_kind("method", {"name": "pull", "mu": 2}, Place("study"))
-
-    (tmp_path / "method.yaml").write_text(yaml.safe_dump({name: known[name] for name in known if name != "sce"}))
-    with pytest.raises(SpecError, match=r"does not know 'sce' yet: run `python -m workflow_scripts\.schema`$"):
-        Schemas(tmp_path).check_kind("method", {"name": "sce"}, Place("study"))
 
 
 class Group(Settings):
@@ -270,10 +266,3 @@ def test_declaring_settings_costs_planning_no_torch() -> None:
     code = "import sys, fednoise_core.spec; print(sorted({'torch', 'yaml', 'jsonschema'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_nearest_word() -> None:
-    assert nearest("momentun", ["momentum", "lr"]) == "; did you mean 'momentum'?"
-    assert nearest("xyz", ["momentum", "lr"]) == "; known: lr, momentum"
-    assert nearest("xyz", ["momentum"], or_all=False) == ""
-    assert nearest(3, []) == "; known: none"
