@@ -81,6 +81,83 @@ def test_client_groups_symmetric_never_keeps_the_label() -> None:
     assert (np.abs(off - 1 / 9) < 5 * np.sqrt(1 / 9 * 8 / 9 / 4000)).all()
 
 
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([], "groups"),
+        ([{"share": 0.5, "low": 0, "high": 0}], "sum to 0.5"),
+        ([{"share": 1, "low": 0.5, "high": 0.4}], "low"),
+        ([{"share": 1, "low": 0, "high": 0.4, "fip": "pair"}], "did you mean 'flip'"),
+        ([{"share": 1, "low": 0}], "'high' is missing"),
+        ([0.4], r"groups\[0\]"),
+    ],
+)
+def test_client_groups_refuses(groups, message) -> None:
+    with pytest.raises(SpecError, match=message):
+        levels.client_groups(Y, K, rng(), clients=MIXED, groups=groups)
+
+
+def test_globalized_counts_exactly() -> None:
+    y = Y[:1005]
+    result = levels.globalized(y, K, rng(), rate=0.3)
+    assert (result.y_noisy != y).sum() == 301  # ⌊301.5⌋
+    paired = levels.globalized(y, K, rng(), rate=0.3, flip="pair")
+    wrong = paired.y_noisy != y
+    assert wrong.sum() == 301
+    assert ((paired.y_noisy - y) % K == 1)[wrong].all()
+    assert np.array_equal(levels.globalized(y, K, rng(), rate=0).y_noisy, y)
+
+
+@pytest.mark.parametrize("flip", ["symmetric", "pair"])
+def test_localized_never_leaves_the_client_s_classes(flip) -> None:
+    pick = rng(5)
+    owner = pick.integers(0, 40, len(Y))
+    held = pick.random((40, K)) < 0.4
+    clients = [np.flatnonzero((owner == c) & held[c][Y]) for c in range(40)]
+    result = levels.localized(Y, K, rng(), clients=clients, low=0.2, high=0.6, flip=flip)
+    for c, part in enumerate(clients):
+        assert set(result.y_noisy[part]) <= set(Y[part])
+        n = len(part)
+        if len(set(Y[part])) >= 2:
+            assert 0.2 <= result.level[c] <= 0.6
+            assert (result.y_noisy != Y)[part].sum() == int(n * result.level[c] + 1e-9)
+        else:
+            assert result.level[c] == 0
+            assert c in result.notes["clean_clients"]
+    nobody = np.setdiff1d(np.arange(len(Y)), np.concatenate(clients))
+    assert np.array_equal(result.y_noisy[nobody], Y[nobody])
+
+
+def test_localized_pair_by_hand() -> None:
+    y = np.array([1, 4, 7, 1, 4, 7])
+    result = levels.localized(y, K, rng(), clients=[np.arange(6)], low=1, high=1, flip="pair")
+    assert result.y_noisy.tolist() == [4, 7, 1, 4, 7, 1]  # the next class the client has, cyclically
+    block = levels.localized(
+        y, K, rng(), clients=[np.arange(6)], low=1, high=1, flip="pair", within_superclass="consecutive5"
+    )
+    assert block.y_noisy.tolist() == [4, 1, 7, 4, 1, 7]  # {1, 4} in one block; 7 is alone in its own
+
+
+def test_localized_leaves_clients_of_one_class_clean() -> None:
+    result = levels.localized(Y, K, rng(), clients=CLIENTS, low=0.5, high=0.5)
+    assert np.array_equal(result.y_noisy, Y)
+    assert result.notes["clean_clients"] == list(range(40))
+
+
+def test_nominal_matrices_match_what_is_drawn() -> None:
+    for model, settings in [
+        (levels.fedcorr, {"rho": 1.0, "tau": 0.3}),
+        (levels.localized, {"low": 0.3, "high": 0.3}),
+        (levels.localized, {"low": 0.3, "high": 0.3, "flip": "pair"}),
+        (levels.client_groups, {"groups": [{"share": 1.0, "low": 0.1, "high": 0.5}]}),
+    ]:
+        result = model(Y, K, rng(), clients=MIXED, **settings)
+        counts = np.stack([np.bincount(Y[p] * K + result.y_noisy[p], minlength=K * K).reshape(K, K) for p in MIXED])
+        n = counts.sum(2, keepdims=True)
+        T = result.T_nominal
+        assert (np.abs(counts - n * T) <= 6 * np.sqrt(n * T * (1 - T)) + 1e-9).all()
+
+
 def test_empty_clients_and_overlap() -> None:
     result = levels.fedcorr(Y, K, rng(), clients=[MIXED[0], np.zeros(0, np.int64)], rho=1, tau=1)
     untouched = np.setdiff1d(np.arange(len(Y)), MIXED[0])
