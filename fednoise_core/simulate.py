@@ -282,23 +282,19 @@ def _trained(
 
 @contextlib.contextmanager
 def _torch_set_up(threads: int) -> Iterator[None]:
-    """Torch's switches for this thread as a run needs them, put back afterwards. Processes started inside inherit them.
+    """Torch's switches for this thread as a run needs them, afterwards torch's own again. Processes started inside
+    inherit them.
 
     Numbers near zero count as zero: weights that decay to denormal numbers would slow every kernel.
     """
-    before, flushed = torch.get_num_threads(), _flushes_denormals()
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        torch.set_flush_denormal(flushed)
-
-
-def _flushes_denormals() -> bool:
-    """Whether torch's set_flush_denormal is on, which it does not tell: a denormal number is then zero in a product."""
-    return bool(torch.tensor([1e-310], dtype=torch.float64).mul(1.0).eq(0).item())
+        torch.set_flush_denormal(False)
 
 
 def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     assert own <= training
     others = {
         *(f"fednoise_core/noise/{name}.py" for name in ("registry", "models", "asymmetric", "levels")),
-        *(f"fednoise_core/partition/{name}.py" for name in ("registry", "schemes", "by_class", "skew")),
+        *(f"fednoise_core/partition/{name}.py" for name in ("registry", "schemes", "skew")),
         "fednoise_core/methods/scaffold.py",
         "fednoise_core/nets/resnet.py",
     }

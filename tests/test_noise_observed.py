@@ -105,18 +105,12 @@ def test_openset_images_from_another_data_set() -> None:
         noise.inject(LabelledData(np.arange(5), 5, arrays=object()), {"kind": "openset_images", "rate": 0.5}, 0)
 
 
-def test_donor_images_are_made_to_fit() -> None:
-    colour = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
-
-    def labels(donor: list[int]) -> Labels:
-        return Labels(np.zeros(3, int), 0.0, {"classes": 2}, replaced=np.array([1]), donor=np.array(donor))
-
-    grey = labels([1]).replace_images(np.zeros((3, 2, 2), np.uint8), colour)
-    assert grey[1, 1, 1] == round(float(colour[1, 2, 2] @ [0.299, 0.587, 0.114]))  # every second pixel, as luma
-    rgb = labels([0]).replace_images(np.zeros((3, 4, 4, 3), np.uint8), colour[:, :2, :2, 0])
-    assert rgb[1, 3, 3].tolist() == [int(colour[0, 1, 1, 0])] * 3
+def test_donor_images_that_do_not_fit_are_refused() -> None:
+    labels = Labels(np.zeros(3, int), 0.0, {"classes": 2}, replaced=np.array([1]), donor=np.array([9]))
     with pytest.raises(ArtifactError, match="needs donor image 9"):
-        labels([9]).replace_images(np.zeros((3, 2, 2), np.uint8), colour)
+        labels.replace_images(np.zeros((3, 2, 2), np.uint8), np.zeros((2, 2, 2), np.uint8))
+    with pytest.raises(SpecError, match=r"donor: its images are \[4, 4\], those of this data set \[2, 2\]"):
+        labels.replace_images(np.zeros((3, 2, 2), np.uint8), np.zeros((10, 4, 4), np.uint8))
 
 
 def test_instance_rate_and_nominal_matrix() -> None:

@@ -11,7 +11,7 @@ __all__ = ["NETS", "build"]
 
 NETS: dict[str, str] = {
     "cnn9": "fednoise_core.nets.cnn9:cnn9",
-    "lenet": "fednoise_core.nets.lenet:lenet",
+    "lenet": "fednoise_core.nets.small:lenet",
     "mlp": "fednoise_core.nets.small:mlp",
     "mobilenet_v1": "fednoise_core.nets.mobile:mobilenet_v1",
     "mobilenet_v2": "fednoise_core.nets.mobile:mobilenet_v2",

@@ -108,16 +108,19 @@ class Labels:
     def replace_images(self, images: np.ndarray, donor_images: np.ndarray) -> np.ndarray:
         """`images` [n, H, W(, C)] with open-set noise applied: sample `replaced[i]` shows donor image `donor[i]`.
 
-        The engine calls this once, before training; the labels stay. Donor images of another size are resampled
-        (nearest neighbour), grey and colour are converted. Without open-set noise, `images` itself is returned."""
+        The engine calls this once, before training; the labels stay. Without open-set noise, `images` itself is
+        returned. Raises SpecError for donor images of another size."""
         if self.replaced is None or self.donor is None or not len(self.replaced):
             return images
         if int(self.donor.max()) >= len(donor_images):
             raise ArtifactError(
                 f"open-set noise needs donor image {int(self.donor.max())}, there are {len(donor_images)}"
             )
+        if donor_images.shape[1:] != images.shape[1:]:
+            sizes = f"{list(donor_images.shape[1:])}, those of this data set {list(images.shape[1:])}"
+            raise SpecError(f"noise openset_images: donor: its images are {sizes}; name a donor of the same size")
         result = images.copy()
-        result[self.replaced] = _fit(donor_images[self.donor], images.shape[1:]).astype(images.dtype)
+        result[self.replaced] = donor_images[self.donor]
         return result
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -181,15 +184,3 @@ class Labels:
                 raise SpecError(f"labels: made for other arrays: {other} of {n} clean labels differ; {cure}")
         elif self.spec.get("data", digest := labels_digest(y_train, classes)) != digest:
             raise SpecError(f"labels: made for other arrays, whose training labels differ; {cure}")
-
-
-def _fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """`images` [m, h, w(, c)] resampled to [m, *shape]."""
-    rows = np.arange(shape[0]) * images.shape[1] // shape[0]
-    columns = np.arange(shape[1]) * images.shape[2] // shape[1]
-    images = images[:, rows][:, :, columns]
-    if images.ndim == 4 and len(shape) == 2:
-        images = np.rint(images[..., :3] @ np.array([0.299, 0.587, 0.114]))  # ITU-R BT.601 luma
-    elif images.ndim == 3 and len(shape) == 3:
-        images = np.repeat(images[..., None], shape[2], axis=3)
-    return images

@@ -27,7 +27,7 @@ PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
     "iid": "fednoise_core.partition.schemes:iid",
     "openset": "fednoise_core.partition.schemes:openset",
     "bernoulli_dirichlet": "fednoise_core.partition.schemes:bernoulli_dirichlet",
-    "classes_per_client": "fednoise_core.partition.by_class:classes_per_client",
+    "classes_per_client": "fednoise_core.partition.skew:classes_per_client",
     "random_draws": "fednoise_core.partition.schemes:random_draws",
     "dirichlet": "fednoise_core.partition.skew:dirichlet",
     "quantity": "fednoise_core.partition.skew:quantity",
