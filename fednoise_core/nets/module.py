@@ -76,7 +76,7 @@ class _Draws:
     """What the dropout layers of a module share: where the next one's random numbers are."""
 
     def __init__(self) -> None:
-        self.count, self.at, self.counting = 0, 0, False
+        self.at = 0
         self.u: Tensor | None = None
 
 
@@ -89,13 +89,11 @@ class _Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         draws, shape = self.draws, x.shape[1:2] if self.whole else x.shape[1:]
-        if draws.counting:
-            draws.count += shape.numel()
-            return x
+        first = draws.at
+        draws.at += shape.numel()
         if draws.u is None:
             return x
-        drawn = draws.u[:, draws.at : draws.at + shape.numel()]
-        draws.at += shape.numel()
+        drawn = draws.u[:, first : draws.at]
         kept = ((drawn >= self.rate).to(x.dtype) / (1.0 - self.rate)).view(len(x), *shape)
         return x * (kept[(...,) + (None,) * (x.dim() - 2)] if self.whole else kept)
 
@@ -154,15 +152,12 @@ class ModuleNet(Net):
 
     def _made(self, seed: int) -> nn.Module:
         """A new module, its numbers drawn from torch's generator with this seed; the generator is put back."""
-        generator = torch.default_generator
-        before = generator.get_state()
-        generator.manual_seed(seed)
         try:
-            made = self._make()
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                made = self._make()
         except Exception as error:  # the user's code
             raise self._wrong(f"{type(error).__name__}: {error}") from error
-        finally:
-            generator.set_state(before)
         if not isinstance(made, nn.Module):
             raise self._wrong(f"it returned {type(made).__name__}, no torch.nn.Module")
         return made
@@ -179,8 +174,6 @@ class ModuleNet(Net):
         return linear[-1]
 
     def _entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
-        if tensor.dtype != torch.float32:
-            raise self._wrong(f"{name} is {tensor.dtype}; float32 is needed")
         kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
         own = name.removeprefix(f"{self.head_name}.")
         return name, Entry(f"head.{own}" if own != name else name, tuple(tensor.shape), kind)
@@ -189,16 +182,13 @@ class ModuleNet(Net):
         """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
         x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
         w = self._filled(made)
-        self._draws.counting = True
         try:
             with torch.no_grad():
                 h = self._run(w, x, False, None)
                 wanted = made.eval()(x)
         except Exception as error:  # the user's code
             raise self._wrong(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
-        finally:
-            self._draws.counting = False
-        self.draws, self._draws.count = self._draws.count, 0
+        self.draws = self._draws.at
         if h.dim() != 2 or wanted.shape != (3, self.classes):
             raise self._wrong(f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed")
         self.features_size = int(h.shape[1])
@@ -232,8 +222,6 @@ class ModuleNet(Net):
 
     def _filled(self, made: nn.Module) -> Weights:
         weights, own = self.layout.zeros(), _state(made)
-        if [(name, tuple(tensor.shape)) for name, tensor in own.items()] != [(n, e.shape) for n, e in self._entries]:
-            raise self._wrong("its factory gives another architecture at every call")
         with torch.no_grad():
             for name, entry in self._entries:
                 weights[entry.name].copy_(own[name])
