@@ -14,8 +14,9 @@ import time
 
 import numpy as np
 
-from fednoise_core import partition
-from fednoise_core.noise import LabelledData, Labels
+from fednoise_core.data.labelled import LabelledData
+from fednoise_core.noise.labels import Labels
+from fednoise_core.partition import registry as partition
 
 SECONDS, MEGABYTES = 10.0, 2000.0
 CASES: list[dict[str, object]] = [

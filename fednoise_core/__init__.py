@@ -16,19 +16,28 @@ _NAMES = {
     "METHODS": "fednoise_core.methods:METHODS",
     "NETS": "fednoise_core.nets:NETS",
     "Partition": "fednoise_core.partition.artifact:Partition",
-    "TensorBoard": "fednoise_core.tensorboard:TensorBoard",
     "Train": "fednoise_core.spec:Train",
     "arrays": "fednoise_core.data.from_arrays:arrays",
     "dataset": "fednoise_core.data.sources:read",
-    "inject": "fednoise_core.noise:inject",
+    "inject": "fednoise_core.noise.registry:inject",
     "load": "fednoise_core.session:load",
-    "partition_of": "fednoise_core.partition:make",
+    "partition_of": "fednoise_core.partition.registry:make",
     "run": "fednoise_core.session:run",  # a module named as a function would hide it once imported
 }
 
 __all__ = [  # noqa: RUF022
-    "Arrays", "Labels", "METHODS", "NETS", "Partition", "TensorBoard", "Train", "arrays", "dataset", "inject", "load",
-    "partition_of", "run",
+    "Arrays",
+    "Labels",
+    "METHODS",
+    "NETS",
+    "Partition",
+    "Train",
+    "arrays",
+    "dataset",
+    "inject",
+    "load",
+    "partition_of",
+    "run",
 ]
 
 

@@ -40,11 +40,8 @@ class Predictions:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        few = ", ".join(f"{name} {share:.2f}" for name, share in zip(self.named[:3], self._top(), strict=False))
+        few = ", ".join(self.named[:3])
         return f"<Predictions of {len(self)} images: {few}{', …' if len(self) > 3 else ''}>"
-
-    def _top(self) -> list[float]:
-        return self.probabilities.max(1, initial=0.0)[:3].tolist()
 
 
 class _Named:
@@ -85,7 +82,8 @@ class Classifier(nn.Module):
         x = images.to(torch.float32) / 255.0 if images.dtype == torch.uint8 else images
         x = (x - self.mean) / self.std
         # looked up at every call: `.to(device)` and optimisers put other tensors in their place
-        w = cast("Weights", _Named({name: _get(self, own.split(".")) for name, own in self._own.items()}))
+        tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        w = cast("Weights", _Named({name: tensors[own] for name, own in self._own.items()}))
         drops = self.training or self._net.dropout_at_eval
         u = torch.rand(len(x), self._net.draws, device=x.device) if self._net.draws and drops else None
         return self._net.train(w, x, u) if self.training else self._net.predict(w, x, u)
@@ -115,13 +113,6 @@ def _put(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> 
         root.register_buffer(path[-1], tensor)
 
 
-def _get(root: nn.Module, path: list[str]) -> Tensor:
-    for part in path[:-1]:
-        root = root._modules[part]  # type: ignore[assignment]
-    found = root._parameters.get(path[-1])
-    return cast("Tensor", root._buffers[path[-1]] if found is None else found)
-
-
 def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: int | None = None) -> nn.Module:
     """The module, in evaluation mode, of models collected by `engine.models`.
 
@@ -130,24 +121,15 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
     """
     wanted = [prefix for prefix in facts["nets"] if _owner(prefix) == client]
     if not wanted:
-        owners = sorted({owner for owner in map(_owner, facts["nets"]) if owner is not None})
-        if client is None:
-            raise SpecError(f"client: each client has a model of its own; pass one of {_few(owners)}")
-        have = f"those of clients {_few(owners)}" if owners else "one model for all; leave `client` out"
+        owners = ", ".join(str(owner) for owner in map(_owner, facts["nets"]) if owner is not None)
+        have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
         raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
     members = []
     for prefix in wanted:
-        own = {n[len(prefix) + 1 :] if prefix else n: t for n, t in tensors.items() if _within(n, prefix)}
+        start = f"{prefix}/" if prefix else ""
+        own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
         members.append(Classifier(_net(facts["nets"][prefix]), own, facts))
     return (members[0] if len(members) == 1 else Ensemble(members)).eval()
-
-
-def _few(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
-
-
-def _within(name: str, prefix: str) -> bool:
-    return name.startswith(f"{prefix}/") if prefix else True
 
 
 def _owner(prefix: str) -> int | None:
@@ -197,5 +179,3 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if missing:
         raise ArtifactError(f"{path}: {min(missing)} is missing: written by an older version; run it again")
     return tensors, facts
-
-

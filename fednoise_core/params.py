@@ -1,5 +1,5 @@
-"""Functions with settings, chosen by the `kind` of a spec (noise models, partitions); exact shares. Needs numpy
-only."""
+"""Functions with settings, chosen by the `kind` of a spec (noise models, partitions); arguments of the Python
+interface; exact shares. No torch here."""
 
 from __future__ import annotations
 
@@ -10,18 +10,31 @@ from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings import check, model_of, nearest, with_settings
+from fednoise_core.settings import check, model_of, nearest
 
-__all__ = ["bind", "described", "integer", "largest_remainder", "nearest", "number", "one_of", "resolve"]
+__all__ = [
+    "bind",
+    "described",
+    "expect",
+    "integer",
+    "largest_remainder",
+    "nearest",
+    "number",
+    "one_of",
+    "resolve",
+    "seed_of",
+    "spec_of",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
 def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
-    """Decorator of functions with settings (keyword-only parameters): a call checks them, and `help()` lists them.
+    """Decorator of functions with settings (keyword-only parameters): a call checks them.
 
     example: settings for the one-line example on the reference page. facts: further things that config/schema says.
     """
@@ -34,7 +47,6 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
             settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
             return function(*args, **given, **dict(check(model, settings, function.__name__)))
 
-        checked.__doc__ = with_settings(function.__doc__, function)
         checked.example, checked.facts = dict(example), facts  # type: ignore[attr-defined]
         return cast("F", checked)
 
@@ -84,6 +96,34 @@ def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
 def one_of(value: Any, name: str, options: Iterable[str]) -> str:
     """`value` if it is among `options`. Raises SpecError with the nearest option otherwise."""
     return check(Literal[tuple(options)], value, name)
+
+
+def expect(value: Any, kind: type | tuple[type, ...], name: str, cure: str) -> None:
+    """Raise TypeError `name: a list, but …` with the `cure` unless `value` is of a `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}: got {_called(value)}; {cure}")
+
+
+def seed_of(seed: Any, name: str = "seed") -> int:
+    """`seed` as an int. Raises SpecError for anything but a whole number in 0..2⁶³-1."""
+    return integer(seed, name, 0, SEEDS - 1)
+
+
+def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
+    """The settings of `{key: …, settings…}`, or of a bare name, which stands for `{key: name}`; always a new dict.
+
+    Settings stand in the result files: raises SpecError for what JSON cannot hold, TypeError for another type.
+    """
+    expect(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
+    return check(dict[str, JsonValue], {key: value} if isinstance(value, str) else value, name)
+
+
+def _called(value: Any) -> str:
+    """A value's type and, where it helps, its content, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype} {list(value.shape)}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '…'}"
 
 
 def largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:

@@ -6,11 +6,11 @@ bar, a callback, and finished runs that predict, and are saved and loaded.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from fednoise_core import model, simulate
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, SpecError, write_json
+from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
 from fednoise_core.methods.own import own_method
-from fednoise_core.nets.own import with_named_nets
+from fednoise_core.nets.module import with_named_nets
 from fednoise_core.noise.labels import Labels
+from fednoise_core.params import expect
 from fednoise_core.partition.artifact import Partition
+from fednoise_core.simulate import accuracy_words
 from fednoise_core.spec import Train
 from fednoise_core.wrong_labels import WRONG
 
@@ -77,10 +79,6 @@ class Run(_Uses, simulate.FinishedRun):
                 labels[sample] = proposed
         return labels
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result files (docs/results_files.md) into `folder`; `fn.load(folder)` reads them."""
-        self.write(folder)
-
 
 class LoadedRun(_Uses):
     """A run's folder: `summary`, `cost`, `curve`; `predict(images)`, `module()`, `save(folder)`."""
@@ -108,21 +106,17 @@ class LoadedRun(_Uses):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copy the model with summary and settings into `folder`: all that `fn.load` and `predict` need."""
-        from fednoise_core.io import atomic
-
-        folder = Path(folder)
         source = self.folder / "model.safetensors"
         if not source.is_file():
             raise ArtifactError(f"{source}: no such file")
-        with atomic(folder / "model.safetensors", "wb") as file:
+        with atomic(Path(folder, source.name), "wb") as file:
             file.write(source.read_bytes())
-        write_json(folder / "spec.json", self.spec)
-        write_json(folder / "summary.json", self.summary)
+        write_json(Path(folder, "spec.json"), self.spec)
+        write_json(Path(folder, "summary.json"), self.summary)
 
     def __repr__(self) -> str:
         found = self.summary["accuracy"]["last"]
-        what = _measured(self.summary.get("test_known", True))
-        accuracy = "diverged" if found is None else f"{what} {found:.4f}"
+        accuracy = "diverged" if found is None else f"{accuracy_words(self.summary)} {found:.4f}"
         return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
 
 
@@ -174,10 +168,9 @@ def run(
     progress: True shows a bar, False nothing; by default there is one in a terminal or a notebook, unless `console` is
     given. A path: a file for JSON lines. on_round: a function that gets each round's metrics as a dict: `round`, `of`,
     `phase`, `work`, `bytes_up`, `bytes_down`, what the method reports, and where the round was evaluated, `accuracy`,
-    `loss` and `accuracy_class_<k>` of the headline view, and `views` with those of all. `fn.TensorBoard(folder)` is
-    one.
+    `loss` and `accuracy_class_<k>` of the headline view, and `views` with those of all.
 
-    options (run_inputs.Options), of which only device and threads may change the last bits of a result:
+    options (simulate.Options), of which only device and threads may change the last bits of a result:
     device: "cpu", "cuda" or "cuda:N". executor: see `executor_for`. pool: lanes shared with other runs. threads: of
     torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
     often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
@@ -189,18 +182,28 @@ def run(
     """
     if isinstance(labels, np.ndarray) and isinstance(arrays, Arrays):
         labels = Labels.of(labels, arrays.y_train, arrays.classes, arrays.clean_known)
-    if progress is not None and not isinstance(progress, bool | str | os.PathLike):
-        raise TypeError(f"progress: got {type(progress).__name__}; pass True, False, a path for JSON lines, or None")
+    expect(progress, (bool, *simulate.PATH), "progress", "pass True, False, a path for JSON lines, or None")
+    kind, cure = simulate.OPTIONS["on_round"]
+    expect(on_round, kind, "on_round", cure)
     method, train, made = own_method(method, with_named_nets(train))
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
     shown = progress if isinstance(progress, bool) else progress is None and _watched(options)
-    label = options.get("label")
-    label = label if isinstance(label, str) and label else None
-    with _listeners(shown, on_round, label, getattr(arrays, "test_known", True)) as listener:
+    with _bar(options.get("label"), shown) as bar:
+
+        def tell(row: dict[str, Any]) -> None:
+            bar.total, bar.initial = row["of"], row["done_before"]
+            if "accuracy" in row:
+                words = accuracy_words({"test_known": arrays.test_known})
+                bar.set_postfix_str(f"{words} {100 * row['accuracy']:.2f} %", refresh=False)
+            bar.update(row["round"] - bar.n)
+            if on_round is not None:
+                on_round(row)
+
         done = simulate.run(
-            arrays, labels, partition, method, train, seed, donor=donor, on_round=listener, made=made, **options
-        )
+            arrays, labels, partition, method, train, seed,
+            donor=donor, on_round=tell if shown else on_round, made=made, **options,
+        )  # fmt: skip
     return Run(**vars(done))
 
 
@@ -209,60 +212,9 @@ def _watched(options: Mapping[str, Any]) -> bool:
     return options.get("console") is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
-def _measured(test_known: bool) -> str:
-    """What an accuracy is called: on held-out given labels, which may be wrong, it is none."""
-    return "accuracy" if test_known else "agreement with given labels"
-
-
-@contextlib.contextmanager
-def _listeners(
-    shown: bool, on_round: Callable[[dict[str, Any]], object] | None, label: str | None, test_known: bool
-) -> Iterator[Callable[[dict[str, Any]], object] | None]:
-    """A function that tells a round to the bar and to the user's function; None if there is neither."""
-    if not shown:
-        yield on_round
-        return
-    bar = _Bar(label, _measured(test_known))
-    try:
-        if on_round is None:
-            yield bar.round
-        elif not callable(on_round):
-            yield on_round  # refused by name, with the other options
-        else:
-            both = (bar.round, on_round)
-            yield lambda row: [tell(row) for tell in both]
-    finally:
-        bar.close()
-
-
-class _Bar:
-    """tqdm's bar, made when the first round is done: only then the number of rounds is known."""
-
-    def __init__(self, label: str | None, measured: str = "accuracy") -> None:
-        self.label, self.measured = label, measured
-        self.bar: Any = None
-
-    def round(self, row: Mapping[str, Any]) -> None:
-        """Show a finished round."""
-        if self.bar is None:
-            self.bar = _tqdm()(
-                total=row["of"], initial=row["done_before"], desc=self.label, unit="round", file=sys.stderr
-            )
-        if "accuracy" in row:
-            self.bar.set_postfix_str(f"{self.measured} {100 * row['accuracy']:.2f} %", refresh=False)
-        self.bar.update(row["round"] - self.bar.n)
-
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        if self.bar is not None:
-            self.bar.close()
-
-
-def _tqdm() -> Any:
-    """The bar of a notebook, or of a terminal."""
-    import warnings
-
+def _bar(label: Any, shown: bool) -> Any:
+    """The progress bar of a notebook, or of a terminal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a notebook has no widgets: it gets the bar of a terminal
         from tqdm.auto import tqdm
-    return tqdm
+    return tqdm(desc=label, unit="round", file=sys.stderr, disable=not shown)

@@ -4,18 +4,21 @@
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
 strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`python -m workflow_scripts.schema`), docs/reference.md,
-and what `help()` says.
+declarations come the checks and their messages, config/schema (`python -m workflow_scripts.schema`) and
+docs/reference.md.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import operator
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -23,7 +26,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.fields import FieldInfo
 
 from fednoise_core.io import SpecError
-from fednoise_core.words import nearest, shown, words
 
 __all__ = [
     "AlsoAccepts",
@@ -40,9 +42,10 @@ __all__ = [
     "parse",
     "problem",
     "settings_of",
+    "shown",
     "summary",
     "unknown_key",
-    "with_settings",
+    "words",
 ]
 
 T = TypeVar("T")
@@ -223,16 +226,68 @@ def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
     return schema
 
 
+# words
+
+SHOWN = 60  # letters of a wrong value in a message
+
+
+def shown(value: Any) -> str:
+    """A value on one line, cut after SHOWN letters."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def words(schema: Mapping[str, Any], quote: Callable[[Any], str] = shown) -> str:
+    """Type and range that a JSON schema asks for, in words. quote: how a value is written."""
+    if "enum" in schema or "const" in schema:
+        return " | ".join(map(quote, schema.get("enum", [schema.get("const")])))
+    if "anyOf" in schema:
+        return ", or ".join(words(one, quote) for one in schema["anyOf"])
+    kind = schema.get("type", "a finite number, text, list or mapping")
+    if isinstance(kind, list):
+        return ", or ".join(words({**schema, "type": one}, quote) for one in kind)
+    if kind in ("integer", "number"):
+        return kind + _range(schema)
+    if kind == "array":
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        many = f"{least} " if least == most else f"{least}–{most} " if most else f"{least} or more " if least else ""
+        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", words(schema.get("items", {}), quote))
+        return f"list of {many}{plural}"
+    if kind == "object":
+        names = [*schema.get("properties", schema.get("required", []))]
+        return "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"
+    named = {"string": "text", "boolean": " | ".join(map(quote, (True, False))), "null": quote(None)}
+    return str(named.get(kind, kind))
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    """The bounds of a number: " ≥ 1", ", 0 ≤ x < 1", or nothing."""
+    signs = {
+        "minimum": ("≥", "≤"),
+        "exclusiveMinimum": (">", "<"),
+        "maximum": ("≤", "≤"),
+        "exclusiveMaximum": ("<", "<"),
+    }
+    ends = [(f"{schema[key]:g}", *signs[key]) for key in signs if key in schema]
+    if len(ends) == 2:
+        (low, _, left), (high, _, right) = ends
+        return f", {low} {left} x {right} {high}"
+    return f" {ends[0][1]} {ends[0][0]}" if ends else ""
+
+
+def nearest(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
+    """The words "; did you mean 'x'?", or, if none is near and `or_all`, "; known: …"."""
+    names = sorted(str(item) for item in known)
+    near = get_close_matches(str(word), names, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(names) or 'none'}" if or_all else ""
+
+
 # documentation
-
-
-def with_settings(docstring: str | None, owner: Any) -> str:
-    """A docstring followed by the settings of `owner`."""
-    text, lines = inspect.cleandoc(docstring or ""), []
-    for name, one in json_schema(model_of(owner)).get("properties", {}).items():
-        default = f"default {shown(one['default'])}" if "default" in one else "required"
-        lines.append(f"    {name}: {words(one)}; {default}. {one['description']}")
-    return "\n".join([text, "", "Settings", *lines]) if lines else text
 
 
 def summary(owner: Any) -> str:

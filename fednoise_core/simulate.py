@@ -1,42 +1,61 @@
 """run: one federation, from arrays, labels, partition, method and seed to results. The command line and the tests both
-call this.
+call this. A wrong argument is one error that names it and the cure, before any work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 
 from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.labelled import labels_digest
 from fednoise_core.engine import output
+from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
-from fednoise_core.engine.loop import Outcome, loop
-from fednoise_core.engine.pool import Pool
+from fednoise_core.engine.executors.lanes import LanePool
+from fednoise_core.engine.loop import Outcome, Saving, loop
+from fednoise_core.engine.pool import Pool, augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, digest
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
+from fednoise_core.params import expect, integer, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.run_inputs import Options, check_augmentation, check_data, checked_settings, options_of, with_foreign
-from fednoise_core.spec import Train
+from fednoise_core.settings import check
+from fednoise_core.spec import Train, parse
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FinishedRun", "run"]
+__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run"]
+
+PATH = (str, os.PathLike, type(None))
+OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
+    "executor": (str, 'pass a name such as "auto" or "workers:4"'),
+    "label": (str, "pass a text"),
+    "room": (int, "pass a number of bytes"),
+    "pool": ((LanePool, type(None)), "pass a LanePool, or None"),
+    "saving": ((Saving, type(None)), "pass a loop.Saving, or None"),
+    "out": (PATH, "pass the path of a folder, or None"),
+    "progress": (PATH, "pass the path of a file, or None"),
+    "spec": ((Mapping, type(None)), "pass a mapping with the key 'spec', or None"),
+    "on_round": ((Callable, type(None)), "pass a function of one dict, or None"),
+}
 
 
 @dataclass(repr=False)
@@ -55,8 +74,8 @@ class FinishedRun:
     labels: Labels
     partition: Partition
 
-    def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result files (docs/results_files.md), each whole or not at all."""
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the result files (docs/results_files.md), each whole or not at all; `fn.load(folder)` reads them."""
         told = self.outcome, self.summary, self.spec, self.cost
         output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
 
@@ -76,10 +95,45 @@ class FinishedRun:
 
     def __repr__(self) -> str:
         ran, found = self.summary["run"], self.summary["accuracy"]
-        what = "accuracy" if self.summary.get("test_known", True) else "agreement with given labels"
-        accuracy = f"{what} {found['last']:.4f}, best {found['best']:.4f}"
+        accuracy = f"{accuracy_words(self.summary)} {found['last']:.4f}, best {found['best']:.4f}"
         seconds = f"{self.cost['seconds']:.1f} s"
         return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
+
+
+def accuracy_words(facts: Mapping[str, Any]) -> str:
+    """What an accuracy is called: on held-out given labels, which may be wrong, it is none."""
+    return "accuracy" if facts.get("test_known", True) else "agreement with given labels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a run is carried out and what it writes; `run` says what each is."""
+
+    device: str | torch.device = "cpu"
+    executor: str = "auto"
+    pool: LanePool | None = None
+    threads: int = 1
+    saving: Saving | None = None
+    room: int = ROOM
+    out: str | os.PathLike[str] | None = None
+    spec: Mapping[str, Any] | None = None
+    label: str = ""
+    console: TextIO | None = None
+    progress: str | os.PathLike[str] | None = None
+    on_round: Callable[[dict[str, Any]], object] | None = None
+    made: FedAvg | None = None
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        integer(self.threads, "threads", 1)
+        for name, (kind, cure) in OPTIONS.items():
+            expect(getattr(self, name), kind, name, cure)
+        if self.out is not None and (not os.fspath(self.out) or Path(self.out).is_file()):
+            raise SpecError(f"out: {os.fspath(self.out)!r} is no folder")
+        if self.spec is not None:
+            check(dict[str, JsonValue], self.spec, "spec")
+            if "spec" not in self.spec:
+                raise SpecError("spec: the key 'spec' is missing")
 
 
 def run(
@@ -98,7 +152,7 @@ def run(
     arrays, labels, partition: of one data set. method: a name, or `{"name": …, fields…}`. train: a spec.Train or its
     fields. seed: a whole number from 0. donor: the data set whose images replace some, for labels with open-set noise.
 
-    options (run_inputs.Options), of which only device and threads may change the last bits of a result:
+    options (`Options`), of which only device and threads may change the last bits of a result:
     device: "cpu", "cuda" or "cuda:N". executor: see `executor_for`. pool: lanes shared with other runs. threads: of
     torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
     often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
@@ -110,7 +164,7 @@ def run(
     type, both before any training; loop.Stopped if `saving` asked to stop.
     """
     began = time.monotonic(), time.process_time()
-    how = options_of(options)
+    how = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
     chosen = how.made or make(method, settings)
@@ -134,8 +188,69 @@ def run(
     summary = output.summary(outcome, facts)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
-        made.write(how.out)
+        made.save(how.out)
     return made
+
+
+def check_device(device: Any) -> None:
+    """Raise SpecError unless torch can compute on `device`: "cpu", "cuda" or "cuda:N"."""
+    expect(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise SpecError(f"device: {str(device)!r} is none of cpu, cuda, cuda:N")
+    if found.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (found.index or 0) >= count:
+            raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
+
+
+def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
+    """Raise TypeError or SpecError unless labels and partition were made for these arrays."""
+    expect(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
+    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
+    expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
+    expect(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
+    try:
+        labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
+        labels.check()
+    except SpecError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise SpecError(f"labels: {error}; make them with fn.inject") from error
+    partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
+
+
+def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
+    """(method's name and fields, training settings, seed). Raises SpecError naming the key that is wrong."""
+    fields = spec_of(method, "name", "method")
+    expect(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
+    settings = train if isinstance(train, Train) else parse(Train, train or {}, "train")
+    return fields, settings, seed_of(seed)
+
+
+def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
+    """Raise SpecError unless the augmentation, and those of the views of a method, fit images (C, H, W)."""
+    for spec, place in ((settings.augment, ""), *((view, "method: a view of its own: ") for view in views)):
+        try:
+            if (how := augmentation(spec)) is not None:
+                how.check_shape(shape)
+        except SpecError as error:
+            raise SpecError(f"{place}{error}") from error
+
+
+def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
+    """The arrays with open-set noise applied: some training images show something foreign, their labels stay."""
+    if labels.replaced is None:
+        return arrays
+    own = labels.spec["noise"].get("donor", "public") == "public"
+    images = arrays.x_public if own else None if donor is None else donor.x_train
+    if images is None:
+        what = "public images" if own else "the donor data set's arrays"
+        raise SpecError(f"these labels come with open-set noise: the run needs {what}")
+    return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
 
 
 def _trained(
@@ -161,7 +276,7 @@ def _trained(
             room=how.room,
             label=label,
             console=how.console,
-            progress=how.progress,
+            progress=None if how.progress is None else Path(how.progress),
             on_round=how.on_round,
         )
     return outcome, executor.name
@@ -169,23 +284,19 @@ def _trained(
 
 @contextlib.contextmanager
 def _torch_set_up(threads: int) -> Iterator[None]:
-    """Torch's switches for this thread as a run needs them, put back afterwards. Processes started inside inherit them.
+    """Torch's switches for this thread as a run needs them, afterwards torch's own again. Processes started inside
+    inherit them.
 
     Numbers near zero count as zero: weights that decay to denormal numbers would slow every kernel.
     """
-    before, flushed = torch.get_num_threads(), _flushes_denormals()
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        torch.set_flush_denormal(flushed)
-
-
-def _flushes_denormals() -> bool:
-    """Whether torch's set_flush_denormal is on, which it does not tell: a denormal number is then zero in a product."""
-    return bool(torch.tensor([1e-310], dtype=torch.float64).mul(1.0).eq(0).item())
+        torch.set_flush_denormal(False)
 
 
 def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:

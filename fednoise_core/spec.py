@@ -11,20 +11,9 @@ from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings import check, model_of, nearest, parse, with_settings
+from fednoise_core.settings import check, model_of, nearest, parse
 
 __all__ = ["Checked", "Train", "parse", "stage"]
-
-
-class _Doc:
-    """A class's docstring followed by its settings, worked out when somebody reads it."""
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
-
-    def __get__(self, instance: Any, owner: type) -> str | None:
-        made = "__match_args__" in vars(owner)  # not while `dataclass` makes the class and looks for a docstring
-        return with_settings(self.text, owner) if made else self.text
 
 
 class Checked:
@@ -43,7 +32,6 @@ class Checked:
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Raise TypeError for dropping a setting that there is not."""
         super().__init_subclass__(**keywords)
-        cls.__doc__ = _Doc(vars(cls).get("__doc__"))  # type: ignore[assignment]
         known = getattr(cls, "__dataclass_fields__", {})  # of the bases
         for name in vars(cls).get("without", ()):
             if name not in known:

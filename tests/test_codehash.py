@@ -250,8 +250,8 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     own = {"fednoise_core/noise/labels.py", "fednoise_core/methods/fedcorr.py", "fednoise_core/nets/small.py"}
     assert own <= training
     others = {
-        *(f"fednoise_core/noise/{name}.py" for name in ("registry", "models", "asymmetric", "levels", "nominal")),
-        *(f"fednoise_core/partition/{name}.py" for name in ("registry", "schemes", "by_class", "skew")),
+        *(f"fednoise_core/noise/{name}.py" for name in ("registry", "models", "asymmetric", "levels")),
+        *(f"fednoise_core/partition/{name}.py" for name in ("registry", "schemes", "skew")),
         "fednoise_core/methods/scaffold.py",
         "fednoise_core/nets/resnet.py",
     }

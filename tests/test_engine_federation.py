@@ -19,8 +19,8 @@ from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State, WireError, load_checkpoint, save_checkpoint
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
-from fednoise_core.noise import inject
 from fednoise_core.noise.asymmetric import asymmetric
+from fednoise_core.noise.registry import inject
 from fednoise_core.spec import Train
 
 PARAMETERS = 64 * 6 + 6 + 6 * 5 + 5  # of the toy's perceptron

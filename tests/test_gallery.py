@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from report.layout_check import problems
 
-from fednoise_core import noise, partition
 from fednoise_core.data import sources
 from fednoise_core.io import SpecError
+from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
+from fednoise_core.partition import registry as partition
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report import style
 from fednoise_core.report.artifacts import SettingArtifacts

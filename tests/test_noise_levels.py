@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fednoise_core.data.labelled import LabelledData
 from fednoise_core.io import SpecError
-from fednoise_core.noise import levels, sampling
-from fednoise_core.noise.nominal import nominal_rate
+from fednoise_core.noise import levels, registry
+from fednoise_core.noise.registry import nominal_rate
+from fednoise_core.noise.sampling import NoiseResult, transition, wrong_share
+from fednoise_core.partition.artifact import Partition
 
 K = 10
 Y = np.tile(np.arange(K), 4000)
@@ -19,6 +22,11 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def rates(result: NoiseResult, clients: list[np.ndarray]) -> np.ndarray:
+    """Realised rate of each client."""
+    return wrong_share(result.y_noisy != Y, clients)
+
+
 def test_fedcorr_levels_and_rates() -> None:
     result = levels.fedcorr(Y, K, rng(), clients=MIXED, rho=0.6, tau=0.5)
     noisy = result.level > 0
@@ -26,7 +34,7 @@ def test_fedcorr_levels_and_rates() -> None:
     assert result.level[noisy].min() >= 0.5
     assert result.level.max() <= 1
     real = result.level * 0.9  # (K-1)/K: the replacement may be the true label
-    assert (np.abs(result.per_client_rate - real) <= 5 * np.sqrt(real * (1 - real) / 1000) + 1e-12).all()
+    assert (np.abs(rates(result, MIXED) - real) <= 5 * np.sqrt(real * (1 - real) / 1000) + 1e-12).all()
     assert result.T_nominal.shape == (40, K, K)
     assert np.allclose(np.diagonal(result.T_nominal, axis1=1, axis2=2), 1 - real[:, None])
     assert np.allclose(result.T_nominal.sum(2), 1)
@@ -37,20 +45,9 @@ def test_fedcorr_corners() -> None:
     assert np.array_equal(clean.y_noisy, Y)
     worst = levels.fedcorr(Y, K, rng(), clients=MIXED, rho=1, tau=1)
     assert (worst.level == 1).all()
-    assert abs(worst.rate_realised - 0.9) < 5 * np.sqrt(0.09 / len(Y))
+    assert abs((worst.y_noisy != Y).mean() - 0.9) < 5 * np.sqrt(0.09 / len(Y))
     assert nominal_rate({"kind": "fedcorr", "rho": 1, "tau": 1}, 10) == 0.9
     assert nominal_rate({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, 10) == pytest.approx(0.6 * 0.75 * 0.9)
-
-
-def test_fedcorr_label_bug_draws_from_the_first_ten() -> None:
-    y = np.repeat(np.arange(100), 50)
-    part = [np.arange(len(y))]
-    bug = levels.fedcorr(y, 100, rng(), clients=part, rho=1, tau=1, fedcorr_label_bug=True)
-    assert bug.y_noisy.max() == 9
-    assert bug.T_nominal[0, 50].tolist() == [0.1] * 10 + [0.0] * 90
-    assert levels.fedcorr(y, 100, rng(), clients=part, rho=1, tau=1).y_noisy.max() > 90
-    with pytest.raises(SpecError, match=r"0..9 do not exist"):
-        levels.fedcorr(Y[Y < 5], 5, rng(), clients=[], rho=1, tau=1, fedcorr_label_bug=True)
 
 
 def test_fednoro_exact_number_of_noisy_clients() -> None:
@@ -60,9 +57,9 @@ def test_fednoro_exact_number_of_noisy_clients() -> None:
         assert result.level[result.level > 0].min() >= 0.3
         assert result.level.max() <= 0.5
     exclusive = levels.fednoro(Y, K, rng(), clients=MIXED, rho=1, lower=0.4, upper=0.4, inclusive=False)
-    assert abs(exclusive.rate_realised - 0.4) < 5 * np.sqrt(0.24 / len(Y))
+    assert abs((exclusive.y_noisy != Y).mean() - 0.4) < 5 * np.sqrt(0.24 / len(Y))
     inclusive = levels.fednoro(Y, K, rng(), clients=MIXED, rho=1, lower=0.4, upper=0.4)
-    assert abs(inclusive.rate_realised - 0.36) < 5 * np.sqrt(0.36 * 0.64 / len(Y))
+    assert abs((inclusive.y_noisy != Y).mean() - 0.36) < 5 * np.sqrt(0.36 * 0.64 / len(Y))
 
 
 def test_client_groups_by_hand() -> None:
@@ -70,7 +67,7 @@ def test_client_groups_by_hand() -> None:
     result = levels.client_groups(Y, K, rng(), clients=CLIENTS, groups=groups)
     expected = np.concatenate([np.zeros(10), 0.2 + 0.01 * np.arange(30)])  # .29 over 29 steps
     assert np.allclose(result.level, expected)
-    assert np.allclose(result.per_client_rate, np.floor(1000 * expected + 1e-9) / 1000)  # exact counts
+    assert np.allclose(rates(result, CLIENTS), np.floor(1000 * expected + 1e-9) / 1000)  # exact counts
     wrong = result.y_noisy != Y
     assert ((Y - result.y_noisy) % K == 1)[wrong].all()  # FedRN's pair flip goes to the class before
     assert nominal_rate({"kind": "client_groups", "groups": groups}, K) == pytest.approx(0.75 * 0.345)
@@ -80,7 +77,7 @@ def test_client_groups_symmetric_never_keeps_the_label() -> None:
     groups = [{"share": 1.0, "low": 1.0, "high": 1.0}]
     result = levels.client_groups(Y, K, rng(), clients=MIXED, groups=groups)
     assert (result.y_noisy != Y).all()
-    off = result.T_realised[~np.eye(K, dtype=bool)]
+    off = transition(Y, result.y_noisy, K)[~np.eye(K, dtype=bool)]
     assert (np.abs(off - 1 / 9) < 5 * np.sqrt(1 / 9 * 8 / 9 / 4000)).all()
 
 
@@ -161,28 +158,13 @@ def test_nominal_matrices_match_what_is_drawn() -> None:
         assert (np.abs(counts - n * T) <= 6 * np.sqrt(n * T * (1 - T)) + 1e-9).all()
 
 
-def test_too_many_clients_are_summarised(monkeypatch) -> None:
-    full = levels.fedcorr(Y, K, rng(), clients=MIXED, rho=0.6, tau=0.5)
-    monkeypatch.setattr(levels, "T_CLIENT_LIMIT", 10)
-    small = levels.fedcorr(Y, K, rng(), clients=MIXED, rho=0.6, tau=0.5)
-    n = np.stack([np.bincount(Y[p], minlength=K) for p in MIXED])
-    assert np.allclose(small.T_nominal, (n[:, :, None] * full.T_nominal).sum(0) / n.sum(0)[:, None])
-    assert np.array_equal(small.y_noisy, full.y_noisy)
-    assert sampling.T_CLIENT_LIMIT > 100 * 100 * 100  # 100 clients and classes still have their own
-
-
 def test_empty_clients_and_overlap() -> None:
     result = levels.fedcorr(Y, K, rng(), clients=[MIXED[0], np.zeros(0, np.int64)], rho=1, tau=1)
-    assert np.isnan(result.per_client_rate[1])
     untouched = np.setdiff1d(np.arange(len(Y)), MIXED[0])
     assert np.array_equal(result.y_noisy[untouched], Y[untouched])
-    for model, settings in [
-        (levels.fedcorr, {"rho": 1, "tau": 1}),
-        (levels.localized, {"low": 0.1, "high": 0.2}),
-        (levels.client_groups, {"groups": [{"share": 1, "low": 0, "high": 1}]}),
-    ]:
-        with pytest.raises(SpecError, match="overlaps"):
-            model(Y, K, rng(), clients=[np.arange(5), np.arange(4, 9)], **settings)
+    overlapping = Partition.build([np.arange(5), np.arange(4, 9)], {"notes": {"samples": 9}})
+    with pytest.raises(SpecError, match="overlaps"):
+        registry.inject(LabelledData(Y[:9], K), {"kind": "fedcorr", "rho": 1, "tau": 1}, 0, overlapping)
 
 
 def test_two_classes() -> None:

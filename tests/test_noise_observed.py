@@ -7,10 +7,13 @@ import pytest
 from real_files import real_labels
 from scipy import stats
 
-from fednoise_core import noise
+from fednoise_core.data.labelled import LabelledData
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.noise import LabelledData, Labels, observed
+from fednoise_core.noise import observed
+from fednoise_core.noise import registry as noise
 from fednoise_core.noise.instance import instance
+from fednoise_core.noise.labels import Labels
+from fednoise_core.noise.sampling import transition
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -42,14 +45,14 @@ def test_human_noise_rates(dataset, labels, rate) -> None:
 def test_human_and_given_pick_the_right_set() -> None:
     y, a, b = np.zeros(4, int), np.array([0, 1, 0, 1]), np.array([1, 1, 1, 1])
     sets = {"aggre_label": a, "worse_label": b}
-    assert observed.human(y, 2, rng(), given=sets, labels="worst").rate_realised == 1
-    assert observed.human(y, 2, rng(), given={"worst": a}, labels="worst").rate_realised == 0.5
+    assert observed.human(y, 2, rng(), given=sets, labels="worst").y_noisy.mean() == 1
+    assert observed.human(y, 2, rng(), given={"worst": a}, labels="worst").y_noisy.mean() == 0.5
     with pytest.raises(SpecError, match="no 'fine' labels"):
         observed.human(y, 2, rng(), given=sets, labels="fine")
     with pytest.raises(SpecError, match="did you mean 'worst'"):
         observed.human(y, 2, rng(), given=sets, labels="worse")
-    assert observed.given(y, 2, rng(), given=sets, clean_known=True, key="worse_label").rate_realised == 1
-    assert observed.given(y, 2, rng(), given={"x": a}, clean_known=True).rate_realised == 0.5
+    assert observed.given(y, 2, rng(), given=sets, clean_known=True, key="worse_label").y_noisy.mean() == 1
+    assert observed.given(y, 2, rng(), given={"x": a}, clean_known=True).y_noisy.mean() == 0.5
     for key in (None, "other"):
         with pytest.raises(SpecError, match="key"):
             observed.given(y, 2, rng(), given=sets, clean_known=True, key=key)
@@ -102,30 +105,24 @@ def test_openset_images_from_another_data_set() -> None:
         noise.inject(LabelledData(np.arange(5), 5, arrays=object()), {"kind": "openset_images", "rate": 0.5}, 0)
 
 
-def test_donor_images_are_made_to_fit() -> None:
-    colour = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
-
-    def labels(donor: list[int]) -> Labels:
-        return Labels(np.zeros(3, int), 0.0, {"classes": 2}, replaced=np.array([1]), donor=np.array(donor))
-
-    grey = labels([1]).replace_images(np.zeros((3, 2, 2), np.uint8), colour)
-    assert grey[1, 1, 1] == round(float(colour[1, 2, 2] @ [0.299, 0.587, 0.114]))  # every second pixel, as luma
-    rgb = labels([0]).replace_images(np.zeros((3, 4, 4, 3), np.uint8), colour[:, :2, :2, 0])
-    assert rgb[1, 3, 3].tolist() == [int(colour[0, 1, 1, 0])] * 3
+def test_donor_images_that_do_not_fit_are_refused() -> None:
+    labels = Labels(np.zeros(3, int), 0.0, {"classes": 2}, replaced=np.array([1]), donor=np.array([9]))
     with pytest.raises(ArtifactError, match="needs donor image 9"):
-        labels([9]).replace_images(np.zeros((3, 2, 2), np.uint8), colour)
+        labels.replace_images(np.zeros((3, 2, 2), np.uint8), np.zeros((2, 2, 2), np.uint8))
+    with pytest.raises(SpecError, match=r"donor: its images are \[4, 4\], those of this data set \[2, 2\]"):
+        labels.replace_images(np.zeros((3, 2, 2), np.uint8), np.zeros((10, 4, 4), np.uint8))
 
 
 def test_instance_rate_and_nominal_matrix() -> None:
     y = np.tile(np.arange(5), 2000)
     x = rng(1).integers(0, 256, (len(y), 6, 6), dtype=np.uint8)
     result = instance(y, 5, rng(), images=x, rate=0.4)
-    assert abs(result.rate_realised - 0.4) < 5 * np.sqrt(0.24 / len(y))
+    assert abs((result.y_noisy != y).mean() - 0.4) < 5 * np.sqrt(0.24 / len(y))
     assert np.allclose(np.diagonal(result.T_nominal), 0.6, atol=5 * 0.1 / np.sqrt(2000))  # mean of 2000 q's, sd .1
     q = stats.truncnorm(-4, 6, loc=0.4, scale=0.1).ppf(rng().random(len(y)))  # the first draws of the generator
     assert np.allclose(np.diagonal(result.T_nominal), [1 - q[y == k].mean() for k in range(5)])
     sd = np.sqrt(result.T_nominal * (1 - result.T_nominal) / 2000)
-    assert (np.abs(result.T_realised - result.T_nominal) <= 5 * sd + 1e-9).all()
+    assert (np.abs(transition(y, result.y_noisy, 5) - result.T_nominal) <= 5 * sd + 1e-9).all()
     clean = instance(y, 5, rng(), images=x, rate=0)
     assert np.array_equal(clean.y_noisy, y)
 

@@ -21,10 +21,9 @@ import toy
 from torch import nn
 
 import fednoise_core as fn
-from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
-from fednoise_core.nets.own import with_named_nets
+from fednoise_core.nets.module import with_named_nets
 from workflow_scripts.codehash import closure
 from workflow_scripts.runs import net_code
 from workflow_scripts.stepcode import StepCode
@@ -102,29 +101,10 @@ def test_executors_agree_and_a_function_stands_for_its_name(other: str):
     assert fn.run(*world, method, fn.Train(**{**train, "net": mynets.Normed})).curve == made.curve
 
 
-def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path):
-    whole = toy.play("fedavg", net=NORMED)
-    asked = iter([False, True])
-    with pytest.raises(Stopped):
-        toy.play("fedavg", net=NORMED, saving=Saving(tmp_path / "c.pt", "key", stop=lambda: next(asked)))
-    rest = toy.play("fedavg", net=NORMED, saving=Saving(tmp_path / "c.pt", "key"))
-    assert rest.outcome.resumed == 2
-    assert torch.equal(rest.outcome.state.server["model"].flat, whole.outcome.state.server["model"].flat)
-
-
 @pytest.mark.parametrize("name", ["feddpcont", "coteaching", "scaffold", "ditto"])
 def test_methods_that_look_at_features_and_heads_run(name: str):
     made = toy.play(name, net=NORMED)
     assert np.isfinite(made.summary["accuracy"]["last"])
-
-
-class NoLinear(nn.Module):
-    def __init__(self, shape: Any, classes: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, classes, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conv(x).flatten(1)
 
 
 class Softmaxed(nn.Module):
@@ -156,29 +136,13 @@ def wrong_size(shape: Any, classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))
 
 
-def wrong_images(shape: Any, classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(63, classes))
-
-
-def wrong_dtype(shape: Any, classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes)).double()
-
-
-def nothing(shape: Any, classes: int) -> None:
-    return None
-
-
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (NoLinear, "its last layer must be a torch.nn.Linear"),
         (Softmaxed, "its output is not that of 'head', which must be its last layer"),
         (OwnNoise, r"it draws random numbers of its own in training; use torch\.nn\.Dropout"),
         (numpy_drawn, "its factory gives other weights at every call"),
         (wrong_size, r"its last linear layer '1' is Linear.*out_features=6.*; torch\.nn\.Linear\(…, 5\) with a bias"),
-        (wrong_images, r"images \(3, 1, 8, 8\): RuntimeError"),
-        (wrong_dtype, "1.weight is torch.float64; float32 is needed"),
-        (nothing, r"it returned NoneType, no torch\.nn\.Module"),
         (mynets, "expected module:function"),
     ],
 )

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from fednoise_core import noise, partition
+from fednoise_core.data.labelled import LabelledData
 from fednoise_core.io import ArtifactError, SpecError, save_npz
-from fednoise_core.noise import LabelledData
-from fednoise_core.partition import Partition
+from fednoise_core.noise import registry as noise
+from fednoise_core.partition import registry as partition
+from fednoise_core.partition.artifact import Partition
 from workflow_scripts import partition as command
 
 SCHEMA = yaml.safe_load(
@@ -87,12 +88,11 @@ def test_validation_split(kind) -> None:
         assert np.array_equal(np.sort(np.concatenate([made.train(c), made.validation(c)])), made.of(c))
 
 
-def test_active_clients_have_something_to_train_on() -> None:
+def test_sizes_and_histogram_by_hand() -> None:
     spec = {"clients": 3, "notes": {"samples": 9, "overlap": False}}
     made = Partition.build([np.array([0, 4]), np.array([], int), np.array([1, 2])], spec, np.array([0, 1, 1, 1], bool))
     made.check()
     assert made.sizes.tolist() == [2, 0, 2]
-    assert made.active.tolist() == [0]
     assert made.train(0).tolist() == [0]
     assert made.histogram(np.array([0, 1, 1, 0, 1]), 2).tolist() == [[1, 1], [0, 0], [0, 2]]
 

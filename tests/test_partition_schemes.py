@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fednoise_core.io import SpecError
-from fednoise_core.partition import by_class, schemes, skew
+from fednoise_core.partition import schemes, skew
 
 K, C, N = 10, 40, 6007
 Y = np.random.default_rng(9).integers(0, K, N)
@@ -31,8 +31,8 @@ SCHEMES = {
     "openset nonuniform": lambda r: schemes.openset(Y, C, r, classes=K, notes={}, mode="nonuniform"),
     "bernoulli_dirichlet": lambda r: schemes.bernoulli_dirichlet(Y, C, r, classes=K, notes={}),
     "bernoulli_dirichlet skewed": lambda r: schemes.bernoulli_dirichlet(Y, C, r, classes=K, notes={}, p=0.2, alpha=1.0),
-    "shards": lambda r: by_class.classes_per_client(Y, C, r, classes=K, notes={}, n=3, mode="shards"),
-    "disjoint_classes": lambda r: by_class.classes_per_client(
+    "shards": lambda r: skew.classes_per_client(Y, C, r, classes=K, notes={}, n=3, mode="shards"),
+    "disjoint_classes": lambda r: skew.classes_per_client(
         Y, C, r, classes=K, notes={}, n=3, mode="disjoint_classes"
     ),
     "dirichlet": lambda r: skew.dirichlet(Y, C, r, classes=K, notes={}, alpha=0.3),
@@ -62,9 +62,6 @@ def test_same_seed_same_parts_and_other_seed_other_parts(name) -> None:
 def test_iid_sizes() -> None:
     sizes = [len(part) for part in schemes.iid(Y, C, rng())]
     assert sorted(sizes) == [150] * 33 + [151] * 7  # 6007 = 40·150 + 7
-    dropped = schemes.iid(Y, C, rng(), drop_remainder=True)
-    assert {len(part) for part in dropped} == {150}
-    assert len(np.unique(np.concatenate(dropped))) == 6000
 
 
 def test_by_owner_by_hand() -> None:
@@ -208,7 +205,7 @@ def test_bernoulli_dirichlet_refuses(settings) -> None:
 
 def test_fedlsr_sizes_classes_and_overlap() -> None:
     notes: dict[str, object] = {}
-    parts = by_class.classes_per_client(Y, C, rng(), classes=K, notes=notes, n=3)
+    parts = skew.classes_per_client(Y, C, rng(), classes=K, notes=notes, n=3)
     counts = histogram(parts)
     assert {len(part) for part in parts} == {150}  # ⌊6007/40⌋
     assert all((np.diff(part) > 0).all() for part in parts)  # without replacement within a client
@@ -219,7 +216,7 @@ def test_fedlsr_sizes_classes_and_overlap() -> None:
 
 
 def test_fedlsr_picks_classes_evenly() -> None:
-    parts = by_class.classes_per_client(Y, 600, rng(), classes=K, notes={}, n=3)
+    parts = skew.classes_per_client(Y, 600, rng(), classes=K, notes={}, n=3)
     picked = (histogram(parts) > 0).sum(0)
     assert (np.abs(picked - 180) < 5 * np.sqrt(600 * 0.3 * 0.7)).all()
 
@@ -227,7 +224,7 @@ def test_fedlsr_picks_classes_evenly() -> None:
 def test_fedlsr_with_too_few_samples_of_a_class() -> None:
     y = np.repeat([0, 1, 2, 3], [97, 1, 1, 1])  # 2 clients, 50 samples each, if they can
     notes: dict[str, object] = {}
-    parts = by_class.classes_per_client(y, 2, rng(0), classes=4, notes=notes, n=2)
+    parts = skew.classes_per_client(y, 2, rng(0), classes=4, notes=notes, n=2)
     for part in parts:
         expected = 50 if 0 in y[part] else 2
         assert len(part) == expected
@@ -235,15 +232,15 @@ def test_fedlsr_with_too_few_samples_of_a_class() -> None:
 
 
 def test_fill_by_hand() -> None:
-    assert by_class._fill(np.array([5, 5, 0]), np.array([2, 9, 4])).tolist() == [2, 8, 0]
-    assert by_class._fill(np.array([5, 5]), np.array([2, 3])).tolist() == [2, 3]
+    assert skew._fill(np.array([5, 5, 0]), np.array([2, 9, 4])).tolist() == [2, 8, 0]
+    assert skew._fill(np.array([5, 5]), np.array([2, 3])).tolist() == [2, 3]
 
 
 def test_shards() -> None:
     y = np.repeat(np.arange(4), 30)
     found = set()
     for seed in range(20):
-        parts = by_class.classes_per_client(y, 6, rng(seed), classes=4, notes={}, n=2, mode="shards")
+        parts = skew.classes_per_client(y, 6, rng(seed), classes=4, notes={}, n=2, mode="shards")
         assert {len(part) for part in parts} == {20}  # 12 shards of 10
         found |= set(histogram(parts, y, 4).ravel().tolist())
     assert found == {0, 10, 20}  # 20: both shards of one class
@@ -252,12 +249,12 @@ def test_shards() -> None:
 @pytest.mark.parametrize(("classes", "clients", "n"), [(10, 40, 3), (10, 7, 4), (5, 5, 5), (10, 10, 1), (3, 100, 2)])
 def test_disjoint_classes_are_dealt_evenly(classes, clients, n) -> None:
     for seed in range(5):
-        hands = by_class.deal(classes, clients, n, rng(seed))
+        hands = skew.deal(classes, clients, n, rng(seed))
         assert all(len(set(hand)) == n for hand in hands.tolist())
         held = np.bincount(hands.ravel(), minlength=classes)
         assert held.max() - held.min() <= (0 if n * clients % classes == 0 else 1)
         y = np.repeat(np.arange(classes), 200)
-        parts = by_class.classes_per_client(
+        parts = skew.classes_per_client(
             y, clients, rng(seed), classes=classes, notes={}, n=n, mode="disjoint_classes"
         )
         counts = histogram(parts, y, classes)
@@ -269,7 +266,7 @@ def test_disjoint_classes_are_dealt_evenly(classes, clients, n) -> None:
 
 def test_deal_mixes_the_pairs() -> None:
     # 45 pairs of 10 classes; a plain round-robin deal makes only a few of them
-    pairs = {tuple(sorted(hand)) for hand in by_class.deal(10, 400, 2, rng()).tolist()}
+    pairs = {tuple(sorted(hand)) for hand in skew.deal(10, 400, 2, rng()).tolist()}
     assert len(pairs) == 45
 
 
@@ -284,14 +281,14 @@ def test_deal_mixes_the_pairs() -> None:
 )
 def test_classes_per_client_refuses(settings, message) -> None:
     with pytest.raises(SpecError, match=message):
-        by_class.classes_per_client(Y, C, rng(), classes=K, notes={}, **settings)
+        skew.classes_per_client(Y, C, rng(), classes=K, notes={}, **settings)
 
 
 def test_classes_per_client_needs_enough_holders() -> None:
     with pytest.raises(SpecError, match="cannot hold 10 classes"):
-        by_class.classes_per_client(Y, 3, rng(), classes=K, notes={}, n=2, mode="disjoint_classes")
+        skew.classes_per_client(Y, 3, rng(), classes=K, notes={}, n=2, mode="disjoint_classes")
     with pytest.raises(SpecError, match="only 2 have samples"):
-        by_class.classes_per_client(np.array([0, 0, 1]), 1, rng(), classes=K, notes={}, n=3)
+        skew.classes_per_client(np.array([0, 0, 1]), 1, rng(), classes=K, notes={}, n=3)
 
 
 def test_random_draws() -> None:

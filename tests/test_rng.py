@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import timeit
 
 import numpy as np
 import pytest
@@ -31,29 +30,16 @@ def test_streams_are_named_by_seed_and_words():
 
 def test_keys_that_share_their_low_half_give_different_streams():
     """torch's manual_seed uses 32 bits, and among 100,000 such streams of one run two equal ones are likely."""
-    seen: dict[int, int] = {}
-    pair = None
-    for number in range(1_000_000):
-        low = rng.key(8, "augment", number) & 0xFFFFFFFF
-        if low in seen:
-            pair = seen[low], number
-            break
-        seen[low] = number
-    assert pair is not None
+    low = [rng.key(8, "augment", number) & 0xFFFFFFFF for number in range(200_000)]
+    numbers = np.argsort(low, kind="stable")
+    at = int(np.flatnonzero(np.diff(np.array(low)[numbers]) == 0)[0])
+    pair = numbers[at : at + 2].tolist()
     a, b = (rng.key(8, "augment", number) for number in pair)
     assert a != b
     assert drawn(torch.Generator().manual_seed(a)) == drawn(torch.Generator().manual_seed(b))  # why it is not used
     first, second = (rng.torch_stream(8, "augment", number) for number in pair)
     assert drawn(first) != drawn(second)
     assert not (words_of(first) == words_of(second)).any()
-
-
-def test_all_words_of_the_state_come_from_the_key():
-    words = np.stack([words_of(rng.torch_stream(3, "word", k)) for k in range(64)])
-    assert words.max() < 1 << 32
-    assert len(np.unique(words)) == words.size  # 39,936 words of 32 bits: an equal pair has probability .17
-    ones = np.unpackbits(words.astype("<u4").view(np.uint8)).mean()
-    assert abs(ones - 0.5) < 5 * 0.5 / np.sqrt(32 * words.size)
 
 
 def test_draws_are_those_of_numpys_mersenne_twister_with_the_same_words():
@@ -75,9 +61,6 @@ def test_every_kind_of_draw_works_and_is_kept_by_a_state():
     again.set_state(state)
     for draw in (torch.randn, torch.randperm, torch.rand):
         assert torch.equal(draw(9, generator=generator), draw(9, generator=again))
-    moments = torch.randn(100_000, generator=rng.torch_stream(2, "kinds"))
-    assert abs(moments.mean()) < 5 / np.sqrt(1e5)
-    assert abs(moments.std() - 1) < 0.02
 
 
 @pytest.mark.parametrize("seed", [1.5, "1", None])
@@ -103,9 +86,3 @@ def test_another_layout_of_torchs_state_is_refused(monkeypatch, damage):
             rng.torch_stream(0, "a")
     finally:
         rng._fresh_state.cache_clear()
-
-
-def test_a_stream_is_cheap():
-    """Several are made per client and round. Typically 15 to 20 microseconds; the bound allows for a busy machine."""
-    rng.torch_stream(0, "warm")
-    assert min(timeit.repeat(lambda: rng.torch_stream(0, "batches", 1, 2), number=200, repeat=5)) / 200 < 200e-6

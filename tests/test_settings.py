@@ -14,11 +14,10 @@ import pytest
 import yaml
 
 from fednoise_core.io import SpecError, canonical, digest
-from workflow_scripts import paths
 from workflow_scripts.codehash import closure
-from workflow_scripts.config_file import Place, read_yaml
+from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import RESERVED, Project
-from workflow_scripts.runs import nets_of, weights_of
+from workflow_scripts.runs import nets_of
 from workflow_scripts.stepcode import StepCode
 from workflow_scripts.study import Study
 
@@ -80,16 +79,6 @@ def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch)
             assert Study(found, name).runs
 
 
-def test_catalogue_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    found = Project({**CONFIG, "studies": ["quick"]}, ROOT)
-    for key, family in (("noises", "noise"), ("partitions", "partition")):
-        for name, spec in found.catalogue[key].items():
-            found.schemas.check_kind(family, spec, Place("config/catalogue.yaml", (key, name)))
-    for name in found.catalogue["methods"]:
-        assert Study(found, "quick").define("methods", name)
-
-
 def test_runs_and_paths(folder: Path) -> None:
     study = Study(project(folder), "toy")
     assert [(run.method, run.seed) for run in study.runs] == [("fedavg", 0), ("fedavg", 1), ("cot", 0), ("cot", 1)]
@@ -118,11 +107,6 @@ def test_resolved_spec(folder: Path) -> None:
     assert "device" not in canonical(run.spec)
     with pytest.raises(SpecError, match=r"toy.yaml: no run digits/mine/even/fedavg/0 in the grid"):
         study.run("digits", "mine", "even", "fedavg", 0)
-
-
-def test_runs_of_overlapping_blocks_are_one(folder: Path) -> None:
-    write(folder, "config/studies/toy.yaml", edited(lambda s: s["grid"].append({**s["grid"][0], "seeds": [1, 2]})))
-    assert len(Study(project(folder), "toy").runs) == 6
 
 
 def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
@@ -340,18 +324,13 @@ def test_bad_study(folder: Path, case: str) -> None:
         ({"scale": "huge"}, "--config: scale: 'huge' has no file in config/scales; known: cpu"),
         ({"studies": []}, "--config: studies: "),
         ({"data_root": "none/such"}, "--config: data_root: no such folder: none/such"),
+        ({"overlay": "x"}, '--config: overlay: expected {…}, got "x"'),
     ],
 )
 def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as error:
         project(folder, **config)
     assert str(error.value).startswith(message)
-
-
-def test_config_file_is_named(folder: Path) -> None:
-    (folder / "config/scales/mine.yaml").write_text("scale: cpu\noverlai: {}\n")
-    with pytest.raises(SpecError, match=r"^config/scales/mine.yaml: overlai: unknown key; did you mean 'overlay'\?$"):
-        Project({**CONFIG, "overlai": {}}, folder, ("config/config.yaml", "config/scales/mine.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -370,6 +349,41 @@ def test_broken_config_file(folder: Path, text: str, message: str) -> None:
     with pytest.raises(SpecError) as error:
         Project(CONFIG)
     assert str(error.value).startswith(f"config/config.yaml: {message}")
+
+
+def test_mistakes_name_their_file(folder: Path) -> None:
+    """Of a scale, of two files of one name, and of a data set."""
+    (folder / "config/scales/mine.yaml").write_text("scale: cpu\noverlai: {}\n")
+    with pytest.raises(SpecError, match=r"^config/scales/mine.yaml: overlai: unknown key; did you mean 'overlay'\?$"):
+        Project({**CONFIG, "overlai": {}}, folder, ("config/config.yaml", "config/scales/mine.yaml"))
+    (folder / "config/scales/smoke.yaml").write_text("scale: smoke\noverlay: {seeds: [0\n")
+    with pytest.raises(SpecError, match=r"config/scales/smoke.yaml: line 3: "):
+        project(folder, scale="smoke")
+    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**found, "digits": {"source": "digits", "test": 360, "public": 5000}})
+    with pytest.raises(SpecError, match=r"datasets.yaml: digits: test and public images leave none to train on$"):
+        Study(project(folder), "toy")
+    (folder / "config/papers").mkdir(exist_ok=True)
+    write(folder, "config/papers/toy.yaml", STUDY)
+    with pytest.raises(SpecError, match=r"config/papers/toy.yaml: config/studies/toy.yaml has the same name"):
+        project(folder)
+
+
+def test_scales(folder: Path) -> None:
+    """Laid over a study: by a file, by the command line, and, last, by the study's own word."""
+    small = Study(project(folder, scale="smoke"), "toy")
+    assert [(run.spec["train"]["rounds"], run.seed) for run in small.runs] == [(2, 0)] * 2  # config/scales/smoke.yaml
+    overlay = {"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"lr": 0.9}}})))
+    study = Study(project(folder, scale="smoke", overlay=overlay), "toy")
+    assert study.root == "results/toy-smoke"
+    assert [run.seed for run in study.runs] == [5, 5]  # a list is replaced
+    train = study.run("digits", "mine", "open", "fedavg", 5).spec["train"]
+    assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
+    assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
+    with pytest.raises(SpecError, match=r"^config/studies/toy.yaml: scales.smoke.train.rounds: "):
+        Study(project(folder, scale="smoke"), "toy")
 
 
 def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
@@ -428,20 +442,6 @@ def test_fingerprint_follows_the_users_file(folder: Path) -> None:
     assert found[0] != found[1]
     assert found[1] == project(folder).fingerprint("mine")
     assert project(folder).fingerprint("digits") == ""
-
-
-def test_nets_and_weights_of_training_settings() -> None:
-    train = {"net": ["mlp", {"name": "resnet50", "weights": "data/weights/resnet50.safetensors"}, {"name": "mlp"}]}
-    assert nets_of(train) == ["mlp", "resnet50", "mlp"]
-    assert weights_of(train) == ["data/weights/resnet50.safetensors"]
-    assert nets_of({}) == ["small_cnn"]  # the default
-
-
-def test_data_set_that_leaves_nothing_to_train_on(folder: Path) -> None:
-    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
-    write(folder, "config/datasets.yaml", {**found, "digits": {"source": "digits", "test": 360, "public": 5000}})
-    with pytest.raises(SpecError, match=r"datasets.yaml: digits: test and public images leave none to train on$"):
-        Study(project(folder), "toy")
 
 
 def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_run(folder: Path) -> None:
@@ -511,20 +511,7 @@ def test_rules_names_are_reserved() -> None:
     """A study is a rule of its name: no name may be that of a rule."""
     files = [ROOT / "Snakefile", *(ROOT / "rules").glob("*.smk")]
     rules = {name for file in files for name in re.findall(r"^rule (\w+):", file.read_text(), re.M)}
-    rules |= {"papers", "stored", "stage_data"}  # of Targets.named
-    assert rules == set(RESERVED)
-
-
-def test_patterns_of_the_rules_are_those_of_paths() -> None:
-    """Snakemake wants paths written out in the rules; everything else takes them from paths.py."""
-    text = "".join(file.read_text() for file in (ROOT / "rules").glob("*.smk"))
-    for pattern in (paths.WEIGHTS, paths.LABELS_PAGE, paths.SETTING_PAGE):
-        assert text.count(f'"{pattern}"') == 1, pattern
-    for file in paths.STUDY_FILES:
-        assert f'"results/{{root}}/{file}"' in text
-    for suffixes, kind in ((paths.TABLE_SUFFIXES, "table"), (paths.FIGURE_SUFFIXES, "figure")):
-        found = re.findall(rf'"results/{{root}}/{kind}s/{{{kind}}}\.(\w+)"', text)
-        assert sorted(found) == sorted(suffixes)
+    assert rules | {"papers", "stored", "stage_data"} == set(RESERVED)  # those of Targets.named
 
 
 def test_entries_of_the_catalogue_that_no_study_uses_are_checked(folder: Path) -> None:
@@ -571,32 +558,6 @@ def test_an_overlay_without_a_scale_of_its_own_is_refused(folder: Path) -> None:
     write(folder, "config/config.yaml", {**CONFIG, "overlay": {"seeds": [0]}})
     with pytest.raises(SpecError, match=r"^config/config.yaml: overlay: at scale paper it would overwrite"):
         project(folder, overlay={"seeds": [0]})
-
-
-def test_modules_of_the_workflow_import_in_one_direction() -> None:
-    """From the reading of a file to the workflow's commands: no module imports one below it."""
-    order = ("paths", "config_file", "runs", "schemas", "definitions")
-    order += ("store", "project", "compatible", "study", "targets")
-    for number, name in enumerate(order):
-        text = (ROOT / f"workflow_scripts/{name}.py").read_text()
-        text = re.sub(r"^if TYPE_CHECKING:\n(?: .*\n)+", "", text, flags=re.M)
-        found = set(re.findall(r"^\s*from workflow_scripts\.(\w+) import", text, re.M))
-        for line in re.findall(r"^from workflow_scripts import (.*)$", text, re.M):
-            found |= set(line.split(", "))
-        assert not found & set(order[number:]), name
-
-
-def test_the_name_of_a_scale_is_enough(folder: Path) -> None:
-    study = Study(project(folder, scale="smoke"), "toy")
-    assert study.root == "results/toy-smoke"
-    assert {run.spec["train"]["rounds"] for run in study.runs} == {2}  # of config/scales/smoke.yaml
-    assert [run.seed for run in study.runs] == [0, 0]
-
-
-def test_a_damaged_scale_file_is_named(folder: Path) -> None:
-    (folder / "config/scales/smoke.yaml").write_text("scale: smoke\noverlay: {seeds: [0\n")
-    with pytest.raises(SpecError, match=r"config/scales/smoke.yaml: line 3: "):
-        project(folder, scale="smoke")
 
 
 def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:

@@ -173,7 +173,3 @@ def test_shares_of_the_prestop_and_of_the_ramp():
             state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)
             found.append(method._watched(state, 0.5 if latest == 0 else 0.6)["round"])
         assert found == stops, latest
-
-
-def test_a_stage_may_be_absent():
-    assert stage(10, 0.0, at_least=0) == 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fednoise_core import noise as noises
-from fednoise_core import partition as partitions
 from fednoise_core.io import SpecError, canonical
-from fednoise_core.noise.nominal import nominal_rate
+from fednoise_core.noise import registry as noises
+from fednoise_core.partition import registry as partitions
 from workflow_scripts.config_file import Place
 from workflow_scripts.project import Project
 from workflow_scripts.runs import net_code, nets_of
@@ -93,7 +92,7 @@ def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) ->
     if noise[1]["kind"] == "human":
         return HUMAN_RATES[noise[1]["labels"]]
     classes = project.facts(dataset)[1]
-    rate = None if classes is None else nominal_rate(noise[1], classes)
+    rate = None if classes is None else noises.nominal_rate(noise[1], classes)
     if rate is None:
         raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise[0]!r} on {dataset!r}; give a number")
     return rate

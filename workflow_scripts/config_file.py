@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fednoise_core.io import SpecError
-from fednoise_core.words import nearest as hint
+from fednoise_core.settings import nearest as hint
 
 __all__ = ["Place", "check_plain", "deep_merge", "hint", "read_yaml"]
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fednoise_core import noise as noises
-from fednoise_core import partition as partitions
 from fednoise_core.io import SpecError, canonical, digest
+from fednoise_core.noise import registry as noises
+from fednoise_core.partition import registry as partitions
 from workflow_scripts import device, paths
 from workflow_scripts.contents import content
 from workflow_scripts.pretrained import PUBLISHED, check_published

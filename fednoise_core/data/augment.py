@@ -19,9 +19,8 @@ import torch.nn.functional as F
 from pydantic import Field, create_model
 from torch import Tensor
 
-from fednoise_core.arguments import spec_of
 from fednoise_core.io import SpecError
-from fednoise_core.params import integer
+from fednoise_core.params import integer, spec_of
 from fednoise_core.settings import Settings, Share, check, nearest, settings_of
 from fednoise_core.spec import Checked
 

@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect
 from fednoise_core.io import ArtifactError, SpecError, load_npz
+from fednoise_core.params import expect
 
-__all__ = ["GivenLabels", "LabelledData", "labels_digest", "plain_labels"]
+__all__ = ["LabelledData", "labels_digest", "plain_labels"]
 
 
 def labels_digest(y: np.ndarray, classes: int) -> str:
@@ -37,15 +37,6 @@ def plain_labels(y: np.ndarray, n: int, classes: int) -> np.ndarray:
     if y.min() < 0 or y.max() >= classes:
         raise SpecError(f"labels: they are {y.min()}..{y.max()}; this data set's classes are 0..{classes - 1}")
     return y.astype(np.int64)
-
-
-class GivenLabels(Protocol):
-    """What partitions need of a labels artifact: `noisy` int64 [n], and whether it was made for these data."""
-
-    @property
-    def noisy(self) -> np.ndarray: ...
-
-    def belongs(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None: ...
 
 
 @dataclass(frozen=True)

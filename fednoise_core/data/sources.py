@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect, spec_of
 from fednoise_core.data.arrays import SIDE_BYTES, Arrays, ArraysError, take
 from fednoise_core.data.facts import FACTS
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import public_count, split_off, trim
 from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.params import expect, spec_of
 from fednoise_core.settings import check, nearest
 
 __all__ = ["READERS", "classes", "files", "n_train", "read", "reader", "sides"]

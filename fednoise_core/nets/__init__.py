@@ -11,7 +11,7 @@ __all__ = ["NETS", "build"]
 
 NETS: dict[str, str] = {
     "cnn9": "fednoise_core.nets.cnn9:cnn9",
-    "lenet": "fednoise_core.nets.lenet:lenet",
+    "lenet": "fednoise_core.nets.small:lenet",
     "mlp": "fednoise_core.nets.small:mlp",
     "mobilenet_v1": "fednoise_core.nets.mobile:mobilenet_v1",
     "mobilenet_v2": "fednoise_core.nets.mobile:mobilenet_v2",
@@ -51,13 +51,13 @@ def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     checked = dict(check(model_of(make, Net.__init__), options, "train.net"))
     body = make(**{key: value for key, value in checked.items() if key in own})
     common = {key: value for key, value in checked.items() if key not in own}
-    try:  # most kinds give a body; a module of one's own gives the Net itself
-        made = getattr(body, "as_net", functools.partial(Net, body=body))
-        net = made(name=name, shape=shape, classes=classes, **common)
+    if name != "module":  # a module of one's own gives the Net itself
+        body = functools.partial(Net, body=body)
+    try:
+        net = body(name=name, shape=shape, classes=classes, **common)
     except SpecError:
         raise
     except ValueError as error:
         raise SpecError(f"train.net: {name}: {error}") from error
     net.options = {key: checked[key] for key in options if key in own}
     return net
-

@@ -8,15 +8,14 @@ in evaluation mode; both are only read, all numbers come from the Weights.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -24,25 +23,14 @@ from torch.func import functional_call
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
 from fednoise_core.params import described
+from fednoise_core.spec import Train
 from fednoise_core.tree import Entry, Layout, Weights
 
-__all__ = ["ModuleNet", "factory_of", "module"]
+__all__ = ["ModuleNet", "module", "with_named_nets"]
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]
-
-
-@dataclass(frozen=True)
-class _Own:
-    """What `module` gives `nets.build`, in place of a body."""
-
-    factory: Factory
-    arguments: Mapping[str, Any]
-
-    def as_net(self, **how: Any) -> Net:
-        """The Net, for images of a shape."""
-        return ModuleNet(factory=self.factory, arguments=self.arguments, **how)
 
 
 @described(
@@ -62,12 +50,12 @@ def module(
         ),
     ],
     options: Annotated[dict[str, Any] | None, Field(description="Further keyword arguments of the function.")] = None,
-) -> _Own:
+) -> Callable[..., Net]:
     """An ordinary torch.nn.Module of your own.
 
     See docs/nets.md for what it must be like.
     """
-    return _Own(factory_of(factory), options or {})
+    return functools.partial(ModuleNet, factory=factory_of(factory), arguments=options or {})
 
 
 def factory_of(name: str) -> Factory:
@@ -88,7 +76,7 @@ class _Draws:
     """What the dropout layers of a module share: where the next one's random numbers are."""
 
     def __init__(self) -> None:
-        self.count, self.at, self.counting = 0, 0, False
+        self.at = 0
         self.u: Tensor | None = None
 
 
@@ -101,13 +89,11 @@ class _Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         draws, shape = self.draws, x.shape[1:2] if self.whole else x.shape[1:]
-        if draws.counting:
-            draws.count += shape.numel()
-            return x
+        first = draws.at
+        draws.at += shape.numel()
         if draws.u is None:
             return x
-        drawn = draws.u[:, draws.at : draws.at + shape.numel()]
-        draws.at += shape.numel()
+        drawn = draws.u[:, first : draws.at]
         kept = ((drawn >= self.rate).to(x.dtype) / (1.0 - self.rate)).view(len(x), *shape)
         return x * (kept[(...,) + (None,) * (x.dim() - 2)] if self.whole else kept)
 
@@ -153,7 +139,7 @@ class ModuleNet(Net):
         self._entries = [self._entry(n, t) for n, t in _state(made).items()]
         self.layout = Layout(entry for _, entry in self._entries)
         self.parameters = self.layout.trained
-        self._draws = _Draws()
+        self._draws, self._elsewhere = _Draws(), torch.device("cpu")
         body = _prepared(made, self.head_name, self._draws)
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
         self._names = [(n, entry.name) for n, entry in self._entries if not entry.name.startswith("head.")]
@@ -166,15 +152,12 @@ class ModuleNet(Net):
 
     def _made(self, seed: int) -> nn.Module:
         """A new module, its numbers drawn from torch's generator with this seed; the generator is put back."""
-        generator = torch.default_generator
-        before = generator.get_state()
-        generator.manual_seed(seed)
         try:
-            made = self._make()
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                made = self._make()
         except Exception as error:  # the user's code
             raise self._wrong(f"{type(error).__name__}: {error}") from error
-        finally:
-            generator.set_state(before)
         if not isinstance(made, nn.Module):
             raise self._wrong(f"it returned {type(made).__name__}, no torch.nn.Module")
         return made
@@ -191,29 +174,21 @@ class ModuleNet(Net):
         return linear[-1]
 
     def _entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
-        if tensor.dtype != torch.float32:
-            raise self._wrong(f"{name} is {tensor.dtype}; float32 is needed")
         kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
         own = name.removeprefix(f"{self.head_name}.")
         return name, Entry(f"head.{own}" if own != name else name, tuple(tensor.shape), kind)
-
-    def own_name(self, name: str) -> str:
-        return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
 
     def _measure(self, made: nn.Module) -> None:
         """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
         x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
         w = self._filled(made)
-        self._draws.counting = True
         try:
             with torch.no_grad():
                 h = self._run(w, x, False, None)
                 wanted = made.eval()(x)
         except Exception as error:  # the user's code
             raise self._wrong(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
-        finally:
-            self._draws.counting = False
-        self.draws, self._draws.count = self._draws.count, 0
+        self.draws = self._draws.at
         if h.dim() != 2 or wanted.shape != (3, self.classes):
             raise self._wrong(f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed")
         self.features_size = int(h.shape[1])
@@ -247,8 +222,6 @@ class ModuleNet(Net):
 
     def _filled(self, made: nn.Module) -> Weights:
         weights, own = self.layout.zeros(), _state(made)
-        if [(name, tuple(tensor.shape)) for name, tensor in own.items()] != [(n, e.shape) for n, e in self._entries]:
-            raise self._wrong("its factory gives another architecture at every call")
         with torch.no_grad():
             for name, entry in self._entries:
                 weights[entry.name].copy_(own[name])
@@ -261,9 +234,8 @@ class ModuleNet(Net):
         if self.weights is not None:
             from fednoise_core.nets.weights import fill, read
 
-            named = {n: t for n, t in read(self.weights).items()}
             ours = {own: entry.name for own, entry in self._entries}
-            fill(made, {ours.get(n, n): t for n, t in named.items()}, self.weights)
+            fill(made, {ours.get(n, n): t for n, t in read(self.weights).items()}, self.weights)
         return made.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
@@ -285,11 +257,6 @@ class ModuleNet(Net):
         finally:
             draws.u = None
 
-    _elsewhere: torch.device = torch.device("cpu")
-
-    def head(self, w: Weights, h: Tensor) -> Tensor:
-        return F.linear(h, w["head.weight"], w["head.bias"])
-
 
 def _state(made: nn.Module) -> dict[str, Tensor]:
     """Parameters, and buffers of floats: running statistics. Other buffers are constants and stay in the module."""
@@ -310,3 +277,34 @@ def _prepared(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
         elif isinstance(part, nn.modules.batchnorm._NormBase):
             part.num_batches_tracked = None
     return body
+
+
+# a function in place of a net's name
+
+
+def with_named_nets(train: Any) -> Any:
+    """Training settings whose nets all have names: a function becomes `{"name": "module", "factory": "file:function"}`.
+
+    Worker processes and result files know a net by name. Raises SpecError for a function that no name leads to.
+    """
+    if isinstance(train, Train):
+        return dataclasses.replace(train, net=_named(train.net))
+    if isinstance(train, Mapping) and "net" in train:
+        return {**train, "net": _named(train["net"])}
+    return train
+
+
+def _named(net: Any) -> Any:
+    if isinstance(net, list | tuple):
+        return [_named(one) for one in net]
+    if isinstance(net, Mapping) and callable(net.get("factory")):
+        return {**net, "factory": _name(net["factory"])}
+    return {"name": "module", "factory": _name(net)} if callable(net) else net
+
+
+def _name(factory: Any) -> str:
+    module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
+    found = getattr(sys.modules.get(str(module)), str(name), None)
+    if found is not factory:
+        raise SpecError(f"train.net: {factory!r} has no name; define a function at the top level of a module")
+    return f"{module}:{name}"

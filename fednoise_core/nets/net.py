@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,23 +24,6 @@ from fednoise_core.tree import Entry, Layout, Weights
 __all__ = ["Apply", "Body", "Declare", "Net", "Ops"]
 
 
-class Ops(Protocol):
-    """What an architecture may use. Layers with weights take a name; in-channels are read off `x`.
-
-    conv: [B, C, H, W] -> [B, out, H', W'], square kernel. linear: [B, in] -> [B, out]. norm: batch normalisation of [B,
-    C, H, W], momentum .1, eps 1e-5. dropout2d: whole channels are zeroed with probability `rate`, in training.
-    """
-
-    def conv(self, name: str, x: Tensor, out: int, kernel: int, stride: int = 1, pad: int = 0, groups: int = 1,
-             bias: bool = True) -> Tensor: ...
-    def linear(self, name: str, x: Tensor, out: int) -> Tensor: ...
-    def norm(self, name: str, x: Tensor) -> Tensor: ...
-    def dropout2d(self, x: Tensor, rate: float) -> Tensor: ...
-
-
-Body = Callable[[Ops, Tensor], Tensor]
-
-
 @dataclass
 class _Init:
     entry: Entry
@@ -51,6 +34,10 @@ class _Init:
 
 class Declare:
     """Runs a body on an empty image, writing down every tensor that it asks for; layers only give their output's shape.
+
+    Layers with weights take a name; in-channels are read off `x`. conv: [B, C, H, W] -> [B, out, H', W'], square
+    kernel. linear: [B, in] -> [B, out]. norm: batch normalisation of [B, C, H, W], momentum .1, eps 1e-5. dropout2d:
+    whole channels are zeroed with probability `rate`, in training.
 
     (Meta tensors would do the same, but their first use imports half of torch: 2 s at every start.)
     """
@@ -119,6 +106,10 @@ class Apply:
         drawn = self.u[:, self.at : self.at + x.shape[1]]
         self.at += x.shape[1]
         return x * ((drawn >= rate).to(x.dtype) / (1.0 - rate))[:, :, None, None]
+
+
+Ops = Declare | Apply  # what an architecture may use
+Body = Callable[[Ops, Tensor], Tensor]
 
 
 class Net:

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, check_labels, finish, sample
+from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, sample
 from fednoise_core.params import described, number
 from fednoise_core.settings import Share
 
@@ -25,7 +25,7 @@ SLACK = 1e-6
 
 @described(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42})
 def asymmetric(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator | np.random.RandomState,
     *,
@@ -46,13 +46,12 @@ def asymmetric(
     = 0 is no noise. The default `exact`, `floor` rounds every count down as the paper's code does: with 100 classes a
     large part of the noise is lost in the rounding (ρ = .1, ζ = 0 on CIFAR-100 flips 4 %). A Generator seeds a legacy
     one."""
-    y = check_labels(y_clean, K)
     legacy = rng if isinstance(rng, np.random.RandomState) else np.random.RandomState(int(rng.integers(1 << 32)))
     prior = np.bincount(y, minlength=K) / max(1, len(y))
     M = asymmetric_matrix(K, rate, sparsity, prior, legacy, constant=diag == "constant")
     if (sampling, rounding) == ("exact", "floor"):
-        return finish(y, _flip(y, M, prior, legacy), K, M.T)
-    return finish(y, sample(y, M.T, legacy, sampling, rounding), K, M.T)
+        return NoiseResult(_flip(y, M, prior, legacy), M.T)
+    return NoiseResult(sample(y, M.T, legacy, sampling, rounding), M.T)
 
 
 def asymmetric_matrix(

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.noise.models import none
-from fednoise_core.noise.sampling import NoiseResult, check_labels, finish
+from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.params import described
 from fednoise_core.rng import stream
 from fednoise_core.settings import Share
@@ -20,7 +20,7 @@ BLOCK = 512  # images multiplied at a time
 
 @described(example={"rate": 0.4})
 def instance(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator | np.random.RandomState,
     *,
@@ -43,7 +43,6 @@ def instance(
     x is the flattened image, 0..255 as in the authors' code (`raw`; the softmax is then nearly one-hot) or 0..1
     (`unit`). With a RandomState the draws follow the original's order (q, W, labels); with a Generator W is drawn class
     by class, which needs K times less memory. T_nominal is the mean over a class's samples. `rate` 0 is no noise."""
-    y = check_labels(y_clean, K)
     factor = 1.0 if scale == "raw" else 1 / 255
     if rate == 0:
         return none(y, K, np.random.default_rng(0))
@@ -65,7 +64,7 @@ def instance(
     T = np.eye(K)
     for k in np.unique(y):
         T[k] = P[y == k].mean(0)
-    return finish(y, noisy, K, T / T.sum(1, keepdims=True))
+    return NoiseResult(noisy, T / T.sum(1, keepdims=True))
 
 
 def _truncated(mean: float, spread: float, u: np.ndarray) -> np.ndarray:

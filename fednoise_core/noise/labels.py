@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,21 +12,9 @@ import numpy as np
 
 from fednoise_core.data.labelled import labels_digest, plain_labels
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
-from fednoise_core.noise.sampling import transition
+from fednoise_core.noise.sampling import transition, wrong_share
 
 __all__ = ["Labels"]
-
-_ARRAYS = (
-    "clean",
-    "T_nominal",
-    "T_realised",
-    "client_rate",
-    "client_level",
-    "T_client",
-    "replaced",
-    "donor",
-    "generator",
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,20 +49,35 @@ class Labels:
         Raises SpecError unless they are n integers of 0..classes-1.
         """
         noisy = plain_labels(y, len(y_train), classes)
-        spec = {
-            "artifact": "labels",
-            "noise": {"kind": "given"},
-            "seed": 0,
-            "nominal_rate": None,
-            "classes": classes,
-            "data": labels_digest(y_train, classes),
-            "notes": {},
-        }
+        spec = {"noise": {"kind": "given"}, "seed": 0, "nominal_rate": None, "notes": {}}
+        return cls.measured(noisy, y_train, classes, clean_known, spec)
+
+    @classmethod
+    def measured(
+        cls,
+        noisy: np.ndarray,
+        y_train: np.ndarray,
+        classes: int,
+        clean_known: bool,
+        spec: Mapping[str, Any],
+        clients: Sequence[np.ndarray] | None = None,
+        **arrays: np.ndarray | None,
+    ) -> Labels:
+        """Noisy labels int64 [n] of a data set, with what can be measured: the rate, T_realised, and both per client.
+
+        spec: what the artifact records of the noise. clients: the samples of each. arrays: the other fields.
+        """
+        spec = {"artifact": "labels", "classes": classes, "data": labels_digest(y_train, classes), **spec}
         if not clean_known:
-            return cls(noisy, float("nan"), spec)
+            return cls(noisy, float("nan"), spec, **arrays)
         clean = y_train.astype(np.int64)
-        realised = transition(clean, noisy, classes)
-        return cls(noisy, float((noisy != clean).mean()), spec, clean=clean, T_realised=realised)
+        made = cls(noisy, 0.0, spec, clean=clean, T_realised=transition(clean, noisy, classes), **arrays)
+        assert made.wrong is not None
+        found: dict[str, Any] = {"rate": float(made.wrong.mean())}
+        if clients is not None:
+            found["client_rate"] = wrong_share(made.wrong, clients)
+            found["T_client"] = np.stack([transition(clean[index], noisy[index], classes) for index in clients])
+        return dataclasses.replace(made, **found)
 
     def __repr__(self) -> str:
         kind = self.spec.get("noise", {}).get("kind", "own")
@@ -104,34 +108,33 @@ class Labels:
     def replace_images(self, images: np.ndarray, donor_images: np.ndarray) -> np.ndarray:
         """`images` [n, H, W(, C)] with open-set noise applied: sample `replaced[i]` shows donor image `donor[i]`.
 
-        The engine calls this once, before training; the labels stay. Donor images of another size are resampled
-        (nearest neighbour), grey and colour are converted. Without open-set noise, `images` itself is returned."""
+        The engine calls this once, before training; the labels stay. Without open-set noise, `images` itself is
+        returned. Raises SpecError for donor images of another size."""
         if self.replaced is None or self.donor is None or not len(self.replaced):
             return images
         if int(self.donor.max()) >= len(donor_images):
             raise ArtifactError(
                 f"open-set noise needs donor image {int(self.donor.max())}, there are {len(donor_images)}"
             )
+        if donor_images.shape[1:] != images.shape[1:]:
+            sizes = f"{list(donor_images.shape[1:])}, those of this data set {list(images.shape[1:])}"
+            raise SpecError(f"noise openset_images: donor: its images are {sizes}; name a donor of the same size")
         result = images.copy()
-        result[self.replaced] = _fit(donor_images[self.donor], images.shape[1:]).astype(images.dtype)
+        result[self.replaced] = donor_images[self.donor]
         return result
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact, whole or not at all; equal labels give equal bytes."""
-        arrays = {name: value for name in _ARRAYS if (value := getattr(self, name)) is not None}
-        save_npz(path, {**arrays, "noisy": self.noisy, "rate": np.array(self.rate)}, self.spec)
+        arrays = {name: np.asarray(value) for name, value in vars(self).items() if name != "spec" and value is not None}
+        save_npz(path, arrays, self.spec)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Labels:
         """Read and check an artifact. Raises ArtifactError, naming the file, if it is damaged or contradicts itself."""
         arrays, spec = load_npz(path, "labels")
         try:
-            labels = cls(
-                noisy=arrays["noisy"],
-                rate=float(arrays["rate"]),
-                spec=spec,
-                **{k: arrays[k] for k in _ARRAYS if k in arrays},
-            )
+            rate = float(arrays.pop("rate"))
+            labels = cls(rate=rate, spec=spec, **arrays)
             labels.check()
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise ArtifactError(f"{path}: damaged labels artifact ({type(error).__name__}: {error})") from error
@@ -181,19 +184,3 @@ class Labels:
                 raise SpecError(f"labels: made for other arrays: {other} of {n} clean labels differ; {cure}")
         elif self.spec.get("data", digest := labels_digest(y_train, classes)) != digest:
             raise SpecError(f"labels: made for other arrays, whose training labels differ; {cure}")
-
-    def client_transition(self, index: np.ndarray) -> np.ndarray | None:
-        """Realised T [K, K] over the samples `index`, or None if the clean labels are unknown. Diagnostics only."""
-        return None if self.clean is None else transition(self.clean[index], self.noisy[index], self.classes)
-
-
-def _fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """`images` [m, h, w(, c)] resampled to [m, *shape]."""
-    rows = np.arange(shape[0]) * images.shape[1] // shape[0]
-    columns = np.arange(shape[1]) * images.shape[2] // shape[1]
-    images = images[:, rows][:, :, columns]
-    if images.ndim == 4 and len(shape) == 2:
-        images = np.rint(images[..., :3] @ np.array([0.299, 0.587, 0.114]))  # ITU-R BT.601 luma
-    elif images.ndim == 3 and len(shape) == 3:
-        images = np.repeat(images[..., None], shape[2], axis=3)
-    return images

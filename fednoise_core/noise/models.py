@@ -1,7 +1,7 @@
 """Class-dependent noise: a transition matrix, then a draw (methods.md 2.1, 2.2).
 
-Every model is `model(y_clean, K, rng, *, settings…) -> NoiseResult`, a function of its arguments only. Labels are
-0..K-1, `y_clean` int64 [n] is not changed. A wrong setting raises SpecError."""
+Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of its arguments only. Labels are
+0..K-1, `y` int64 [n] is not changed. A wrong setting raises SpecError."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fednoise_core.noise.sampling import (
     Rounding,
     Sampling,
     Superclass,
-    check_labels,
     check_matrix,
-    finish,
     sample,
 )
-from fednoise_core.params import described, integer, one_of
+from fednoise_core.params import described, integer
 from fednoise_core.settings import NoBool, Share
 
 __all__ = [
     "CIFAR10_MAP",
     "matrix",
+    "neighbours",
     "none",
     "pair",
-    "pair_targets",
+    "pair_matrix",
     "random",
     "read_matrix",
     "semantic",
+    "superclasses",
     "symmetric",
     "symmetric_matrix",
 ]
@@ -43,10 +43,9 @@ CIFAR10_MAP = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}  # truck → automobile, bird → a
 
 
 @described(example={})
-def none(y_clean: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
+def none(y: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
     """No noise, the labels as the data set gives them."""
-    y = check_labels(y_clean, K)
-    return finish(y, y.copy(), K, np.eye(K))
+    return NoiseResult(y.copy(), np.eye(K))
 
 
 def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndarray:
@@ -59,7 +58,7 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
 
 @described(example={"rate": 0.4})
 def symmetric(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -76,14 +75,13 @@ def symmetric(
     T[i, i] = 1 - rate, the rest is spread evenly over the other K - 1 classes. With `inclusive` the new label is drawn
     from all K classes, so that only rate·(K-1)/K of the labels change (DivideMix). `sampling="exact_rate",
     rounding="floor"` is FedLSR's recipe, which FedMixCon follows."""
-    y = check_labels(y_clean, K)
     T = symmetric_matrix(K, rate, inclusive=inclusive)
-    return finish(y, sample(y, T, rng, sampling, rounding), K, T)
+    return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
 @described(example={"rate": 0.4})
 def random(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -102,7 +100,6 @@ def random(
     T[i, i] is clipped to [0, 1]; the rest of row i is (1 - T[i, i])·Dir(1). The paper prints the diagonal as rate +
     U(…), against its own words; `diag="printed"` gives that. T is drawn from `rng`, so once per noise seed. From a rate
     of about .6 on with few classes, the most frequent label of a class may be a wrong one."""
-    y = check_labels(y_clean, K)
     if rate == 0 and diag == "corrected":
         return none(y, K, rng)  # η = 0 is no noise, also where U(…) would have added some
     u = rng.uniform(-spread, spread, K)
@@ -110,36 +107,44 @@ def random(
     T = np.diag(kept)
     for i in range(K):
         T[i, np.arange(K) != i] = (1 - kept[i]) * rng.dirichlet(np.ones(K - 1))
-    return finish(y, sample(y, T, rng, sampling, rounding), K, T)
+    return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-def pair_targets(
-    K: int, offset: int = 1, within_superclass: str | None = None, coarse: np.ndarray | None = None
-) -> np.ndarray:
-    """The class each class is confused with, int64 [K]: the next one (`offset` 1) or the one before (-1), cyclically.
+def superclasses(K: int, within_superclass: str | None, coarse: np.ndarray | None) -> np.ndarray:
+    """Superclass of each class, int64 [K]: the same for all unless labels stay `within_superclass`.
 
-    Within superclasses, the next one of the same superclass: blocks of five consecutive ids (`consecutive5`, FedNoisy,
-    which are not CIFAR-100's superclasses) or the true fine → coarse map (`coarse`)."""
-    if integer(offset, "offset", -1, 1) == 0:
-        raise SpecError("offset: must be 1 or -1")
+    `consecutive5`: blocks of five class numbers (FedNoisy; not CIFAR-100's superclasses). `coarse`: the true map.
+    """
     if within_superclass is None:
-        return (np.arange(K) + offset) % K
-    if one_of(within_superclass, "within_superclass", ("consecutive5", "coarse")) == "consecutive5":
+        return np.zeros(K, np.int64)
+    if within_superclass == "consecutive5":
         if K % 5:
             raise SpecError(f"within_superclass: {K} classes are no blocks of five")
-        coarse = np.arange(K) // 5
-    elif coarse is None:
+        return np.arange(K) // 5
+    if coarse is None:
         raise SpecError("within_superclass: this data set has no superclasses")
-    targets = np.arange(K)
-    for group in np.unique(coarse):
-        members = np.flatnonzero(coarse == group)
-        targets[members] = np.roll(members, -offset)
-    return targets
+    return coarse
+
+
+def neighbours(classes: np.ndarray, blocks: np.ndarray, offset: int = 1) -> np.ndarray:
+    """For each of the sorted `classes` the next one in its block (offset -1: the one before), cyclically."""
+    result = classes.copy()
+    for block in np.unique(blocks[classes]):
+        inside = blocks[classes] == block
+        result[inside] = np.roll(classes[inside], -offset)
+    return result
+
+
+def pair_matrix(targets: np.ndarray, rate: float) -> np.ndarray:
+    """T [K, K] that sends class i to targets[i] with probability `rate`."""
+    T = (1 - rate) * np.eye(len(targets))
+    T[np.arange(len(targets)), targets] += rate
+    return T
 
 
 @described(example={"rate": 0.2})
 def pair(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -156,14 +161,14 @@ def pair(
 
     T[i, i] = 1 - rate, T[i, i + offset] = rate. FedRN, FedLSR and FNBench flip to the class before: `offset=-1`. From a
     rate of .5 on, clean and noisy cannot be told apart."""
-    y = check_labels(y_clean, K)
-    T = _to(pair_targets(K, offset, within_superclass, coarse), rate)
-    return finish(y, sample(y, T, rng, sampling, rounding), K, T)
+    blocks = superclasses(K, within_superclass, coarse)
+    T = pair_matrix(neighbours(np.arange(K), blocks, offset), rate)
+    return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
 @described(example={"rate": 0.4})
 def semantic(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -179,7 +184,6 @@ def semantic(
 
     Class i becomes `map[i]` with probability `rate`; classes not in the map stay clean. The keys of a map may be
     written as strings, as JSON does."""
-    y = check_labels(y_clean, K)
     if map is None and K != 10:
         raise SpecError(f"semantic: map: required unless the classes are CIFAR-10's, there are {K}")
     targets = np.arange(K)
@@ -187,13 +191,13 @@ def semantic(
         if not str(source).isdecimal():
             raise SpecError(f"semantic: map: {source!r} is no class number")
         targets[integer(int(source), "semantic: map", 0, K - 1)] = integer(target, "semantic: map", 0, K - 1)
-    T = _to(targets, rate)
-    return finish(y, sample(y, T, rng, sampling, rounding), K, T)
+    T = pair_matrix(targets, rate)
+    return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
 @described(example={"rows": [[0.9, 0.1], [0.2, 0.8]]})
 def matrix(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -203,11 +207,10 @@ def matrix(
     rounding: Rounding = "largest_remainder",
 ) -> NoiseResult:
     """Your own transition matrix T, line = true class, column = observed class; give a file or rows."""
-    y = check_labels(y_clean, K)
     T = read_matrix(file, rows)
     if T.shape != (K, K):
         raise SpecError(f"matrix: T is {list(T.shape)}, the data set has {K} classes")
-    return finish(y, sample(y, T, rng, sampling, rounding), K, T)
+    return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
 def read_matrix(file: str | None, rows: Sequence[Sequence[float]] | None) -> np.ndarray:
@@ -227,10 +230,3 @@ def read_matrix(file: str | None, rows: Sequence[Sequence[float]] | None) -> np.
     except ValueError as error:
         raise SpecError(f"matrix: file: {file}: {error}") from error
     return check_matrix(T, f"matrix: file: {file}")
-
-
-def _to(targets: np.ndarray, rate: float) -> np.ndarray:
-    """T [K, K] that sends class i to targets[i] with probability `rate`."""
-    T = (1 - rate) * np.eye(len(targets))
-    T[np.arange(len(targets)), targets] += rate
-    return T

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from fednoise_core.data.labelled import plain_labels
 from fednoise_core.io import SpecError
-from fednoise_core.noise.sampling import NoiseResult, check_labels, finish
+from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.params import described
 from fednoise_core.settings import Share
 
@@ -29,7 +30,7 @@ HUMAN = {
 
 @described(example={"labels": "worst"})
 def human(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -47,13 +48,12 @@ def human(
     if key is None:
         have = ", ".join(given) or "none; CIFAR-N needs `human: true` in the data set's settings"
         raise SpecError(f"human: labels: this data set has no {labels!r} labels (it has: {have})")
-    y = check_labels(y_clean, K)
-    return finish(y, check_labels(given[key], K), K, None)
+    return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
 @described(example={})
 def given(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -73,22 +73,18 @@ def given(
     Without a key: the only set there is, or, where the clean labels are unknown, the data set's labels themselves.
     Rates and T_realised are then unknown too (NaN, None)."""
     if key is None and not clean_known:
-        noisy = check_labels(y_clean, K)
-    elif key is None and len(given) == 1:
-        noisy = check_labels(next(iter(given.values())), K)
-    elif key in given:
-        noisy = check_labels(given[str(key)], K)
-    else:
+        return NoiseResult(y, None)
+    if key is None and len(given) == 1:
+        (key,) = given
+    if key is None or key not in given:
         wrong = "required" if key is None else f"{key!r} is unknown"
         raise SpecError(f"given: key: {wrong} (known: {', '.join(given) or 'none'})")
-    if clean_known:
-        return finish(check_labels(y_clean, K), noisy, K, None)
-    return NoiseResult(noisy, None, None, float("nan"))
+    return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
 @described(example={"rate": 0.2})
 def openset_images(
-    y_clean: np.ndarray,
+    y: np.ndarray,
     K: int,
     rng: np.random.Generator,
     *,
@@ -107,17 +103,10 @@ def openset_images(
     replacement as long as there are enough. The result's arrays `replaced` and `donor` say which sample shows which
     donor image; `Labels.replace_images` applies them. The rate counts replaced samples as wrong, T stays the identity.
     """
-    y = check_labels(y_clean, K)
     count = int(rate * len(y) + 1e-9)
     if count and donor_count < 1:
         raise SpecError("openset_images: donor: there are no donor images")
     replaced = np.sort(rng.choice(len(y), count, replace=False)).astype(np.int64)
     images = rng.choice(max(donor_count, 1), count, replace=donor_count < count).astype(np.int64)
-    return NoiseResult(
-        y.copy(),
-        np.eye(K),
-        finish(y, y, K, None).T_realised,
-        count / len(y) if len(y) else 0.0,
-        arrays={"replaced": replaced, "donor": images},
-        notes={"donor": donor, "donor_count": int(donor_count)},
-    )
+    notes = {"donor": donor, "donor_count": int(donor_count)}
+    return NoiseResult(y, np.eye(K), arrays={"replaced": replaced, "donor": images}, notes=notes)

@@ -6,7 +6,6 @@ A spec is `{"kind": …, settings…}`; the kinds and their settings stand in co
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.arguments import expect, seed_of, spec_of
-from fednoise_core.data.labelled import LabelledData
+from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.nominal import nominal_rate
-from fednoise_core.noise.sampling import T_CLIENT_LIMIT, NoiseResult, transition, wrong_share
-from fednoise_core.params import bind, integer, resolve
+from fednoise_core.noise.models import CIFAR10_MAP, read_matrix
+from fednoise_core.noise.sampling import NoiseResult
+from fednoise_core.params import bind, expect, integer, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 
@@ -133,8 +131,10 @@ def inject(
     if not source.clean_known and "given" not in wanted:
         cure = "use kind: given (or say clean_known: true if they are right)"
         raise SpecError(f"noise {kind}: the clean labels of this data set are unknown; {cure}")
-    if "clients" in wanted and clients is None:
+    if "clients" in wanted and partition is None:
         raise SpecError(f"noise {kind}: needs a partition")
+    if "clients" in wanted and partition is not None and partition.overlap:
+        raise SpecError(f"noise {kind}: the partition overlaps, a sample would have two labels")
     makers: dict[str, Callable[[], Any]] = {
         "clients": lambda: clients,
         "images": source.images,
@@ -144,12 +144,16 @@ def inject(
         "donor_count": lambda: len(source.public_images() if needs_donor(spec) is None else _donor_images(donor, spec)),
     }
     inputs = {name: make() for name, make in makers.items() if name in wanted}
-    result = function(source.y, K, rng, **inputs, **settings)
+    y = plain_labels(source.y, len(source.y), K)
+    result = function(y, K, rng, **inputs, **settings)
+    arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}
     if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it (methods.md 2.3)
         _, keys, position, *_ = rng.get_state()
-        left = np.append(np.asarray(keys), position).astype(np.uint32)
-        result = dataclasses.replace(result, arrays={**result.arrays, "generator": left})
-    return _labels(source, result, spec, seed, clients)
+        arrays["generator"] = np.append(np.asarray(keys), position).astype(np.uint32)
+    record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}
+    labels = Labels.measured(result.y_noisy, y, K, source.clean_known, record, clients, **arrays)
+    labels.check()
+    return labels
 
 
 def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
@@ -158,33 +162,58 @@ def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
     return LabelledData.of(donor, "donor").images()
 
 
-def _labels(source: LabelledData, result: NoiseResult, spec: Mapping[str, Any], seed: int, clients: Any) -> Labels:
-    """The artifact of a result: rates per client added where the partition is known."""
-    K = source.classes
-    labels = Labels(
-        noisy=result.y_noisy,
-        rate=result.rate_realised,
-        clean=source.y.astype(np.int64) if source.clean_known else None,
-        T_nominal=result.T_nominal,
-        T_realised=result.T_realised,
-        client_level=result.level,
-        spec={
-            "artifact": "labels",
-            "noise": dict(spec),
-            "seed": int(seed),
-            "nominal_rate": nominal_rate(spec, K),
-            "classes": K,
-            "data": source.digest,
-            "notes": dict(result.notes),
-        },
-        **result.arrays,
-    )
-    if clients is not None and labels.wrong is not None:
-        clean, noisy = labels.clean, labels.noisy
-        assert clean is not None
-        per_client = {"client_rate": wrong_share(labels.wrong, clients)}
-        if len(clients) * K * K <= T_CLIENT_LIMIT:
-            per_client["T_client"] = np.stack([transition(clean[index], noisy[index], K) for index in clients])
-        labels = Labels(**{**labels.__dict__, **per_client})
-    labels.check()
-    return labels
+def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
+    """Expected share of wrong labels under balanced classes and clients; None where nobody states one (human, given).
+
+    This is the number that methods with an oracle rate are given.
+    """
+    rule = _RULES.get(str(spec["kind"]))
+    rate = spec.get("rate") if rule is None else rule(spec, K)
+    return None if rate is None else round(float(rate), 12)
+
+
+def _symmetric(spec: Mapping[str, Any], K: int) -> float:
+    return spec["rate"] * ((K - 1) / K if spec.get("inclusive", False) else 1)
+
+
+def _random(spec: Mapping[str, Any], K: int) -> float:
+    return 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"]
+
+
+def _semantic(spec: Mapping[str, Any], K: int) -> float:
+    flips = spec.get("map") or CIFAR10_MAP
+    return spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K
+
+
+def _matrix(spec: Mapping[str, Any], K: int) -> float:
+    return 1 - np.diagonal(read_matrix(spec.get("file"), spec.get("rows"))).mean()
+
+
+def _fedcorr(spec: Mapping[str, Any], K: int) -> float:
+    return spec["rho"] * (1 + spec["tau"]) / 2 * (K - 1) / K
+
+
+def _fednoro(spec: Mapping[str, Any], K: int) -> float:
+    level = (spec["lower"] + spec["upper"]) / 2
+    return spec["rho"] * level * ((K - 1) / K if spec.get("inclusive", True) else 1)
+
+
+def _groups(spec: Mapping[str, Any], K: int) -> float:
+    return sum(group["share"] * (group["low"] + group["high"]) / 2 for group in spec["groups"])
+
+
+def _localized(spec: Mapping[str, Any], K: int) -> float:
+    return (spec["low"] + spec["high"]) / 2
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any], int], float]] = {
+    "none": lambda spec, K: 0.0,
+    "symmetric": _symmetric,
+    "random": _random,
+    "semantic": _semantic,
+    "matrix": _matrix,
+    "fedcorr": _fedcorr,
+    "fednoro": _fednoro,
+    "client_groups": _groups,
+    "localized": _localized,
+}

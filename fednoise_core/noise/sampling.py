@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import largest_remainder, one_of
+from fednoise_core.params import largest_remainder
 
 __all__ = [
     "Flip",
@@ -21,9 +21,7 @@ __all__ = [
     "Rounding",
     "Sampling",
     "Superclass",
-    "check_labels",
     "check_matrix",
-    "finish",
     "sample",
     "transition",
     "wrong_share",
@@ -46,37 +44,19 @@ Superclass = Annotated[
 ]
 Flip = Annotated[Literal["symmetric", "pair"], Field(description="To any other class or to the next one.")]
 
-T_CLIENT_LIMIT = 1 << 23  # entries; a matrix per client beyond this (64 MiB) is summarised by the global one
-
 
 @dataclass(frozen=True)
 class NoiseResult:
     """What a noise model returns.
 
-    y_noisy int64 [n]; T_nominal [K, K], [C, K, K] or None (unknown); T_realised [K, K] or None; rate_realised (NaN if
-    the clean labels are unknown); per_client_rate [C] or None; level [C]: the rate each client was assigned, or None;
-    arrays: further arrays for the artifact; notes: further facts (JSON)."""
+    y_noisy int64 [n]; T_nominal [K, K], [C, K, K] or None (unknown); level [C]: the rate each client was assigned, or
+    None; arrays: further arrays for the artifact; notes: further facts (JSON)."""
 
     y_noisy: np.ndarray
     T_nominal: np.ndarray | None
-    T_realised: np.ndarray | None
-    rate_realised: float
-    per_client_rate: np.ndarray | None = None
     level: np.ndarray | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
-
-
-def check_labels(y: np.ndarray, K: int) -> np.ndarray:
-    """`y` as int64 [n] with values in 0..K-1. Raises SpecError otherwise, also for K < 2."""
-    y = np.asarray(y)
-    if K < 2:
-        raise SpecError(f"classes: {K} is below 2")
-    if y.ndim != 1 or y.dtype.kind not in "iu":
-        raise SpecError(f"labels must be a vector of integers, got {y.dtype} {list(y.shape)}")
-    if len(y) and (y.min() < 0 or y.max() >= K):
-        raise SpecError(f"labels must lie in 0..{K - 1}, found {y.min()}..{y.max()}")
-    return y.astype(np.int64)
 
 
 def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
@@ -104,8 +84,6 @@ def sample(
     rounds the off-diagonal counts down (the diagonal takes the rest), `largest_remainder` keeps the row sum.
     `exact_rate`: the number of flips per class is exact (`floor`, or to the nearest whole number), their targets are
     drawn one by one (FedLSR's way)."""
-    one_of(sampling, "sampling", ("iid", "exact", "exact_rate"))
-    one_of(rounding, "rounding", ("largest_remainder", "floor"))
     K = len(T)
     noisy = y.copy()
     if sampling == "iid":
@@ -151,24 +129,3 @@ def transition(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:
 def wrong_share(wrong: np.ndarray, clients: Sequence[np.ndarray]) -> np.ndarray:
     """Share of wrong labels per client, float64 [C]; NaN for a client without samples."""
     return np.array([wrong[index].mean() if len(index) else np.nan for index in clients], dtype=np.float64)
-
-
-def finish(
-    y_clean: np.ndarray,
-    y_noisy: np.ndarray,
-    K: int,
-    T: np.ndarray | None,
-    *,
-    clients: Sequence[np.ndarray] | None = None,
-    **extra: Any,
-) -> NoiseResult:
-    """A NoiseResult with everything that can be measured."""
-    wrong = y_clean != y_noisy
-    return NoiseResult(
-        y_noisy=y_noisy.astype(np.int64),
-        T_nominal=None if T is None else check_matrix(T, "T_nominal"),
-        T_realised=transition(y_clean, y_noisy, K),
-        rate_realised=float(wrong.mean()) if len(wrong) else 0.0,
-        per_client_rate=None if clients is None else wrong_share(wrong, clients),
-        **extra,
-    )

@@ -62,11 +62,6 @@ class Partition:
         return np.diff(self.offsets)
 
     @property
-    def active(self) -> np.ndarray:
-        """Clients that hold at least one sample for training, int64."""
-        return np.flatnonzero([len(self.train(c)) for c in range(self.clients)])
-
-    @property
     def overlap(self) -> bool:
         """Whether some sample belongs to more than one client."""
         return len(np.unique(self.index)) < len(self.index)

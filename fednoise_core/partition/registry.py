@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.arguments import seed_of, spec_of
-from fednoise_core.data.labelled import GivenLabels, LabelledData, plain_labels
+from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.io import SpecError
-from fednoise_core.params import bind, resolve
+from fednoise_core.noise.labels import Labels
+from fednoise_core.params import bind, expect, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 
@@ -27,7 +27,7 @@ PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
     "iid": "fednoise_core.partition.schemes:iid",
     "openset": "fednoise_core.partition.schemes:openset",
     "bernoulli_dirichlet": "fednoise_core.partition.schemes:bernoulli_dirichlet",
-    "classes_per_client": "fednoise_core.partition.by_class:classes_per_client",
+    "classes_per_client": "fednoise_core.partition.skew:classes_per_client",
     "random_draws": "fednoise_core.partition.schemes:random_draws",
     "dirichlet": "fednoise_core.partition.skew:dirichlet",
     "quantity": "fednoise_core.partition.skew:quantity",
@@ -88,7 +88,7 @@ def needs_labels(spec: Mapping[str, Any]) -> bool:
 
 
 def make(
-    data: Any, spec: Mapping[str, Any] | str, seed: int = 0, labels: GivenLabels | np.ndarray | None = None
+    data: Any, spec: Mapping[str, Any] | str, seed: int = 0, labels: Labels | np.ndarray | None = None
 ) -> Partition:
     """Who holds which of the n training samples of `data`: an `Arrays`, a `LabelledData`, or the path of an artifact.
 
@@ -149,12 +149,11 @@ def make(
     return partition
 
 
-def _noisy(labels: GivenLabels | np.ndarray, source: LabelledData) -> np.ndarray:
+def _noisy(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
     """Noisy labels int64 [n] of the data, from a labels artifact or a plain array."""
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
-    if not hasattr(labels, "belongs"):  # not by its class: noise needs partitions, not the other way round
-        raise TypeError(f"labels: got {type(labels).__name__}; pass what fn.inject(…) gives, or an array int [n]")
+    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
     labels.belongs(source.y, source.classes, source.clean_known)
     return labels.noisy
 

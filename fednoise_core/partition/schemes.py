@@ -33,24 +33,9 @@ def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
 
 
 @described(example={"clients": 100})
-def iid(
-    labels: np.ndarray,
-    C: int,
-    rng: np.random.Generator,
-    *,
-    drop_remainder: Annotated[
-        bool, Field(description="Leave n mod C samples out, so that all clients have the same number (FedCorr's code).")
-    ] = False,
-) -> list[np.ndarray]:
-    """A random permutation cut into C parts whose sizes differ by at most 1.
-
-    `drop_remainder` gives all clients ⌊n/C⌋ samples and leaves n mod C out, as FedCorr's code does.
-    """
-    n = len(labels)
-    order = rng.permutation(n)
-    if drop_remainder:
-        order = order[: n - n % C]
-    return [np.sort(part) for part in np.array_split(order, C)]
+def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """A random permutation cut into C parts whose sizes differ by at most 1."""
+    return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]
 
 
 def presence(
@@ -129,12 +114,10 @@ def openset(
             holders = rng.permutation(np.flatnonzero(rows[:, k]))
             if not len(holders):
                 continue
-            if mode == "uniform":
-                counts = np.full(len(holders), len(samples) // len(holders))
-                counts[: len(samples) % len(holders)] += 1
-            else:
-                counts = largest_remainder(rng.dirichlet(np.ones(len(holders))), len(samples))
-            owner[rng.permutation(samples)] = np.repeat(holders, counts)
+            shares = np.ones(len(holders))
+            if mode == "nonuniform":
+                shares = rng.dirichlet(shares)
+            owner[rng.permutation(samples)] = np.repeat(holders, largest_remainder(shares, len(samples)))
         if min_size == 0 or np.bincount(owner[owner >= 0], minlength=C).min() >= min_size:
             return by_owner(owner, C)
     raise SpecError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fednoise_core.noise.nominal import nominal_rate
+from fednoise_core.noise.registry import nominal_rate
 from fednoise_core.report.runs import RecordedRun
 
 __all__ = ["RATES", "as_told", "noise_rate", "noiseless", "stated_rate"]

@@ -27,7 +27,7 @@ from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
-from fednoise_core.run_inputs import check_data
+from fednoise_core.simulate import check_data
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import close, numbers, same
 from fednoise_core.testing.crossing import differences

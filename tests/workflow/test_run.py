@@ -197,9 +197,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/methods/__init__.py",
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
-        "fednoise_core/noise/__init__.py",
         "fednoise_core/params.py",  # the kinds of noise/registry.py and partition/registry.py
-        "fednoise_core/partition/__init__.py",
         "fednoise_core/report/kinds.py",  # kinds of figures
         "workflow_scripts/schema.py",  # writes config/schema; of no step's code
     }
