@@ -119,7 +119,7 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
     for number, row in enumerate(rows):
         try:
             ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
-            files: dict[str, Any] = {key: Path(row[key]) for key in FILES if row.get(key)}
+            files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
             shown = {key: row.get(key) for key in ("label", "oracle_rate", "pooled")}
             found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
         except (KeyError, TypeError, ValueError) as error:

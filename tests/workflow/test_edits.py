@@ -16,6 +16,11 @@ FEDCORR, ENGINE = CORE + "methods/fedcorr.py", CORE + "engine/loop.py"
 CURVES, HISTOGRAM = CORE + "report/result_figures/curves.py", CORE + "report/setting_figures/histogram.py"
 FUTURE = ("from __future__ import annotations\n", "from __future__ import annotations\nNEVER_USED = 1\n")
 INIT = "    def init(self"
+SCHEMES = CORE + "partition/schemes.py"
+BOUNDS = """\
+    bounds = np.searchsorted(owner[order], np.arange(C + 1))
+    return np.split(order[bounds[0] :], bounds[1:-1] - bounds[0])
+"""
 GRID = "methods: [fedavg, feddpcont, fedcorr]"
 DPCONT = "feddpcont: {name: feddpcont, beta: 1.0}"
 SYM40 = "sym40: {kind: symmetric, rate: 0.4}"
@@ -41,6 +46,8 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     ),
     "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
     "a kind of noise": ([(CORE + "noise/models.py", *FUTURE)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
+    "the code of partitions": ([(SCHEMES, *FUTURE)], {"partition": 2, **ALL_RUNS, "figure": 2}),
+    "the code of a label release": ([(CORE + "privacy.py", *FUTURE)], ONE_RUN),
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *FUTURE)], {}),
     "the code of a kind of figure": ([(CURVES, *FUTURE)], {"figure": 1, **PAGE}),
     "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
@@ -55,6 +62,10 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     ),
     "code of the command line": ([(STEPS + "train.py", "stopped before the first round", "so long")], {}),
     "code of the planner": ([(STEPS + "targets.py", *FUTURE), (STEPS + "store.py", *FUTURE)], {}),
+    "the code of the label review": ([("label_review/make_labels.py", *FUTURE)], {}),
+    "a variable's name": ([(SCHEMES, BOUNDS, BOUNDS.replace("bounds", "ends"))], {}),
+    "an annotation": ([(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")], {}),
+    "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
     "a help text": ([(STEPS + "inject_noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
@@ -119,6 +130,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         [("rules/train.smk", '"OMP_NUM_THREADS={threads} python', '"OMP_NUM_THREADS={threads}  python')],
         {},
     ),
+    "a caption": ([("captions/figure.rst", "Figure", "The figure")], {}),
     "a rule's message": ([("rules/noise.smk", '"labels of', '"noisy labels of')], {}),
     "a rule's memory": ([("rules/train.smk", "needs(4000,", "needs(8000,")], {}),
 }
