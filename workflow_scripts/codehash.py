@@ -25,7 +25,7 @@ __all__ = ["BOOKKEEPING", "GPU_ONLY", "PACKAGES", "closure", "closure_hash", "mo
 PACKAGES = ("fednoise_core", "workflow_scripts")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"
-    for name in ("codehash", "locks", "progress", "step", "stepcode", "sums")
+    for name in ("codehash", "locks", "step", "stepcode", "sums")
 )
 # only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
 GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
@@ -189,11 +189,6 @@ class _Counted(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         node.keywords = [one for one in node.keywords if one.arg not in UNCOUNTED_KEYWORDS or not _is_text(one.value)]
-        return self.generic_visit(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if _name(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
-            node.slice.elts = [part for part in node.slice.elts if not _is_text(part)]
         return self.generic_visit(node)
 
     def visit_Dict(self, node: ast.Dict) -> ast.AST:

@@ -32,8 +32,8 @@ def told(study: Study) -> dict[str, Any]:
     such block of the grid. Raises SpecError for a key of `sources` that the study does not have.
     """
     rows = _sources(study)
-    for place in _trained(study.full):
-        rows.setdefault(place, "")
+    for key in study.full[COMMON]:
+        rows.setdefault((COMMON, key), "")
     first = list(study.full)
     order = sorted(rows, key=lambda keys: (first.index(str(keys[0])), *_numbers(keys)))
     return {
@@ -102,10 +102,6 @@ def _at(data: Any, keys: Keys) -> Any:
     return data
 
 
-def _trained(full: Mapping[str, Any]) -> Iterator[Keys]:
-    yield from ((COMMON, key) for key in full[COMMON])
-
-
 def _changes(study: Study) -> list[dict[str, str]]:
     """Every value that the scale lays over the paper's."""
     if study.data is study.full:
@@ -119,7 +115,7 @@ def _changes(study: Study) -> list[dict[str, str]]:
     for keys, value in _leaves({key: part for key, part in over.items() if key not in told_apart}):
         before = _at(study.full, keys)
         if before is GONE or canonical(before) != canonical(value):
-            by_block = before is GONE and any(_has(block, keys) for block in study.full["grid"])
+            by_block = before is GONE and any(_at(block, keys) is not GONE for block in study.full["grid"])
             shown = "by block" if by_block else _words(before)
             found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _words(value)})
     found += [{"name": "data", "value": name, "scaled": other} for name, other in study.stand_ins.items()]
@@ -128,10 +124,6 @@ def _changes(study: Study) -> list[dict[str, str]]:
         before, after = (f"{count:,} cells" for count in cells)
         found.append({"name": "grid", "value": before, "scaled": after})
     return found
-
-
-def _has(block: Mapping[str, Any], keys: Keys) -> bool:
-    return _at(block, keys) is not GONE
 
 
 def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:

@@ -51,8 +51,6 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
 }
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
-PAGES = "FEDNOISE_SETTING_PAGES"  # from the main process to jobs: pages of settings outside the grids
-SETTING = ("root", "dataset", "noise", "partition", "seed")
 COLUMNS = (
     *("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled"),
     *("dir", "labels", "partition_file", "arrays", "donor"),
@@ -81,16 +79,11 @@ class Targets:
 
     def plan(self, folder: str) -> Plan:
         """The plan with this address. Raises SpecError if no study has it."""
-        pages = [one.split("/") for one in os.environ.get(PAGES, "").split()]
-        load: list[Callable[[], object]] = [
-            *(functools.partial(self.setting_page, **dict(zip(SETTING, ids, strict=True))) for ids in pages),
-            *(functools.partial(self.study, name) for name in [*self.project.studies, *self.project.names]),
-        ]
-        for one in load:
+        for name in [*self.project.studies, *self.project.names]:
             if folder in self._plans:
                 break
             with contextlib.suppress(SpecError):  # another study may be broken, as long as nobody asks for it
-                one()
+                self.study(name)
         if folder not in self._plans:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
         return self._plans[folder]
@@ -355,10 +348,7 @@ class Targets:
         names = ids["dataset"], ids["noise"], ids["partition"]
         inputs = arrays, labels, split = study.setting(*names, int(ids["seed"]))
         donor = self.project.store.donor(study.noise(names[1]))
-        if new := {plan.folder: plan for plan in drop_none(*inputs, donor) if plan.folder not in self._plans}:
-            self._plans |= new
-            page = "/".join(ids[key] for key in SETTING)
-            os.environ[PAGES] = " ".join(dict.fromkeys([*os.environ.get(PAGES, "").split(), page]))
+        self._plans |= {plan.folder: plan for plan in drop_none(*inputs, donor)}
         arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
