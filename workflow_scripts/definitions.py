@@ -35,7 +35,7 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: Place) -
             if problem:
                 raise (place / key).error(problem)
             if family == "method":
-                for variant, one in sweeps.variants(schemas, name, spec, place / key / name).items():
+                for variant, one in sweeps.variants(name, spec, place / key / name).items():
                     method(schemas, variant, one, place / key / name)
             else:
                 schemas.check_kind(family, spec, place / key / name)

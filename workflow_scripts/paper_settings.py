@@ -7,6 +7,7 @@ several of these with commas, and free text after a colon.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import canonical
@@ -120,18 +121,14 @@ def _changes(study: Study) -> list[dict[str, str]]:
             found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _words(value)})
     found += [{"name": "data", "value": name, "scaled": other} for name, other in study.stand_ins.items()]
     if own.get("grid"):
-        cells = (len({cell[:4] for cell in _cells(grid)}) for grid in (study.full["grid"], study.data["grid"]))
-        before, after = (f"{count:,} cells" for count in cells)
+        before, after = (f"{len(set(_cells(grid))):,} cells" for grid in (study.full["grid"], study.data["grid"]))
         found.append({"name": "grid", "value": before, "scaled": after})
     return found
 
 
-def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for block in grid:
-        for dataset in block["datasets"]:
-            for noise in block["noises"]:
-                for partition in block["partitions"]:
-                    yield from ((dataset, noise, partition, method) for method in block["methods"])
+        yield from product(*(block[axis] for axis in ("datasets", "noises", "partitions", "methods")))
 
 
 def _leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:

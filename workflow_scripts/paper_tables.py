@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +53,9 @@ def cells(study: Study, spec: Mapping[str, Any]) -> list[GridCell]:
     found: dict[GridCell, None] = {}
     for block in study.full["grid"]:
         methods = [one for name in block["methods"] for one in _variants(study, name)]
-        for dataset in block["datasets"]:
-            for noise in block["noises"]:
-                for partition in block["partitions"]:
-                    for method in methods:
-                        cell = (dataset, noise, partition, method)
-                        if all(
-                            names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)
-                        ):
-                            found[cell] = None
+        for cell in product(*(block[axis] for axis in AXES[:3]), methods):
+            if all(names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)):
+                found[cell] = None
     return sorted(found, key=lambda cell: [_rank(names, one) for names, one in _pairs(allowed, cell)])
 
 
@@ -184,9 +179,7 @@ def _variants(study: Study, name: str) -> dict[str, Mapping[str, Any]]:
     """The methods that an id of the grid stands for in the study as it is written."""
     if "@" in name:
         return {name: {}}
-    return sweeps.variants(
-        study.project.schemas, name, _defined(study, "methods")[name], study.place / "methods" / name
-    )
+    return sweeps.variants(name, _defined(study, "methods")[name], study.place / "methods" / name)
 
 
 def _label(study: Study, name: str) -> str:

@@ -81,13 +81,6 @@ class Schemas:
             )
         _compare(value, self._validators[family, kind], place)
 
-    def check_field(self, owner: str, properties: Schema, key: str, value: Any, place: Place) -> None:
-        """Compare one setting of `owner` with its schema, of those that are its `properties`."""
-        if key not in properties:
-            raise place.error(f"{owner} has no setting {key!r}{hint(key, properties)}")
-        check_plain(value, place)
-        _compare(value, _VALIDATOR(properties[key]), place)
-
     def normal(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:
         those at their default left out, 1 written as 1.0 where any number may stand.

@@ -69,7 +69,7 @@ class Study:
         """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
         if settings(name):
             return {name: self.define("methods", name, place)[1]}
-        return sweeps.variants(self.project.schemas, *self.define("methods", name, place))
+        return sweeps.variants(*self.define("methods", name, place))
 
     def noise(self, name: str) -> dict[str, Any]:
         """The noise of an id, in normal form (`Schemas.normal`)."""

@@ -95,4 +95,4 @@ def _known_variants(study: Study, data: Mapping[str, Any]) -> Iterator[str]:
     """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
     defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
     for name in {family(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
-        yield from sweeps.variants(study.project.schemas, name, defined[name], study.place / "methods" / name)
+        yield from sweeps.variants(name, defined[name], study.place / "methods" / name)

@@ -43,7 +43,7 @@ TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
             TOY,
             "",
             "",
-            '--config: device: expected "auto" | "cpu" | "cuda", got "tpu"; did you mean \'cpu\'?',
+            'config: device: expected "auto" | "cpu" | "cuda", got "tpu"; did you mean \'cpu\'?',
         ),
         (
             (),
