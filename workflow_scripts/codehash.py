@@ -20,8 +20,6 @@ from pathlib import Path
 from symtable import SymbolTable, symtable
 from typing import Any, NamedTuple
 
-__all__ = ["BOOKKEEPING", "GPU_ONLY", "PACKAGES", "closure", "closure_hash", "module_file", "registry"]
-
 PACKAGES = ("fednoise_core", "workflow_scripts")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"

@@ -15,9 +15,6 @@ from typing import Any
 import yaml
 
 from fednoise_core.io import SpecError
-from fednoise_core.words import nearest as hint
-
-__all__ = ["Place", "check_plain", "deep_merge", "hint", "read_yaml"]
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from fednoise_core.io import digest, sha256_file, write_json
 
-__all__ = ["content"]
-
 CACHE = Path("build/contents.json")
 
 

@@ -16,8 +16,6 @@ from workflow_scripts.config_file import Place, deep_merge
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
 
-__all__ = ["told"]
-
 Keys = tuple[str | int, ...]
 COMMON = "train"  # all of it is shown, also what has no source
 GONE = object()

@@ -15,25 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.variants import position
+from fednoise_core.words import nearest as hint
 from workflow_scripts import sweeps
-from workflow_scripts.config_file import Place, hint
+from workflow_scripts.config_file import Place
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
-
-__all__ = [
-    "AXES",
-    "FIGURES",
-    "OF_PAPERS",
-    "RUNLESS",
-    "cells",
-    "check_claims",
-    "check_present",
-    "completed",
-    "left_out",
-    "wholly_absent",
-    "with_tables",
-]
 
 FIGURES = ("scoreboard", "gains")  # kinds of figures that are made of such tables
 OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run

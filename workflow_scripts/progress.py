@@ -26,8 +26,6 @@ from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.study import Study
 
-__all__ = ["Job", "duration", "jobs", "last_line", "planned", "total"]
-
 WORK = Path("work")
 
 

@@ -15,14 +15,13 @@ from typing import Any
 
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.words import nearest as hint
 from workflow_scripts import paths
-from workflow_scripts.config_file import Place, deep_merge, hint, read_yaml
+from workflow_scripts.config_file import Place, deep_merge, read_yaml
 from workflow_scripts.contents import content
 from workflow_scripts.definitions import check_definitions
 from workflow_scripts.schemas import Schemas
 from workflow_scripts.store import ON_GPU, Store
-
-__all__ = ["PAPERS", "PARTS", "RESERVED", "Project"]
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"

@@ -15,8 +15,6 @@ from workflow_scripts import paths
 if TYPE_CHECKING:
     from workflow_scripts.store import Plan, Store
 
-__all__ = ["SPEC_KEYS", "PlannedRun", "RunFiles", "check_spec", "net_code", "nets_of", "weights_of"]
-
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
 NEEDED = ("method", "train", "seed")
 

@@ -34,8 +34,6 @@ from fednoise_core.settings import json_schema, model_of, summary
 from fednoise_core.spec import Train
 from workflow_scripts.schemas import KIND_KEYS
 
-__all__ = ["FAMILIES", "kind", "kinds", "main", "text"]
-
 FIRST = "# Made by `python -m workflow_scripts.schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (

@@ -18,10 +18,9 @@ from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical
 from fednoise_core.settings import mismatch, unknown_key
+from fednoise_core.words import nearest as hint
 from workflow_scripts.codehash import registry
-from workflow_scripts.config_file import Place, check_plain, hint, read_yaml
-
-__all__ = ["KIND_KEYS", "Schemas", "named"]
+from workflow_scripts.config_file import Place, check_plain, read_yaml
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library

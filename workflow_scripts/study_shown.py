@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.variants import family
+from fednoise_core.words import nearest as hint
 from workflow_scripts import paper_settings, paper_tables, sweeps
-from workflow_scripts.config_file import hint
 from workflow_scripts.project import PARTS
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
-
-__all__ = ["SELECTORS", "described", "shown"]
 
 SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # what a table or figure may choose its runs by
 

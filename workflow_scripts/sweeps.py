@@ -11,8 +11,6 @@ from fednoise_core.variants import settings, swept_field, told, variant_id
 from workflow_scripts.config_file import Place
 from workflow_scripts.runs import PlannedRun
 
-__all__ = ["check_shown", "variants"]
-
 TRAIN = "train."  # begins the name of a swept training setting
 LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
 

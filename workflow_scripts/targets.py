@@ -34,8 +34,6 @@ from workflow_scripts.store import Plan, as_whole_numbers, drop_none
 from workflow_scripts.study import Study
 from workflow_scripts.sums import read_sums
 
-__all__ = ["Targets"]
-
 Ids = Mapping[str, str]
 
 OUTPUTS = {  # kind of the store → how its step is told where to write

@@ -36,8 +36,6 @@ from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
 from workflow_scripts.sums import SUMS
 from workflow_scripts.training import TrainingJob, TrainingOptions, set_up_torch, train
 
-__all__ = ["main"]
-
 FILES = ("arrays", "labels", "partition", "donor", "out", "work")
 PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
 
