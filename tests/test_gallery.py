@@ -42,7 +42,7 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     found: dict[tuple[str, str], SettingArtifacts] = {}
     for run in study.runs:
         noise_spec, partition_spec = study.noise(run.noise), study.partition(run.partition)
-        labels_file, partition_file = folder / run.labels, folder / run.partition_file
+        labels_file, partition_file = folder / run.row["labels"], folder / run.row["partition_file"]
         split: Partition | None = None
         if noise.needs_partition(noise_spec):
             split = partition.make(data, partition_spec, run.seed)

@@ -118,7 +118,7 @@ class Targets:
             if spec["kind"] in paths.ARTIFACTS:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
-                    first.setdefault((run.labels, run.partition_file), run)
+                    first.setdefault((run.row["labels"], run.row["partition_file"]), run)
                 rows = marks = [_without_run(run) for run in first.values()]
                 inputs = _read(chosen)
                 given["spec"].pop("methods", None)
@@ -168,8 +168,7 @@ class Targets:
 
     def of_settings(self, name: str) -> list[str]:
         """Labels and partitions of a study that are missing, and the arrays that may be kept with them."""
-        plans = {plan.folder: plan for run in self.study(name).runs for plan in run.files.run.inputs}
-        return [plan.sums for plan in plans.values() if plan.folder.startswith("store/") and not plan.finished]
+        return _missing(plan for run in self.study(name).runs for plan in run.files.run.inputs)
 
     def of_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
@@ -181,13 +180,11 @@ class Targets:
 
     def of_runs(self, name: str) -> list[str]:
         """Runs of a study that are missing."""
-        return [run.files.run.sums for run in self.study(name).runs if not run.files.run.finished]
+        return _missing(run.files.run for run in self.study(name).runs)
 
     def of_store(self, name: str) -> list[str]:
         """All that a study has in the store, and that is missing."""
-        study = self.study(name)
-        plans = [*self.tables(study).values(), *self.figures(study).values(), self.summary(study), self.page(study)]
-        return [*self.of_settings(name), *self.of_runs(name), *(plan.sums for plan in plans if not plan.finished)]
+        return _missing(self.plans(self.study(name)))
 
     def of_study(self, name: str) -> list[str]:
         """All of a study."""
@@ -334,8 +331,8 @@ class Targets:
         study = self.study(self.project.roots[ids["root"]])
         run = study.run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
         words = [run.dataset, run.noise, run.partition, f"{run.label}, seed {run.seed}"]
-        arguments = ["--arrays", run.arrays, "--labels", run.labels, *(["--donor", run.donor] if run.donor else [])]
-        arguments += ["--run", run.folder, "--title", " · ".join(words)]
+        files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
+        arguments = [*files, "--run", run.folder, "--title", " · ".join(words)]
         return self._built(paths.LABELS_PAGE, "make_labels", (), arguments, (run.files.run, *run.files.run.inputs), ids)
 
     def setting_page(self, **ids: str) -> Plan:
@@ -372,6 +369,11 @@ class Targets:
         """The command that makes a page in build/, and beside it the mark of what it is made from."""
         page, mark = os.path.split(plan.folder)
         return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan"
+
+
+def _missing(plans: Iterable[Plan]) -> list[str]:
+    """What is to be made in the store of these plans, each once."""
+    return list(dict.fromkeys(one.sums for one in plans if one.folder.startswith("store/") and not one.finished))
 
 
 def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
