@@ -152,6 +152,7 @@ def test_what_decides_changes_the_hash(edit: str, tmp_path: Path) -> None:
         ("[x for x in x]", "[x for x in y]"),
         ("[[x for x in y] for y in a]", "[[y for x in y] for y in a]"),
         ("lambda x=x: x", "lambda x=y: x"),
+        ("lambda p, q: p", "lambda p, q: q"),
         ("locals(), [x for x in a]", "locals(), [y for x in a]"),
     ],
 )
