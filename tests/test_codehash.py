@@ -153,6 +153,7 @@ def test_what_decides_changes_the_hash(edit: str, tmp_path: Path) -> None:
         ("[[x for x in y] for y in a]", "[[y for x in y] for y in a]"),
         ("lambda x=x: x", "lambda x=y: x"),
         ("lambda p, q: p", "lambda p, q: q"),
+        ("a\n    import os.path, json.tool\n    return os", "a\n    import os.path, json.tool\n    return json"),
         ("locals(), [x for x in a]", "locals(), [y for x in a]"),
     ],
 )

@@ -258,13 +258,14 @@ def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
     for one in tables:
         tables += one.get_children()
     symbols = [symbol for one in tables for symbol in one.get_symbols()]
-    kept: set[str | None] = {symbol.get_name() for symbol in symbols if symbol.is_global() or symbol.is_parameter()}
+    bound = (symbol for symbol in symbols if symbol.is_global() or symbol.is_parameter() or symbol.is_imported())
+    kept: set[str | None] = {symbol.get_name() for symbol in bound}
     if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
         return function
     found: dict[str, str] = {}
     nodes = list(ast.walk(function))
     for node in nodes:
-        kept |= {getattr(node, key, None) for key in ("name", "asname", "rest")}
+        kept |= {getattr(node, key, None) for key in ("name", "rest")}
         kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
     for node in nodes:
         if isinstance(node, ast.Name) and node.id not in kept:
