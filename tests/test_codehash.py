@@ -295,7 +295,7 @@ def test_the_command_line_around_training_is_not_in_its_hash() -> None:
     steps = StepCode(ROOT)
     training = closure(ROOT, *steps.train("fedavg", ["mlp"]))
     assert "workflow_scripts/training.py" in training
-    commands = ("train", "training_jobs", "device", "step", "codehash", "stepcode")
+    commands = ("train", "device", "step", "codehash", "stepcode")
     assert not [name for name in commands if f"workflow_scripts/{name}.py" in training]
 
 
