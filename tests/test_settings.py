@@ -408,7 +408,7 @@ def test_missing_data_of_the_user(folder: Path) -> None:
     record.parent.mkdir(parents=True)
     record.write_text('"0123"')  # of an earlier making: then the file may be elsewhere
     write(folder, "config/studies/toy.yaml", edited(lambda s: (at("grid", 0, "datasets", to=["mine"])(s), told(s))))
-    assert Study(project(folder), "toy").runs[0].arrays.startswith("data/arrays/npz/")
+    assert Study(project(folder), "toy").runs[0].row["arrays"].startswith("data/arrays/npz/")
 
 
 def told(study: dict[str, Any]) -> None:
