@@ -35,9 +35,8 @@ def variants(name: str, spec: Mapping[str, Any], place: Place) -> dict[str, Mapp
             made = variant_id(name, chosen)
         except SpecError as error:
             raise (place / "sweep").error(str(error)) from error
-        if made in found or len(made) > LONGEST_ID:
-            problem = "is listed twice" if made in found else f"is longer than {LONGEST_ID} letters"
-            raise (place / "sweep").error(f"{made} {problem}")
+        if len(made) > LONGEST_ID:
+            raise (place / "sweep").error(f"{made} is longer than {LONGEST_ID} letters")
         shown = f"{label}, {told(settings(made))}" if isinstance(label, str) else label
         found[made] = {**_with(rest, chosen), "label": shown}
     return found
