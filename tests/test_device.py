@@ -22,7 +22,7 @@ CODE = """
 import os, sys, time
 from workflow_scripts.device import claim
 print(claim('cuda'), os.environ['CUDA_VISIBLE_DEVICES'], flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 SCHEDULED = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}
 Start = Callable[..., subprocess.Popen[str]]
@@ -58,7 +58,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def answer(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
-    return process.stdout.readline().split()
+    ready, _, _ = select.select([process.stdout], [], [], 60.0)
+    return process.stdout.readline().split() if ready else []
 
 
 def waits(process: subprocess.Popen[str]) -> str:

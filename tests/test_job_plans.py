@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fednoise_core.io import SpecError
 from workflow_scripts import device
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.store import ON_GPU
-from workflow_scripts.targets import PAGES, Targets
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,8 +20,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process exports is gone after the test."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(os, "environ", {**os.environ})
-    for variable in (ON_GPU, PAGES):
-        os.environ.pop(variable, None)
+    os.environ.pop(ON_GPU, None)
 
 
 def planned(name: str = "auto") -> Project:
@@ -43,15 +40,3 @@ def test_jobs_go_by_the_gpus_of_the_main_process(monkeypatch: pytest.MonkeyPatch
     another.export(main=True)
     assert another.store.on_gpu != bool(there)
     assert [planned(name).store.on_gpu for name in ("cpu", "cuda")] == [False, True]
-
-
-def test_jobs_know_the_settings_of_pages_outside_the_grid() -> None:
-    ids = {"root": "quick", "dataset": "digits", "noise": "sym20", "partition": "iid", "seed": "7"}
-    page = Targets(planned()).setting_page(**ids)
-    job = Targets(planned())
-    assert [job.plan(plan.folder) for plan in page.inputs] == list(page.inputs)
-    os.environ[PAGES] = "of-another-project/digits/sym20/iid/7"
-    with pytest.raises(SpecError, match="no study asks for it"):
-        Targets(planned()).plan(page.inputs[1].folder)
-    Targets(planned()).setting_page(**{**ids, "noise": "sym40", "seed": "0"})
-    assert os.environ[PAGES] == "of-another-project/digits/sym20/iid/7"  # one of the grid is known without

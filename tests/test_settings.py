@@ -318,13 +318,13 @@ def test_bad_study(folder: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"device": "tpu"}, "--config: device: "),
-        ({"studies": ["toi"]}, "--config: studies[0]: unknown study 'toi'; did you mean 'toy'?"),
-        ({"stdies": ["toy"]}, "--config: stdies: unknown key; did you mean 'studies'?"),
-        ({"scale": "huge"}, "--config: scale: 'huge' has no file in config/scales; known: cpu"),
-        ({"studies": []}, "--config: studies: "),
-        ({"data_root": "none/such"}, "--config: data_root: no such folder: none/such"),
-        ({"overlay": "x"}, '--config: overlay: expected {…}, got "x"'),
+        ({"device": "tpu"}, "config: device: "),
+        ({"studies": ["toi"]}, "config: studies[0]: unknown study 'toi'; did you mean 'toy'?"),
+        ({"stdies": ["toy"]}, "config: stdies: unknown key; did you mean 'studies'?"),
+        ({"scale": "huge"}, "config: scale: 'huge' has no file in config/scales; known: cpu"),
+        ({"studies": []}, "config: studies: "),
+        ({"data_root": "none/such"}, "config: data_root: no such folder: none/such"),
+        ({"overlay": "x"}, 'config: overlay: expected {…}, got "x"'),
     ],
 )
 def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
@@ -400,7 +400,7 @@ def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
 
 
 def test_a_key_of_the_command_line_is_told_from_the_files(folder: Path) -> None:
-    with pytest.raises(SpecError, match=r"^--config: overlay: expected {…}, got \"x\"$"):
+    with pytest.raises(SpecError, match=r"^config: overlay: expected {…}, got \"x\"$"):
         project(folder, overlay="x")
 
 
@@ -422,7 +422,7 @@ def test_missing_data_of_the_user(folder: Path) -> None:
     record.parent.mkdir(parents=True)
     record.write_text('"0123"')  # of an earlier making: then the file may be elsewhere
     write(folder, "config/studies/toy.yaml", edited(lambda s: (at("grid", 0, "datasets", to=["mine"])(s), told(s))))
-    assert Study(project(folder), "toy").runs[0].arrays.startswith("data/arrays/npz/")
+    assert Study(project(folder), "toy").runs[0].row["arrays"].startswith("data/arrays/npz/")
 
 
 def told(study: dict[str, Any]) -> None:
@@ -553,10 +553,10 @@ def test_the_studys_own_word_on_a_scale_is_named(folder: Path) -> None:
 
 
 def test_an_overlay_without_a_scale_of_its_own_is_refused(folder: Path) -> None:
-    with pytest.raises(SpecError, match=r"^--config: overlay: at scale paper it would overwrite"):
+    with pytest.raises(SpecError, match=r"^config: overlay: at scale paper it would overwrite"):
         project(folder, overlay={"train": {"rounds": 1}})
     write(folder, "config/config.yaml", {**CONFIG, "overlay": {"seeds": [0]}})
-    with pytest.raises(SpecError, match=r"^config/config.yaml: overlay: at scale paper it would overwrite"):
+    with pytest.raises(SpecError, match=r"^config: overlay: at scale paper it would overwrite"):
         project(folder, overlay={"seeds": [0]})
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from workflow_scripts.config_file import Place, check_plain, deep_merge, hint, read_yaml
+from fednoise_core.words import nearest as hint
+from workflow_scripts.config_file import Place, check_plain, deep_merge, read_yaml
 from workflow_scripts.schemas import Schemas
 
 ROOT = Path(__file__).parents[1]

@@ -22,8 +22,6 @@ from workflow_scripts import paths
 from workflow_scripts.locks import held
 from workflow_scripts.sums import SUMS, damages, read_sums
 
-__all__ = ["audit", "folders", "main", "running"]
-
 ROOTS = ("store", "data/arrays")
 DISCARDED = ".discarded"
 COPIES = (

@@ -20,12 +20,10 @@ from pathlib import Path
 from symtable import SymbolTable, symtable
 from typing import Any, NamedTuple
 
-__all__ = ["BOOKKEEPING", "GPU_ONLY", "PACKAGES", "closure", "closure_hash", "module_file", "registry"]
-
 PACKAGES = ("fednoise_core", "workflow_scripts", "label_review")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"
-    for name in ("codehash", "locks", "progress", "step", "stepcode", "sums")
+    for name in ("codehash", "locks", "step", "stepcode", "sums")
 )
 # only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
 GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
@@ -191,11 +189,6 @@ class _Counted(ast.NodeTransformer):
         node.keywords = [one for one in node.keywords if one.arg not in UNCOUNTED_KEYWORDS or not _is_text(one.value)]
         return self.generic_visit(node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if _name(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
-            node.slice.elts = [part for part in node.slice.elts if not _is_text(part)]
-        return self.generic_visit(node)
-
     def visit_Dict(self, node: ast.Dict) -> ast.AST:
         pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_line(pair[1])]
         node.keys, node.values = [key for key, _ in pairs], [value for _, value in pairs]
@@ -265,13 +258,14 @@ def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
     for one in tables:
         tables += one.get_children()
     symbols = [symbol for one in tables for symbol in one.get_symbols()]
-    kept: set[str | None] = {symbol.get_name() for symbol in symbols if symbol.is_global() or symbol.is_parameter()}
+    bound = (symbol for symbol in symbols if symbol.is_global() or symbol.is_parameter() or symbol.is_imported())
+    kept: set[str | None] = {symbol.get_name() for symbol in bound}
     if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
         return function
     found: dict[str, str] = {}
     nodes = list(ast.walk(function))
     for node in nodes:
-        kept |= {getattr(node, key, None) for key in ("name", "asname", "rest")}
+        kept |= {getattr(node, key, None) for key in ("name", "rest")}
         kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
     for node in nodes:
         if isinstance(node, ast.Name) and node.id not in kept:

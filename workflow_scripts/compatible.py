@@ -13,8 +13,6 @@ from workflow_scripts.project import Project
 from workflow_scripts.runs import net_code, nets_of
 from workflow_scripts.stepcode import own_file
 
-__all__ = ["ORACLE", "check_method", "check_nets", "check_sampling", "check_setting", "oracle_rate"]
-
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
 HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
     **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},

@@ -17,8 +17,6 @@ import yaml
 from fednoise_core.io import SpecError
 from fednoise_core.settings import nearest as hint
 
-__all__ = ["Place", "check_plain", "deep_merge", "hint", "read_yaml"]
-
 LARGEST = 2**63  # whole numbers beyond it fit no array
 
 

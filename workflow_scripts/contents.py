@@ -1,19 +1,16 @@
 """What the user's own files hold, as SHA-256. Contents decide what runs again; they are read once for each state of a
-file (time, size, inode), which build/contents.sqlite remembers.
+file (time, size, inode), which build/contents.json remembers.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 
-from fednoise_core.io import digest, sha256_file
+from fednoise_core.io import digest, sha256_file, write_json
 
-__all__ = ["content"]
-
-CACHE = Path("build/contents.sqlite")
+CACHE = Path("build/contents.json")
 
 
 def content(path: str | os.PathLike[str]) -> str:
@@ -27,20 +24,13 @@ def content(path: str | os.PathLike[str]) -> str:
 
 
 def _hashes(files: list[Path]) -> dict[Path, str]:
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(CACHE, timeout=60)) as cache:
-        with suppress(sqlite3.OperationalError):
-            cache.execute("CREATE TABLE IF NOT EXISTS seen (path TEXT PRIMARY KEY, state TEXT, sha256 TEXT)")
-        known = dict(cache.execute("SELECT path || '|' || state, sha256 FROM seen"))
-        found: dict[Path, str] = {}
-        new: list[tuple[str, str, str]] = []
-        for file in files:
-            name, stat = os.path.abspath(file), file.stat()
-            state = f"{stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
-            if (value := known.get(f"{name}|{state}")) is None:
-                value = sha256_file(file)
-                new.append((name, state, value))
-            found[file] = value
-        with cache:
-            cache.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", new)
-    return found
+    known = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
+    states, new = {}, {}
+    for file in files:
+        stat = file.stat()
+        states[file] = state = f"{os.path.abspath(file)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
+        if state not in known:
+            new[state] = sha256_file(file)
+    if new:
+        write_json(CACHE, known | new)
+    return {file: (known | new)[state] for file, state in states.items()}

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fednoise_core.words import nearest as hint
 from workflow_scripts import paths, sweeps
-from workflow_scripts.config_file import Place, hint
+from workflow_scripts.config_file import Place
 from workflow_scripts.runs import nets_of
 from workflow_scripts.schemas import Schemas, named
-
-__all__ = ["FAMILIES", "MethodDefinition", "check_definitions", "check_train", "method"]
 
 FAMILIES = {"noises": "noise", "partitions": "partition", "methods": "method"}  # key of a file → family of the schema
 LONGEST_LABEL = 100
@@ -35,7 +34,7 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: Place) -
             if problem:
                 raise (place / key).error(problem)
             if family == "method":
-                for variant, one in sweeps.variants(schemas, name, spec, place / key / name).items():
+                for variant, one in sweeps.variants(name, spec, place / key / name).items():
                     method(schemas, variant, one, place / key / name)
             else:
                 schemas.check_kind(family, spec, place / key / name)

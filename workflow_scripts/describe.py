@@ -9,11 +9,7 @@ from pathlib import Path
 from fednoise_core.io import atomic
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.artifacts import SettingArtifacts
-from fednoise_core.report.csv_files import write_csv
-from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.page import setting_page
-from fednoise_core.report.setting_figures import SETTING_FIGURES
-from fednoise_core.report.style import save, styled
 from workflow_scripts.report_args import run
 from workflow_scripts.step import plan_arguments
 
@@ -28,7 +24,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--title", help="title of the page")
     plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
-    parser.add_argument("--pictures", help="also write each picture as SVG, PNG and CSV: PICTURES-<kind>.svg, …")
     args = parser.parse_args(argv)
 
     def work() -> str:
@@ -37,12 +32,6 @@ def main(argv: list[str] | None = None) -> int:
         seed = int(Partition.load(args.partition).spec.get("seed", 0))
         one = SettingArtifacts(dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor)
         page = setting_page(one, args.title)
-        if args.pictures:
-            for kind, where in SETTING_FIGURES.items():
-                with styled():
-                    drawn = figure_function(where)([one], {"kind": kind})
-                    save(drawn, f"{args.pictures}-{kind}")
-                write_csv(f"{args.pictures}-{kind}.csv", drawn.frame)
         with atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])

@@ -19,8 +19,6 @@ from pathlib import Path
 from fednoise_core.io import SpecError
 from workflow_scripts.locks import hold
 
-__all__ = ["claim", "gpus", "slots"]
-
 HELD: list[int] = []  # locks, kept until the process ends
 POLL_SECONDS = 0.5
 SLOTS = "FEDNOISE_GPU_SLOTS"

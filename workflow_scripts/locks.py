@@ -12,8 +12,6 @@ from pathlib import Path
 
 from fednoise_core.io import SpecError
 
-__all__ = ["held", "hold"]
-
 POLL_SECONDS = 0.2
 
 

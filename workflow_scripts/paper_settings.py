@@ -7,6 +7,7 @@ several of these with commas, and free text after a colon.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import canonical
@@ -14,8 +15,6 @@ from workflow_scripts.config_file import Place, deep_merge
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
-
-__all__ = ["told"]
 
 Keys = tuple[str | int, ...]
 COMMON = "train"  # all of it is shown, also what has no source
@@ -32,8 +31,8 @@ def told(study: Study) -> dict[str, Any]:
     such block of the grid. Raises SpecError for a key of `sources` that the study does not have.
     """
     rows = _sources(study)
-    for place in _trained(study.full):
-        rows.setdefault(place, "")
+    for key in study.full[COMMON]:
+        rows.setdefault((COMMON, key), "")
     first = list(study.full)
     order = sorted(rows, key=lambda keys: (first.index(str(keys[0])), *_numbers(keys)))
     return {
@@ -102,10 +101,6 @@ def _at(data: Any, keys: Keys) -> Any:
     return data
 
 
-def _trained(full: Mapping[str, Any]) -> Iterator[Keys]:
-    yield from ((COMMON, key) for key in full[COMMON])
-
-
 def _changes(study: Study) -> list[dict[str, str]]:
     """Every value that the scale lays over the paper's."""
     if study.data is study.full:
@@ -119,27 +114,19 @@ def _changes(study: Study) -> list[dict[str, str]]:
     for keys, value in _leaves({key: part for key, part in over.items() if key not in told_apart}):
         before = _at(study.full, keys)
         if before is GONE or canonical(before) != canonical(value):
-            by_block = before is GONE and any(_has(block, keys) for block in study.full["grid"])
+            by_block = before is GONE and any(_at(block, keys) is not GONE for block in study.full["grid"])
             shown = "by block" if by_block else _words(before)
             found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _words(value)})
     found += [{"name": "data", "value": name, "scaled": other} for name, other in study.stand_ins.items()]
     if own.get("grid"):
-        cells = (len({cell[:4] for cell in _cells(grid)}) for grid in (study.full["grid"], study.data["grid"]))
-        before, after = (f"{count:,} cells" for count in cells)
+        before, after = (f"{len(set(_cells(grid))):,} cells" for grid in (study.full["grid"], study.data["grid"]))
         found.append({"name": "grid", "value": before, "scaled": after})
     return found
 
 
-def _has(block: Mapping[str, Any], keys: Keys) -> bool:
-    return _at(block, keys) is not GONE
-
-
-def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for block in grid:
-        for dataset in block["datasets"]:
-            for noise in block["noises"]:
-                for partition in block["partitions"]:
-                    yield from ((dataset, noise, partition, method) for method in block["methods"])
+        yield from product(*(block[axis] for axis in ("datasets", "noises", "partitions", "methods")))
 
 
 def _leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:

@@ -9,30 +9,18 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.variants import position
+from fednoise_core.words import nearest as hint
 from workflow_scripts import sweeps
-from workflow_scripts.config_file import Place, hint
+from workflow_scripts.config_file import Place
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
-
-__all__ = [
-    "AXES",
-    "FIGURES",
-    "OF_PAPERS",
-    "RUNLESS",
-    "cells",
-    "check_claims",
-    "check_present",
-    "completed",
-    "left_out",
-    "wholly_absent",
-    "with_tables",
-]
 
 FIGURES = ("scoreboard", "gains")  # kinds of figures that are made of such tables
 OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
@@ -52,15 +40,9 @@ def cells(study: Study, spec: Mapping[str, Any]) -> list[GridCell]:
     found: dict[GridCell, None] = {}
     for block in study.full["grid"]:
         methods = [one for name in block["methods"] for one in _variants(study, name)]
-        for dataset in block["datasets"]:
-            for noise in block["noises"]:
-                for partition in block["partitions"]:
-                    for method in methods:
-                        cell = (dataset, noise, partition, method)
-                        if all(
-                            names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)
-                        ):
-                            found[cell] = None
+        for cell in product(*(block[axis] for axis in AXES[:3]), methods):
+            if all(names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)):
+                found[cell] = None
     return sorted(found, key=lambda cell: [_rank(names, one) for names, one in _pairs(allowed, cell)])
 
 
@@ -184,9 +166,7 @@ def _variants(study: Study, name: str) -> dict[str, Mapping[str, Any]]:
     """The methods that an id of the grid stands for in the study as it is written."""
     if "@" in name:
         return {name: {}}
-    return sweeps.variants(
-        study.project.schemas, name, _defined(study, "methods")[name], study.place / "methods" / name
-    )
+    return sweeps.variants(name, _defined(study, "methods")[name], study.place / "methods" / name)
 
 
 def _label(study: Study, name: str) -> str:

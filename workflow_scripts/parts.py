@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.variants import family, position
-from workflow_scripts.config_file import hint
+from fednoise_core.words import nearest as hint
 
 if TYPE_CHECKING:
     from workflow_scripts.runs import PlannedRun
     from workflow_scripts.study import Study
-
-__all__ = ["kept"]
 
 Runs = dict[tuple[str, str, str, str, int], "PlannedRun"]
 

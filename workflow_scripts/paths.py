@@ -6,25 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = [
-    "ARRAYS",
-    "ARTIFACTS",
-    "FIGURE_SUFFIXES",
-    "INDEX",
-    "LABELS",
-    "LABELS_PAGE",
-    "PARTITION",
-    "RUN_OUTPUTS",
-    "SETTING_PAGE",
-    "STUDY_FILES",
-    "TABLE_SUFFIXES",
-    "WEIGHTS",
-    "WORK",
-    "name_problem",
-    "printed",
-    "shown",
-]
-
 ARRAYS, LABELS, PARTITION = "arrays.npz", "labels.npz", "partition.npz"  # in their folders of the store
 WEIGHTS = "data/weights/{net}.safetensors"
 RUN_OUTPUTS = (

@@ -17,15 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError, canonical
+from workflow_scripts.config_file import read_yaml
 from workflow_scripts.locks import held
-
-if TYPE_CHECKING:  # a training process imports this module, too
-    from workflow_scripts.runs import PlannedRun
-
-__all__ = ["Job", "duration", "jobs", "last_line", "planned", "total"]
+from workflow_scripts.project import Project
+from workflow_scripts.runs import PlannedRun
+from workflow_scripts.study import Study
 
 WORK = Path("work")
 
@@ -122,10 +121,6 @@ def planned(targets: list[str], config: dict[str, Any]) -> dict[str, list[Planne
     Raises:
         SpecError: For a mistake in the config or an unknown study.
     """
-    from workflow_scripts.config_file import read_yaml
-    from workflow_scripts.project import Project
-    from workflow_scripts.study import Study
-
     project = Project({**read_yaml("config/config.yaml"), **config})
     studies = [name for target in targets for name in (project.papers if target == "papers" else [target])]
     wanted = studies or project.studies

@@ -15,14 +15,13 @@ from typing import Any
 
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.words import nearest as hint
 from workflow_scripts import paths
-from workflow_scripts.config_file import Place, deep_merge, hint, read_yaml
+from workflow_scripts.config_file import Place, deep_merge, read_yaml
 from workflow_scripts.contents import content
 from workflow_scripts.definitions import check_definitions
 from workflow_scripts.schemas import Schemas
 from workflow_scripts.store import ON_GPU, Store
-
-__all__ = ["PAPERS", "PARTS", "RESERVED", "Project"]
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
@@ -244,27 +243,20 @@ class Project:
         return {**config, "overlay": deep_merge(overlay, config.get("overlay") or {})}, (files[0], file, *files[1:])
 
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
-        written: dict[str, Any] = {}
-        origin: dict[str, str] = {}  # key → what says it last
         for file in files:
-            found = read_yaml(self.folder / file)
-            self.schemas.check("config", found, Place(file), partial=True)
-            written, origin = {**written, **found}, {**origin, **dict.fromkeys(found, file)}
-        told = {key: value for key, value in config.items() if key not in written or value != written[key]}
-        self.schemas.check("config", told, Place("--config"), partial=True)
-        origin |= dict.fromkeys(told, "--config")
-        self.schemas.check("config", config, Place(files[0]))
+            self.schemas.check("config", read_yaml(self.folder / file), Place(file), partial=True)
+        place = Place("config")  # a file's, or the command line's --config
+        self.schemas.check("config", config, place)
         if config["scale"] not in ("paper", *self.scales):
             known = hint(config["scale"], ["paper", *self.scales])
             problem = f"{config['scale']!r} has no file in config/scales{known}"
-            raise Place(origin["scale"], ("scale",)).error(problem)
+            raise (place / "scale").error(problem)
         if config["scale"] == "paper" and config.get("overlay"):
             problem = "at scale paper it would overwrite the studies' own results; give it a scale, as config/scales do"
-            raise Place(origin["overlay"], ("overlay",)).error(problem)
+            raise (place / "overlay").error(problem)
         for number, name in enumerate(config["studies"]):
             if name not in self.names:
-                place = Place(origin["studies"], ("studies", number))
-                raise place.error(f"unknown study {name!r}{hint(name, self.names)}")
+                raise (place / "studies" / number).error(f"unknown study {name!r}{hint(name, self.names)}")
         root = config.get("data_root")
         if root is not None and not Path(root).is_dir():
-            raise Place(origin["data_root"], ("data_root",)).error(f"no such folder: {root}")
+            raise (place / "data_root").error(f"no such folder: {root}")

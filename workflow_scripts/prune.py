@@ -23,8 +23,6 @@ from workflow_scripts.project import Project
 from workflow_scripts.study import AllAbsent
 from workflow_scripts.targets import Targets
 
-__all__ = ["unnamed"]
-
 
 def unnamed() -> list[Path]:
     """What no config names: folders of the store, files and folders of results/. Raises SpecError, ArtifactError or

@@ -37,8 +37,6 @@ from workflow_scripts.make_page import commit
 from workflow_scripts.project import Project
 from workflow_scripts.study import Study
 
-__all__ = ["publish", "runs_at_hand", "study_of", "write_papers"]
-
 RESULTS = Path("docs/results")
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
 WORDS = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)

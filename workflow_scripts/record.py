@@ -12,8 +12,6 @@ import sys
 
 from workflow_scripts.audit import audit, running
 
-__all__ = ["main", "refusal"]
-
 CURE = "`python -m workflow_scripts.audit --remove && snakemake` makes them again"
 
 

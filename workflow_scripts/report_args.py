@@ -8,8 +8,6 @@ from collections.abc import Callable
 from fednoise_core.report.runs import ListedRun, listed_runs
 from workflow_scripts import step
 
-__all__ = ["run", "runs_arguments", "shown_runs"]
-
 
 def runs_arguments(parser: argparse.ArgumentParser) -> None:
     """--root, --code, and the runs in one of two ways."""

@@ -15,8 +15,6 @@ from workflow_scripts import paths
 if TYPE_CHECKING:
     from workflow_scripts.store import Plan, Store
 
-__all__ = ["SPEC_KEYS", "PlannedRun", "RunFiles", "check_spec", "net_code", "nets_of", "weights_of"]
-
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
 NEEDED = ("method", "train", "seed")
 
@@ -65,26 +63,6 @@ class PlannedRun:
         return self.files.run.folder
 
     @property
-    def arrays(self) -> str:
-        """The file of the data set's arrays."""
-        return f"{self.files.arrays.folder}/{paths.ARRAYS}"
-
-    @property
-    def labels(self) -> str:
-        """The file of the noisy labels."""
-        return f"{self.files.labels.folder}/{paths.LABELS}"
-
-    @property
-    def partition_file(self) -> str:
-        """The file of the partition."""
-        return f"{self.files.partition.folder}/{paths.PARTITION}"
-
-    @property
-    def donor(self) -> str | None:
-        """The file of the arrays that open-set noise takes images from, if another data set's."""
-        return f"{self.files.donor.folder}/{paths.ARRAYS}" if self.files.donor else None
-
-    @property
     def labels_page(self) -> str:
         """The page of the run's suspect labels, made where it is asked for."""
         return paths.LABELS_PAGE.format(**{**vars(self), "root": self.root.removeprefix("results/")})
@@ -93,8 +71,11 @@ class PlannedRun:
     def row(self) -> dict[str, Any]:
         """The run's line in the list that tables and figures are given."""
         shown = ("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled")
-        files = ("labels", "partition_file", "arrays", *(["donor"] if self.donor else []))
-        return {"dir": self.folder, **{name: getattr(self, name) for name in (*shown, *files)}}
+        here = self.files
+        row = {"dir": self.folder, **{name: getattr(self, name) for name in shown}}
+        row |= {"labels": f"{here.labels.folder}/{paths.LABELS}", "arrays": f"{here.arrays.folder}/{paths.ARRAYS}"}
+        row["partition_file"] = f"{here.partition.folder}/{paths.PARTITION}"
+        return row | ({"donor": f"{here.donor.folder}/{paths.ARRAYS}"} if here.donor else {})
 
     @functools.cached_property
     def row_digest(self) -> str:

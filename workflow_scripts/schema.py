@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,8 +33,6 @@ from fednoise_core.partition.registry import PARTITIONS
 from fednoise_core.settings import json_schema, model_of, summary
 from fednoise_core.spec import Train
 from workflow_scripts.schemas import KIND_KEYS
-
-__all__ = ["FAMILIES", "kind", "kinds", "main", "text"]
 
 FIRST = "# Made by `python -m workflow_scripts.schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
@@ -88,7 +86,8 @@ def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
 
 def _entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     found = {"properties": {}, "required": []} | json_schema(model)
-    return {"description": told, "properties": found["properties"], "required": found["required"], **_plain(facts)}
+    plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
+    return {"description": told, "properties": found["properties"], "required": found["required"], **plain}
 
 
 def kinds(family: str) -> dict[str, Any]:
@@ -104,13 +103,6 @@ def kinds(family: str) -> dict[str, Any]:
         shared = SHARED[family](name) if family in SHARED else ()
         found[name] = kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), *shared)
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and lists that YAML knows."""
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _kinds(family: str) -> str:
@@ -158,15 +150,12 @@ SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "noise": lambda kind: (noises.Shared,),
     "partition": lambda kind: (partitions.shared(kind),),
 }
-FAMILIES: dict[str, Callable[[], str]] = {
-    **{family: functools.partial(_kinds, family) for family in REGISTRIES},
-    "train": _train,
-}
+FAMILIES = (*REGISTRIES, "train")
 
 
 def text(family: str) -> str:
     """The file config/schema/<family>.yaml as it should be."""
-    return FAMILIES[family]()
+    return _train() if family == "train" else _kinds(family)
 
 
 def main(arguments: list[str] | None = None) -> int:

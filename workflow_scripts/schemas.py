@@ -18,10 +18,9 @@ from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical
 from fednoise_core.settings import mismatch, unknown_key
+from fednoise_core.words import nearest as hint
 from workflow_scripts.codehash import registry
-from workflow_scripts.config_file import Place, check_plain, hint, read_yaml
-
-__all__ = ["KIND_KEYS", "Schemas", "named"]
+from workflow_scripts.config_file import Place, check_plain, read_yaml
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library
@@ -80,13 +79,6 @@ class Schemas:
                 }
             )
         _compare(value, self._validators[family, kind], place)
-
-    def check_field(self, owner: str, properties: Schema, key: str, value: Any, place: Place) -> None:
-        """Compare one setting of `owner` with its schema, of those that are its `properties`."""
-        if key not in properties:
-            raise place.error(f"{owner} has no setting {key!r}{hint(key, properties)}")
-        check_plain(value, place)
-        _compare(value, _VALIDATOR(properties[key]), place)
 
     def normal(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:

@@ -17,8 +17,6 @@ from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
 from workflow_scripts.sums import write_sums
 
-__all__ = ["STOPPED", "USER_ERROR", "json_argument", "plan_arguments", "run"]
-
 USER_ERROR = 2
 STOPPED = 75  # "try again later"
 

@@ -9,8 +9,6 @@ from typing import Any
 from fednoise_core.io import SpecError
 from workflow_scripts.codehash import GPU_ONLY, closure_hash, module_file, registry
 
-__all__ = ["ROOT", "CodeChanged", "StepCode", "own_file"]
-
 ROOT = Path(__file__).resolve().parents[1]
 """The project whose code this process runs."""
 

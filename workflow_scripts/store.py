@@ -30,8 +30,6 @@ from workflow_scripts.versions import Versions, installed, versions_text
 if TYPE_CHECKING:
     from workflow_scripts.project import Project
 
-__all__ = ["ON_GPU", "Plan", "Store", "as_whole_numbers", "drop_none"]
-
 Settings = Mapping[str, Any]
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")

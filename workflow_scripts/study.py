@@ -8,15 +8,14 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 from fednoise_core.variants import family, position, settings
+from fednoise_core.words import nearest as hint
 from workflow_scripts import compatible, definitions, paper_tables, parts, study_shown, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
-from workflow_scripts.config_file import Place, deep_merge, hint, read_yaml
+from workflow_scripts.config_file import Place, deep_merge, read_yaml
 from workflow_scripts.definitions import FAMILIES, MethodDefinition
 from workflow_scripts.project import CATALOGUE, Project
 from workflow_scripts.runs import PlannedRun
 from workflow_scripts.store import Plan
-
-__all__ = ["AllAbsent", "Study"]
 
 Ids = tuple[str, str, str, str, int]  # data set, noise, partition, method, seed
 
@@ -69,7 +68,7 @@ class Study:
         """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
         if settings(name):
             return {name: self.define("methods", name, place)[1]}
-        return sweeps.variants(self.project.schemas, *self.define("methods", name, place))
+        return sweeps.variants(*self.define("methods", name, place))
 
     def noise(self, name: str) -> dict[str, Any]:
         """The noise of an id, in normal form (`Schemas.normal`)."""

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.variants import family
+from fednoise_core.words import nearest as hint
 from workflow_scripts import paper_settings, paper_tables, sweeps
-from workflow_scripts.config_file import hint
 from workflow_scripts.project import PARTS
 
 if TYPE_CHECKING:
     from workflow_scripts.study import Study
-
-__all__ = ["SELECTORS", "described", "shown"]
 
 SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # what a table or figure may choose its runs by
 
@@ -95,4 +93,4 @@ def _known_variants(study: Study, data: Mapping[str, Any]) -> Iterator[str]:
     """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
     defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
     for name in {family(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
-        yield from sweeps.variants(study.project.schemas, name, defined[name], study.place / "methods" / name)
+        yield from sweeps.variants(name, defined[name], study.place / "methods" / name)

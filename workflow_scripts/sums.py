@@ -11,8 +11,6 @@ from pathlib import Path
 
 from fednoise_core.io import atomic, remove_unfinished, sha256_file
 
-__all__ = ["SUMS", "damages", "read_sums", "write_sums"]
-
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 

@@ -10,47 +10,33 @@ from fednoise_core.io import SpecError
 from fednoise_core.variants import settings, swept_field, told, variant_id
 from workflow_scripts.config_file import Place
 from workflow_scripts.runs import PlannedRun
-from workflow_scripts.schemas import Schemas
-
-__all__ = ["check_shown", "variants"]
 
 TRAIN = "train."  # begins the name of a swept training setting
 LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
 
 
-def variants(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:
+def variants(name: str, spec: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:
     """Id → definition of every variant that the `sweep` of a method asks for, or, without one, of the method itself.
 
-    A variant is an ordinary method with the values in place. Raises SpecError for a value that the field does not take.
+    A variant is an ordinary method with the values in place, and checked as one.
     """
     if "sweep" not in spec:
         return {name: spec}
     rest, sweep = {key: value for key, value in spec.items() if key != "sweep"}, spec["sweep"]
-    if not isinstance(rest.get("name"), str) or rest["name"] not in schemas.load("method"):
-        schemas.check_kind("method", rest, place)  # raises the error for it
-    train = rest.get("train", {})
-    schemas.check("train", train, place / "train", partial=True)
-    for field, values in sweep.items():
+    for field in sweep:
         key = field.removeprefix(TRAIN)
-        if key in (rest if key == field else train):
+        if key in (rest if key == field else rest.get("train", {})):
             raise (place / "sweep" / field).error(f"{field} has a value beside the sweep: leave it out, or add it here")
-        own = (rest["name"], schemas.load("method")[rest["name"]])
-        owner, known = own if key == field else ("train", schemas.load("train"))
-        for number, value in enumerate(values):
-            here = place / "sweep" / field / number
-            schemas.check_field(owner, known["properties"], key, value, here)
-            try:
-                variant_id(name, {field: value})
-            except SpecError as error:
-                raise here.error(str(error)) from error
     found: dict[str, Mapping[str, Any]] = {}
     label = rest.get("label", name)
     for values in product(*sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
-        made = variant_id(name, chosen)
-        if made in found or len(made) > LONGEST_ID:
-            problem = "is listed twice" if made in found else f"is longer than {LONGEST_ID} letters"
-            raise (place / "sweep").error(f"{made} {problem}")
+        try:
+            made = variant_id(name, chosen)
+        except SpecError as error:
+            raise (place / "sweep").error(str(error)) from error
+        if len(made) > LONGEST_ID:
+            raise (place / "sweep").error(f"{made} is longer than {LONGEST_ID} letters")
         shown = f"{label}, {told(settings(made))}" if isinstance(label, str) else label
         found[made] = {**_with(rest, chosen), "label": shown}
     return found

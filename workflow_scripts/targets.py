@@ -34,8 +34,6 @@ from workflow_scripts.store import Plan, as_whole_numbers, drop_none
 from workflow_scripts.study import Study
 from workflow_scripts.sums import read_sums
 
-__all__ = ["Targets"]
-
 Ids = Mapping[str, str]
 
 OUTPUTS = {  # kind of the store → how its step is told where to write
@@ -52,8 +50,6 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
 REPORT = "fednoise_core/report"  # has the templates of pages
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
-PAGES = "FEDNOISE_SETTING_PAGES"  # from the main process to jobs: pages of settings outside the grids
-SETTING = ("root", "dataset", "noise", "partition", "seed")
 COLUMNS = (
     *("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled"),
     *("dir", "labels", "partition_file", "arrays", "donor"),
@@ -82,16 +78,11 @@ class Targets:
 
     def plan(self, folder: str) -> Plan:
         """The plan with this address. Raises SpecError if no study has it."""
-        pages = [one.split("/") for one in os.environ.get(PAGES, "").split()]
-        load: list[Callable[[], object]] = [
-            *(functools.partial(self.setting_page, **dict(zip(SETTING, ids, strict=True))) for ids in pages),
-            *(functools.partial(self.study, name) for name in [*self.project.studies, *self.project.names]),
-        ]
-        for one in load:
+        for name in [*self.project.studies, *self.project.names]:
             if folder in self._plans:
                 break
             with contextlib.suppress(SpecError):  # another study may be broken, as long as nobody asks for it
-                one()
+                self.study(name)
         if folder not in self._plans:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
         return self._plans[folder]
@@ -128,7 +119,7 @@ class Targets:
             if spec["kind"] in paths.ARTIFACTS:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
-                    first.setdefault((run.labels, run.partition_file), run)
+                    first.setdefault((run.row["labels"], run.row["partition_file"]), run)
                 rows = marks = [_without_run(run) for run in first.values()]
                 inputs = _read(chosen)
                 given["spec"].pop("methods", None)
@@ -177,8 +168,7 @@ class Targets:
 
     def of_settings(self, name: str) -> list[str]:
         """Labels and partitions of a study that are missing, and the arrays that may be kept with them."""
-        plans = {plan.folder: plan for run in self.study(name).runs for plan in run.files.run.inputs}
-        return [plan.sums for plan in plans.values() if plan.folder.startswith("store/") and not plan.finished]
+        return _missing(plan for run in self.study(name).runs for plan in run.files.run.inputs)
 
     def of_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
@@ -190,13 +180,11 @@ class Targets:
 
     def of_runs(self, name: str) -> list[str]:
         """Runs of a study that are missing."""
-        return [run.files.run.sums for run in self.study(name).runs if not run.files.run.finished]
+        return _missing(run.files.run for run in self.study(name).runs)
 
     def of_store(self, name: str) -> list[str]:
         """All that a study has in the store, and that is missing."""
-        study = self.study(name)
-        plans = [*self.tables(study).values(), *self.figures(study).values(), self.summary(study), self.page(study)]
-        return [*self.of_settings(name), *self.of_runs(name), *(plan.sums for plan in plans if not plan.finished)]
+        return _missing(self.plans(self.study(name)))
 
     def of_study(self, name: str) -> list[str]:
         """All of a study."""
@@ -343,8 +331,8 @@ class Targets:
         study = self.study(self.project.roots[ids["root"]])
         run = study.run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
         words = [run.dataset, run.noise, run.partition, f"{run.label}, seed {run.seed}"]
-        arguments = ["--arrays", run.arrays, "--labels", run.labels, *(["--donor", run.donor] if run.donor else [])]
-        arguments += ["--run", run.folder, "--title", " · ".join(words)]
+        files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
+        arguments = [*files, "--run", run.folder, "--title", " · ".join(words)]
         made = self.steps.code(["label_review/make_labels.py"]), self.templates(REPORT, "label_review")
         inputs = run.files.run, *run.files.run.inputs
         return self._built(paths.LABELS_PAGE, "label_review.make_labels", made, arguments, inputs, ids)
@@ -357,10 +345,7 @@ class Targets:
         names = ids["dataset"], ids["noise"], ids["partition"]
         inputs = arrays, labels, split = study.setting(*names, int(ids["seed"]))
         donor = self.project.store.donor(study.noise(names[1]))
-        if new := {plan.folder: plan for plan in drop_none(*inputs, donor) if plan.folder not in self._plans}:
-            self._plans |= new
-            page = "/".join(ids[key] for key in SETTING)
-            os.environ[PAGES] = " ".join(dict.fromkeys([*os.environ.get(PAGES, "").split(), page]))
+        self._plans |= {plan.folder: plan for plan in drop_none(*inputs, donor)}
         arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
@@ -389,6 +374,11 @@ class Targets:
         """The command that makes a page in build/, and beside it the mark of what it is made from."""
         page, mark = os.path.split(plan.folder)
         return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan"
+
+
+def _missing(plans: Iterable[Plan]) -> list[str]:
+    """What is to be made in the store of these plans, each once."""
+    return list(dict.fromkeys(one.sums for one in plans if one.folder.startswith("store/") and not one.finished))
 
 
 def _runs(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:

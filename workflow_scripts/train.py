@@ -22,7 +22,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,11 @@ from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.spec import Train
 from workflow_scripts.device import claim, gpus
 from workflow_scripts.locks import hold
-from workflow_scripts.progress import last_line
 from workflow_scripts.runs import check_spec, net_code
 from workflow_scripts.step import STOPPED, USER_ERROR, json_argument
 from workflow_scripts.stepcode import ROOT, CodeChanged, StepCode
 from workflow_scripts.sums import SUMS
 from workflow_scripts.training import TrainingJob, TrainingOptions, set_up_torch, train
-
-__all__ = ["main"]
 
 FILES = ("arrays", "labels", "partition", "donor", "out", "work")
 PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
@@ -153,15 +149,12 @@ def _run(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -
 
 
 def _begin(job: TrainingJob) -> None:
-    """A line for `workflow_scripts.progress` before the first round ends. An earlier attempt's last line says better
-    how many rounds there are: methods with phases of their own count them otherwise than the setting.
-    """
+    """A line for `workflow_scripts.progress` before the first round ends, unless an earlier attempt left some."""
     path = job.work / "progress.jsonl"
-    before = (last_line(path) if path.is_file() else None) or {}
-    of = before.get("of", job.spec["train"].get("rounds", Train.rounds))
-    row = {"round": before.get("round", 0), "of": of, "phase": "begun", "time": round(time.time(), 1)}
-    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:  # what is wrong, the run says
-        file.write(json.dumps(row) + "\n")
+    path.touch()
+    if not path.stat().st_size:
+        row = {"round": 0, "of": job.spec["train"].get("rounds", Train.rounds), "phase": "begun"}
+        path.write_text(json.dumps(row) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager

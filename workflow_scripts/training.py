@@ -16,8 +16,6 @@ from fednoise_core.io import digest, remove_unfinished, sha256_file
 from workflow_scripts.sums import write_sums
 from workflow_scripts.versions import check_versions
 
-__all__ = ["TrainingJob", "TrainingOptions", "set_up_torch", "train"]
-
 
 @dataclass(frozen=True)
 class TrainingJob:

@@ -6,8 +6,6 @@ from importlib.metadata import version
 
 from fednoise_core.io import SpecError
 
-__all__ = ["Versions", "check_versions", "installed", "versions_text"]
-
 Versions = tuple[tuple[str, str], ...]  # (package, public version), sorted
 
 

@@ -149,10 +149,3 @@ def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:
     assert "results/other/figures/curves.svg" in workflow("snakemake", "-n", "other_curves")
     message = workflow("snakemake", "-n", "results/toy/tables/mian.csv", check=False)
     assert "config/studies/toy.yaml: tables: none is named 'mian'" in message
-
-
-def test_a_page_of_a_setting_outside_the_grid(workflow: Workflow, tmp_path: Path) -> None:
-    """Jobs know its labels and partition, which no study names."""
-    page = "build/settings/toy/digits/sym20/even/seed7.html"
-    stand_in(workflow, tmp_path, page, "--config", "device=cpu")
-    assert workflow.path(page).exists()
