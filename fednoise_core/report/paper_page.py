@@ -24,6 +24,7 @@ from fednoise_core.report.result_figures.gains import compared
 from fednoise_core.report.result_figures.scoreboard import claims_frame
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.scorecard import Score, score, states_words
+from fednoise_core.report.setup import same
 
 __all__ = ["PaperParts", "paper_parts"]
 
@@ -276,18 +277,11 @@ def _differs(
     for name, frame in frames.items():
         heads = specs[name].get("heads", {})
         for row in frame.to_dict("records"):
-            if row["ours"] and not _same(row["paper"], row["ours"]):
+            if not same(row["paper"], row["ours"]):
                 rows.append(
                     [name, row["parameter"], heads.get(row["column"], row["column"]), row["paper"], row["ours"]]
                 )
     return ["table", "setting", "of", "paper", "here"], rows
-
-
-def _same(one: str, other: str) -> bool:
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return one.lower() == other.lower()
 
 
 def _notes(told: Mapping[str, Any], scale: str) -> list[str]:
