@@ -28,7 +28,6 @@ from fednoise_core.report.setup import same
 
 __all__ = ["PaperParts", "paper_parts"]
 
-NAMED = 6  # changes of a scale that the first screen names; the table of changes has all
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
 
@@ -138,15 +137,11 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
 
 
 def _scale_words(told: Mapping[str, Any], scale: str) -> str:
-    """The scale in a sentence, and what it changes."""
+    """The scale in a sentence; what it changes has a table."""
     if scale == "paper":
         return "Scale paper: the paper's own size."
-    first = told["scale_text"] or "Smaller than the paper's experiment."
-    known = [row for row in told["changes"] if row["value"] != MISSING]
-    changed = [f"{row['name']} {row['scaled']} (paper {row['value']})" for row in known]
-    more = f"; and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
-    cut = f" Changed: {'; '.join(changed[:NAMED])}{more}." if changed else ""
-    return f"Scale {scale}: {first[:1].lower()}{first[1:]}{cut}"
+    text = told["scale_text"] or "Smaller than the paper's experiment."
+    return f"Scale {scale}: {text[:1].lower()}{text[1:]}"
 
 
 def _made(runs: Sequence[RecordedRun]) -> str:
