@@ -64,8 +64,9 @@ def as_told_notes(frame: pd.DataFrame) -> list[str]:
     if "as_told" not in frame or not frame["as_told"].any():
         return []
     told = frame[frame["as_told"] > 0]
+    labels = ", ".join(told["method_label"].unique())
     where = "; ".join(told["setting" if "setting" in told else "noise_label"].unique())
     return [
-        f"The noise rate that {', '.join(told['method_label'].unique())} goes by is the nominal one in {where}: there it "
-        f"is as if told ({ORACLE}), and not compared."
+        f"The noise rate that {labels} goes by is the nominal one in {where}: there it is as if told ({ORACLE}), "
+        "and not compared."
     ]
