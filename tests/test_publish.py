@@ -27,7 +27,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Published:
     study = write_study(root, grid=grid, rounds=4)
     study |= {
         "tables": {"main": {"kind": "accuracy", "title": "Mean accuracy"}, "cost": {"kind": "cost"}},
-        "figures": {"seconds": {"kind": "seconds", "title": "Time"}, "bytes": {"kind": "bytes"}},
+        "figures": {"pareto": {"kind": "pareto", "title": "Time"}, "bytes": {"kind": "bytes"}},
     }
     for key, module in (("tables", make_table), ("figures", make_figure)):
         for name, spec in study[key].items():
@@ -46,7 +46,7 @@ def test_the_page_has_the_studys_order_captions_and_alternative_texts(finished: 
         "main.csv",
         "cost.md",
         "cost.csv",
-        "seconds.png",
+        "pareto.png",
         "bytes.png",
         "metrics.json",
         "README.md",
@@ -55,7 +55,7 @@ def test_the_page_has_the_studys_order_captions_and_alternative_texts(finished: 
     heads = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     bytes_title = words_of(root / "figures/bytes.svg")[0]
     assert heads == [study["title"], "Notes and limits", "Mean accuracy", "Cost", "Time", bytes_title]
-    for name in ("seconds", "bytes"):
+    for name in ("pareto", "bytes"):
         _, caption, alt = words_of(root / f"figures/{name}.svg")
         assert f"![{alt}]({name}.png)" in page
         assert f"*{caption}*" in page
