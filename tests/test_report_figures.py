@@ -401,25 +401,14 @@ def test_confusion_of_few_and_many_classes(tmp_path: Path, classes: int, width: 
     assert len(made.frame) == 2 * classes**2
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("predicted_3", "predicted_x", "damaged: 10 rows under the columns"),
-        ("\n3,", "\n4,", "the classes are not in order"),
-        (",class 3,", ",class 3,-", "damaged"),
-        (",class 3,", ",class 3,1.5", "damaged"),
-        (",class 3,", ",class 3,7,", "damaged"),
-    ],
-)
-def test_a_damaged_confusion_matrix_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
-    text = confusion(0.6, 10, np.random.default_rng(0))
-    (tmp_path / "confusion.csv").write_text(text.replace(old, new))
-    with pytest.raises(ArtifactError, match=rf"confusion\.csv: .*{said}"):
-        read_confusion(tmp_path / "confusion.csv")
-    (tmp_path / "confusion.csv").write_text(text.splitlines()[0] + "\n")  # a run that diverged
-    assert read_confusion(tmp_path / "confusion.csv").counts is None
-    with pytest.raises(ArtifactError, match="no such file"):
-        read_confusion(tmp_path / "other.csv")
+def test_a_damaged_confusion_matrix_is_named(tmp_path: Path) -> None:
+    text, path = confusion(0.6, 10, np.random.default_rng(0)), tmp_path / "confusion.csv"
+    for damaged in (text.replace(",class 3,", ",class 3,1.5"), text[: text.index("4,class")]):
+        path.write_text(damaged)
+        with pytest.raises(ArtifactError, match=r"confusion\.csv: damaged"):
+            read_confusion(path)
+    path.write_text(text.splitlines()[0] + "\n")  # a run that diverged
+    assert read_confusion(path).counts is None
 
 
 def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
