@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from fednoise_core.data import sources
+from fednoise_core.data.arrays import SIDE_BYTES
 from fednoise_core.io import write_json
 from workflow_scripts import step
 from workflow_scripts.sums import write_sums
@@ -31,11 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     step.plan_arguments(parser)
     parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
     parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
+    parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get a file beside")
     options = parser.parse_args(arguments)
 
     def work() -> str:
         arrays = sources.read(step.spec_of(options.spec), places(options.data_root), options.cache)
-        arrays.save(options.out)
+        arrays.save(options.out, options.side_bytes)
         if options.contents:
             write_json(Path(options.contents, "contents.json"), options.fingerprint)
             write_sums(options.contents)

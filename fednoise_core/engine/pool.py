@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from fednoise_core.data.augment import Chain
+    from fednoise_core.data.augment import Augment
 
 __all__ = ["Pool", "augmentation"]
 
@@ -50,7 +50,7 @@ class Pool:
         return self.normalise(self.raw(index))
 
     def chunks(
-        self, index: Tensor, size: int, how: Chain | None = None, draw: torch.Generator | None = None
+        self, index: Tensor, size: int, how: Augment | None = None, draw: torch.Generator | None = None
     ) -> Iterator[Tensor]:
         """Normalised batches [<=size, C, H, W] over `index`, in order; augmented with numbers from `draw` if asked."""
         for piece in index.split(size):
@@ -60,14 +60,14 @@ class Pool:
                 u = torch.rand(len(piece), how.draws, generator=draw).to(self.device)
                 yield self.augmented(self.raw(piece), how, u)
 
-    def augmented(self, x: Tensor, how: Chain, u: Tensor) -> Tensor:
+    def augmented(self, x: Tensor, how: Augment, u: Tensor) -> Tensor:
         """uint8 [B, H, W, C] -> augmented and normalised [B, C, H, W] from given random numbers u [B, how.draws]."""
         from fednoise_core.data.augment import prepare
 
         return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
-def augmentation(spec: Any) -> Chain | None:
+def augmentation(spec: Any) -> Augment | None:
     """The augmentation of a name or {"name": …, options…}; None for none. Imported on use, since most small runs have
     none.
     """
