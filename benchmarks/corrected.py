@@ -22,12 +22,12 @@ import torch
 import fednoise_core as fn
 from benchmarks.corruptions import SCENARIOS, Spoilt, spoilt
 from fednoise_core.data import sources
-from workflow_scripts import apply_decisions
+from label_review import apply_decisions
 
 __all__ = ["compared", "main", "table"]
 
 OUT = Path("benchmarks/results/corrected.json")
-# what workflow_scripts.label_study writes into a study, evaluated at the end alone
+# what label_review.label_study writes into a study, evaluated at the end alone
 TRAIN: dict[str, Any] = {"fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "eval_every": 1000}
 ROUNDS, WIDTH = 30, 16
 WAYS = ("given", "corrected", "clean")
@@ -49,7 +49,7 @@ def compared(
         _save(truth, case, case.clean, test)
         run = _trained(mine, seed, rounds)
         run.save(folder / "run")
-        command = ["--accept-all", "--suspects", str(folder / "run/suspects.csv"), "--data", str(mine)]
+        command = ["--accept-all", str(folder / "run/suspects.csv"), "--data", str(mine)]
         if apply_decisions.main([*command, "--out", str(right)]):
             raise RuntimeError("apply_decisions refused the run's own verdicts")
         with np.load(right, allow_pickle=False) as found:

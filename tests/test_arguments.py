@@ -108,8 +108,6 @@ def test_a_training_setting_that_no_file_could_hold_is_refused_before_training(f
         ({"batch": 10**12}, r"train\.batch: "),
         ({"augment": {"name": "crop", "pad": -1}}, r"train\.augment\.pad: "),
         ({"augment": {"name": "crop", "pad": 9}}, r"train\.augment\.pad for images of 8x8: "),
-        ({"augment": {"name": "cutout", "size": 100}}, r"train\.augment\.size for images of 8x8: "),
-        ({"augment": {"name": "crop_flip_cutout", "size": 9}}, r"train\.augment\.size for images of 8x8"),
         ({"augment": "colour"}, r"train\.augment: changes of colour need images of 3 channels, these have 1"),
         ({"augment": {"name": ["crop"]}}, r"train\.augment: unknown augmentation \[.crop.\]"),
     ],

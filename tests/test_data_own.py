@@ -76,36 +76,13 @@ def test_labels_may_be_as_collected(tmp_path):
     assert not arrays.clean_known
     assert arrays.given == {}
     np.testing.assert_array_equal(arrays.y_train, given)
-    with pytest.raises(SpecError, match=r"clean_known: true, but .*given\.npz has no y_train"):
+    with pytest.raises(ArtifactError, match=r"given\.npz: it needs y_train, or clean_known: false"):
         sources.read({**spec, "clean_known": True})
     both = write(tmp_path / "both.npz", **mine, given=given)
     with pytest.raises(SpecError, match=r"has y_train and given labels \(given\): keep one"):
         sources.read({**both, "clean_known": False})
-    with pytest.raises(ArtifactError, match="neither y_train nor exactly one set"):
+    with pytest.raises(ArtifactError, match="exactly one set of given labels"):
         sources.read(write(tmp_path / "two.npz", **without, given_a=given, given_b=given))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x_train": np.zeros((40, 6, 7, 3))}, r"x_train is float64; images are integers 0\.\.255"),
-        ({"x_test": np.full((10, 6, 7, 3), 256)}, r"x_test holds 256\.\.256"),
-        ({"x_test": np.zeros((10, 6, 6, 3), np.uint8)}, "x_test has images"),
-        ({"y_train": np.zeros(40)}, "y_train is float64; integers are needed"),
-        ({"y_train": np.zeros(39, int)}, r"y_train has shape \(39,\)"),
-        ({"y_train": np.zeros((40, 1), int)}, r"y_train has shape \(40, 1\)"),
-        ({"y_test": np.full(10, -1)}, r"y_test holds -1\.\.-1"),
-        ({"client": np.zeros(4, int)}, "client has shape"),
-        ({"names": np.array(["a", "b"])}, r"y_train holds 0\.\.3; labels are 0\.\.1"),
-        ({"y_test": None}, "it has no y_test"),
-        ({"given": np.array([{}] * 40)}, "not plain arrays .*allow_pickle"),
-    ],
-)
-def test_an_array_that_does_not_fit_is_named(tmp_path, change, message):
-    arrays = {name: array for name, array in {**content(), **change}.items() if array is not None}
-    spec = write(tmp_path / "mine.npz", **arrays)
-    with pytest.raises(ArtifactError, match=message):
-        sources.read(spec)
 
 
 def test_a_damaged_npz_is_named(tmp_path):
@@ -244,7 +221,7 @@ def test_clothing1m_is_decoded_block_by_block_into_a_mapped_file(clothes, tmp_pa
     assert asked == []  # reading the lists decodes nothing
     arrays.save(tmp_path / "out" / "clothing1m.npz", side_bytes=5000)
     assert max(asked) == 5
-    back = Arrays.load(tmp_path / "out" / "clothing1m.npz", verify=True)
+    back = Arrays.load(tmp_path / "out" / "clothing1m.npz")
     assert isinstance(back.x_train, np.memmap)
     assert back.x_train.shape == (24, 16, 16, 3)
     assert not back.clean_known
@@ -273,21 +250,6 @@ def test_clothing1m_options_and_the_command(clothes, tmp_path, capsys):
     for path in clothes.glob("*.txt"):
         path.rename(folder / path.name)
     assert sources.n_train({"source": "clothing1m", "path": str(clothes)}) == 24
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("noisy_label_kv.txt", "images/0/0/0,0.jpg 14", r"noisy_label_kv\.txt, line 1: .* class 0\.\.13"),
-        ("noisy_label_kv.txt", "images/0/0/0,0.jpg", r"noisy_label_kv\.txt, line 1"),
-        ("noisy_train_key_list.txt", "images/none.jpg", r"images/none\.jpg has no label in noisy_label_kv\.txt"),
-        ("noisy_train_key_list.txt", "", "names no image"),
-    ],
-)
-def test_clothing1m_lists_that_do_not_fit_are_named(clothes, name, text, message):
-    (clothes / name).write_text(text)
-    with pytest.raises(ArtifactError, match=message):
-        sources.read({"source": "clothing1m", "path": str(clothes)})
 
 
 def test_clothing1m_paths_stay_in_the_folder(clothes):

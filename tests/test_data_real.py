@@ -83,14 +83,6 @@ def test_human_labels_have_the_published_noise_rates(spec, rates, tmp_path):
         assert abs((arrays.given[key] != arrays.y_train).mean() - rate) < 1e-5
 
 
-def test_the_first_100_images_of_each_class_of_cifar100_have_their_own_rate(tmp_path):
-    """The part of CIFAR-100 that was packed first: .4046 wrong, not .4020; a subset is not the whole."""
-    arrays = sources.read({"source": "cifar100", "human": True}, [real_folder()], tmp_path)
-    first = np.sort(np.concatenate([np.flatnonzero(arrays.y_train == label)[:100] for label in range(100)]))
-    part = arrays.take(first)
-    assert abs((part.given["noisy_label"] != part.y_train).mean() - 0.4046) < 1e-5
-
-
 def test_cifar10_with_public_images_of_cifar100(tmp_path):
     spec = {"source": "cifar10", "public": {"dataset": "cifar100", "n": 5000}}
     arrays = sources.read(spec, [real_folder()], tmp_path)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 
-from workflow_scripts import label_study
+from label_review import label_study
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
@@ -104,12 +103,3 @@ def test_what_cannot_be_leaves_the_config_as_it_was(
     assert message in said
     assert len(said.splitlines()) == 1
     assert {path: path.read_bytes() for path in sorted((folder / "config").rglob("*.yaml"))} == before
-
-
-def test_a_study_that_asks_for_pages_is_checked(folder: Path) -> None:
-    np.savez("mine.npz", x_train=np.zeros((30, 8, 8), np.uint8), given=np.arange(30) % 3)
-    assert label_study.main(["mine.npz"]) == 0
-    study = yaml.safe_load(Path("config/studies/mine.yaml").read_text())
-    Path("config/studies/mine.yaml").write_text(yaml.safe_dump({**study, "labels": "often"}))
-    with pytest.raises(ValueError, match=r"mine\.yaml: labels: "):
-        planned("mine")

@@ -16,8 +16,9 @@ from test_page_browser import driver as driver
 from test_page_browser import load
 
 from fednoise_core.io import plain_cell
-from fednoise_core.report.suspect_files import DECISIONS, read_suspects
-from workflow_scripts import apply_decisions, make_labels
+from fednoise_core.report.suspect_files import read_rows
+from label_review import apply_decisions, make_labels
+from label_review.decisions import DECISIONS, Suspect
 
 By = pytest.importorskip("selenium.webdriver.common.by").By
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
@@ -81,7 +82,7 @@ def saved(page: Any, folder: Path) -> list[dict[str, str]]:
 
 
 def listed(run: LabelRun) -> list[Any]:
-    return [one for one in read_suspects(run.folder / "suspects.csv") if one.verdict != "keep"]
+    return [one for one in read_rows(run.folder / "suspects.csv", Suspect) if one.verdict != "keep"]
 
 
 def test_sites_and_names_are_shown_as_text(page: Any, found: LabelRun) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torchvision
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fednoise_core import optim
@@ -24,7 +22,7 @@ from workflow_scripts import pretrained
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun
-from workflow_scripts.stepcode import ROOT, StepCode
+from workflow_scripts.stepcode import ROOT
 from workflow_scripts.store import Store
 from workflow_scripts.training import TrainingJob
 
@@ -89,15 +87,6 @@ def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: No
             torch.testing.assert_close(net.layout.view(grad, entry), grads[entry.name], rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet34"])
-def test_single_precision_logits_equal_torchvision(name: str) -> None:
-    module = theirs(name, 10).to(memory_format=torch.channels_last)
-    net = build(name, (3, 32, 32), 10)
-    w, x = copied(net, module), images(name, 4)
-    torch.testing.assert_close(net.predict(w, x), module.eval()(x), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(net.train(w, x), module.train()(x), rtol=1e-5, atol=1e-6)
-
-
 def test_norm_entries_are_batch_norms_by_type() -> None:
     """FedBN selects by kind, which must find what a search by module type finds, shortcuts included (5.5 g)."""
     module, net = theirs("resnet18", 10), build("resnet18", (3, 32, 32), 10)
@@ -110,14 +99,11 @@ def test_norm_entries_are_batch_norms_by_type() -> None:
     assert len(names["weight"]) == 20 + 2  # convolutions, and weight and bias of the head
 
 
-def resnet18_file(folder: Path, classes: int = 1000, **changes: Callable[[Tensor], Tensor]) -> Path:
-    """A state dict as torchvision publishes them (7x7 stem, 1000 classes), one tensor changed by each of `changes`."""
+def resnet18_file(folder: Path) -> Path:
+    """A state dict as torchvision publishes them (7x7 stem, 1000 classes)."""
     torch.manual_seed(2)
-    named = torchvision.models.resnet18(num_classes=classes).state_dict()
-    for name, change in changes.items():
-        named[name.replace("__", ".")] = change(named[name.replace("__", ".")])
     path = folder / "theirs.pth"
-    torch.save(named, path)
+    torch.save(torchvision.models.resnet18(num_classes=1000).state_dict(), path)
     return path
 
 
@@ -125,11 +111,6 @@ def test_converted_weights_start_a_net(tmp_path: Path, capsys: pytest.CaptureFix
     source, out = resnet18_file(tmp_path), tmp_path / "made" / "resnet18.safetensors"
     assert pretrained.main(["--net", "resnet18", "--file", str(source), "--out", str(out)]) == 0
     assert "100 tensors for resnet18, head left out" in capsys.readouterr().out  # 20 convolutions, 20 norms of 4
-    before = out.read_bytes()
-    again = tmp_path / "again.safetensors"
-    assert pretrained.main(["--net", "resnet18", "--file", str(source), "--out", str(again)]) == 0
-    assert again.read_bytes() == before
-
     spec: dict[str, Any] = {"name": "resnet18", "stem": "7x7", "weights": str(out)}
     net, plain = build(spec, (3, 64, 64), 14), build({"name": "resnet18", "stem": "7x7"}, (3, 64, 64), 14)
     w, drawn = (n.fresh(torch.Generator().manual_seed(4)) for n in (net, plain))
@@ -141,18 +122,6 @@ def test_converted_weights_start_a_net(tmp_path: Path, capsys: pytest.CaptureFix
     for name in ("head.weight", "head.bias"):
         assert torch.equal(w[name], drawn[name])  # a new head, drawn as without the file
     assert not torch.equal(w["conv1.weight"], drawn["conv1.weight"])
-
-
-def test_a_finished_model_is_a_start_too(tmp_path: Path) -> None:
-    net = build("small_cnn", (1, 8, 8), 5)
-    w = net.fresh(torch.Generator().manual_seed(0))
-    path = tmp_path / "model.safetensors"
-    save_file(w.named(), path)
-    same = build({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5).fresh(torch.Generator().manual_seed(1))
-    assert torch.equal(same.flat, w.flat)  # the head fits, so it is taken
-    more = build({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 6).fresh(torch.Generator().manual_seed(1))
-    assert torch.equal(more["hidden.weight"], w["hidden.weight"])
-    assert more["head.weight"].shape == (6, 64)
 
 
 def test_other_weights_make_another_run(tmp_path: Path) -> None:
@@ -204,41 +173,12 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert "no such file" in said("--net", "resnet18", "--file", tmp_path / "absent.pth")
     good = resnet18_file(tmp_path)
     assert "unknown net 'resnet19'; did you mean 'resnet1" in said("--net", "resnet19", "--file", good)
-    assert "train.net.stem: unknown key" in said("--net", "cnn9", "--file", good)
-    assert "'layer1.0.conv1.weight' has shape (64, 64, 3, 3), the" in said("--net", "resnet50", "--file", good)
     assert "tensor 'layer1.2.conv1.weight' is missing" in said("--net", "resnet34", "--file", good)
-    wider = resnet18_file(tmp_path, conv1__weight=lambda t: t[:, :1])
-    assert "tensor 'conv1.weight' has shape (64, 1, 7, 7)" in said("--net", "resnet18", "--file", wider)
-    wider.write_bytes(wider.read_bytes()[:5000])
-    assert "not a file of plain tensors" in said("--net", "resnet18", "--file", wider)
-    torch.save({"model": nn.Linear(2, 2)}, wider)  # a pickled module would run code on loading
-    assert "not a file of plain tensors" in said("--net", "resnet18", "--file", wider)
-    torch.save({"epoch": 3}, wider)
-    assert "not a state dict" in said("--net", "resnet18", "--file", wider)
+    torch.save({"model": nn.Linear(2, 2)}, good)  # a pickled module would run code on loading
+    assert "not a file of plain tensors" in said("--net", "resnet18", "--file", good)
+    torch.save({"epoch": 3}, good)
+    assert "not a state dict" in said("--net", "resnet18", "--file", good)
     assert "no published weights are known for net 'cnn9'" in said("--net", "cnn9")
-
-
-def test_a_copy_in_the_data_folder_comes_before_a_download(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = resnet18_file(tmp_path)
-    sha = pretrained.sha256_file(source)
-    url = "https://127.0.0.1:9/theirs.pth"  # nobody answers there
-    monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", (url, sha))
-    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    monkeypatch.setattr(pretrained, "fetch", partial(pretrained.fetch, pause=0))
-    out, cache = tmp_path / "out.safetensors", tmp_path / "cache"
-    command = ["--net", "resnet18", "--out", str(out), "--cache", str(cache)]
-    assert pretrained.main([*command, "--data-root", str(tmp_path)]) == 0
-    assert load_file(out)["conv1.weight"].shape == (64, 3, 7, 7)
-
-    out.unlink()
-    source.write_bytes(source.read_bytes()[:-1])  # no longer the published file
-    assert pretrained.main([*command, "--data-root", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert re.search(r"theirs\.pth could not be downloaded .*127\.0\.0\.1.*Put theirs\.pth into .*give --file", error)
-    assert str(tmp_path) in error
-    assert not out.exists()
 
 
 def test_a_run_depends_on_published_weights_and_on_their_conversion(
@@ -263,13 +203,6 @@ def test_a_run_depends_on_published_weights_and_on_their_conversion(
     planned = address()
     pretrained.convert(source, "resnet18", path)
     assert address() == planned
-    with monkeypatch.context() as other:
-        other.setattr(StepCode, "pretrained", lambda *_: ["workflow_scripts/sums.py"])
-        assert address() != planned
-
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", "0" * 64))
     with pytest.raises(SpecError, match=rf"^{path}: source_sha256: expected the published 0{{64}}, got .* file name"):
-        address()
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(SpecError, match=rf"^{path}: damaged weights file .*Remove it"):
         address()

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import http.server
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,3 +92,38 @@ def clothing(root: Path) -> Path:
     for name, lines in lists.items():
         (root / name).write_text("\n".join(lines) + "\n")
     return root
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A local server of the dict `files` (path → bytes; an int is a status, a float a silence in seconds); what is not
+    in it is 404. `asked` lists the paths.
+    """
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    files: dict[str, bytes | int | float] = {}
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = files.get(self.path, 404)
+            if isinstance(body, int):
+                self.send_error(body)
+                return
+            if isinstance(body, float):
+                time.sleep(body)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield SimpleNamespace(files=files, asked=asked, url=f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+    gc.collect()  # torchvision leaves answers open that are an error

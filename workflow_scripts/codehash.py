@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["BOOKKEEPING", "GPU_ONLY", "PACKAGES", "closure", "closure_hash", "module_file", "registry"]
 
-PACKAGES = ("fednoise_core", "workflow_scripts")
+PACKAGES = ("fednoise_core", "workflow_scripts", "label_review")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
     f"workflow_scripts/{name}.py"
     for name in ("codehash", "locks", "progress", "step", "stepcode", "sums")

@@ -96,10 +96,10 @@ def _published(net: str, folders: list[str], cache: Path) -> Path:
     name = url.rsplit("/", 1)[1]
     for folder in folders:
         for path in (Path(folder) / name, Path(folder) / "weights" / name):
-            if intact(path, f"sha256:{sha256}"):
+            if intact(path, sha256):
                 return path
     try:
-        return fetch([url], cache / name, f"sha256:{sha256}")
+        return fetch([url], cache / name, sha256)
     except ArtifactError as error:
         looked = ", ".join([*folders, str(cache)])
         help = f"looked in {looked}. Put {name} into one of these folders, or give --file"

@@ -49,6 +49,7 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
     "--curves {0}/curves.csv --sums {0}",
     "pages": "--out {0}/report.html --sums {0}",
 }
+REPORT = "fednoise_core/report"  # has the templates of pages
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 LOADED = "FEDNOISE_STUDIES"  # studies that the main process planned: a job on another machine looks there first
@@ -160,17 +161,16 @@ class Targets:
         given = {"study": as_whole_numbers(study.described()), "shown": shown}
         plans = [*self.tables(study).values(), *self.figures(study).values()]
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{digest(given, order, code, self.templates, _row_digests(study.runs))}"
+        folder = f"store/pages/{digest(given, order, code, self.templates(REPORT), _row_digests(study.runs))}"
         rows = [run.row for run in study.runs]
         return Plan(folder, code, (*plans, *_runs(study.runs), *_read(study.runs)), spec=given | {"runs": rows})
 
-    @functools.cached_property
-    def templates(self) -> str:
+    @staticmethod
+    @functools.cache
+    def templates(*folders: str) -> str:
         """Digest of the files that pages are filled from."""
-        folder = ROOT / "fednoise_core/report"
-        return digest(
-            {path.name: sha256_file(path) for end in ("html", "css", "js") for path in folder.glob(f"*.{end}")}
-        )
+        files = (path for folder in folders for end in ("html", "css", "js") for path in ROOT.glob(f"{folder}/*.{end}"))
+        return digest({path.name: sha256_file(path) for path in files})
 
     def _shown(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:
         return [
@@ -350,7 +350,9 @@ class Targets:
         words = [run.dataset, run.noise, run.partition, f"{run.label}, seed {run.seed}"]
         arguments = ["--arrays", run.arrays, "--labels", run.labels, *(["--donor", run.donor] if run.donor else [])]
         arguments += ["--run", run.folder, "--title", " · ".join(words)]
-        return self._built(paths.LABELS_PAGE, "make_labels", (), arguments, (run.files.run, *run.files.run.inputs), ids)
+        made = self.steps.code(["label_review/make_labels.py"]), self.templates(REPORT, "label_review")
+        inputs = run.files.run, *run.files.run.inputs
+        return self._built(paths.LABELS_PAGE, "label_review.make_labels", made, arguments, inputs, ids)
 
     def setting_page(self, **ids: str) -> Plan:
         """The page of a setting, in the grid or not."""
@@ -367,15 +369,18 @@ class Targets:
         arguments = ["--arrays", f"{arrays.folder}/{paths.ARRAYS}", "--labels", f"{labels.folder}/{paths.LABELS}"]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
-        figures = self.steps.setting_figures()
-        return self._built(paths.SETTING_PAGE, "describe", figures, arguments, drop_none(*inputs, donor), ids)
+        code = self.steps.code(self.steps.report("describe", self.steps.setting_figures()))
+        made = code, self.templates(REPORT)
+        needed = drop_none(*inputs, donor)
+        return self._built(paths.SETTING_PAGE, "workflow_scripts.describe", made, arguments, needed, ids)
 
     def _built(
-        self, path: str, script: str, figures: Iterable[str], words: list[str], inputs: tuple[Plan, ...], ids: Ids
+        self, path: str, module: str, made: tuple[str, str], words: list[str], inputs: tuple[Plan, ...], ids: Ids
     ) -> Plan:
-        code, page = self.steps.code(self.steps.report(script, figures)), path.format(**ids)
-        mark = digest(words, code, self.templates)
-        arguments = ("python", "-m", f"workflow_scripts.{script}", "--code", code, *words, "--out", page)
+        """made: hash of the code, digest of the templates."""
+        code, page = made[0], path.format(**ids)
+        mark = digest(words, *made)
+        arguments = ("python", "-m", module, "--code", code, *words, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def before_page(self, plan: Plan) -> list[str]:

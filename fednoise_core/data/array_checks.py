@@ -57,23 +57,21 @@ def _need(condition: Any, problem: str) -> None:
 
 def _check_images(arrays: Any) -> None:
     """Types and shapes of the images; their values need no look, since every uint8 is a grey level."""
-    images = {"x_train": arrays.x_train, "x_test": arrays.x_test}
-    if arrays.x_public is not None:
-        images["x_public"] = arrays.x_public
-    for name, x in images.items():
+    for name in ("x_train", "x_test", "x_public"):
+        x = getattr(arrays, name)
+        if x is None and name == "x_public":
+            continue
         readable = isinstance(x, np.ndarray) or hasattr(x, "paths")  # paths: ImageFiles, read on demand
         _need(readable, f"{name} is of type {type(x).__name__}; a numpy array is needed")
-        cure = "" if x.dtype.kind != "f" else ": np.rint(255 * x).astype(np.uint8) for images in 0..1"
+        cure = ": np.rint(255 * x).astype(np.uint8) for images in 0..1" if x.dtype.kind == "f" else ""
         _need(x.dtype == np.uint8, f"{name} is {x.dtype}, not uint8 (0..255){cure}")
-        shape = tuple(x.shape)
+        shape, train = tuple(x.shape), tuple(arrays.x_train.shape[1:])
         _need(len(shape) in (3, 4), f"{name} has shape {shape}, not [n, H, W] or [n, H, W, C]")
-        _need(0 not in shape[1:], f"{name} has shape {shape}: images without a pixel or without a channel")
+        _need(0 not in shape, f"{name} has shape {shape}: it holds no pixel")
         first = len(shape) == 4 and shape[1] <= 4 < shape[3]
         cure = f"channels last are needed: {name}.transpose(0, 2, 3, 1)"
         _need(not first, f"{name} has shape {shape}, which looks like channels first; {cure}")
-        mine, train = shape[1:], tuple(arrays.x_train.shape[1:])
-        _need(mine == train, f"{name} has images {mine}, x_train {train}")
-    _need(len(arrays.x_train) and len(arrays.x_test), "x_train or x_test is empty")
+        _need(shape[1:] == train, f"{name} has images {shape[1:]}, x_train {train}")
 
 
 def _check_labels(arrays: Any) -> None:
@@ -85,17 +83,16 @@ def _check_labels(arrays: Any) -> None:
     labels |= {f"given_{key}": (given, n) for key, given in arrays.given.items()}
     for name, (y, length) in labels.items():
         _check_vector(name, y, length)
-        where = "" if y.min() != 1 or y.max() != k else "; classes are counted from 0: subtract 1"
+        where = "; classes are counted from 0: subtract 1" if y.min() == 1 and y.max() == k else ""
         _need(y.min() >= 0 and y.max() < k, f"{name} holds {y.min()}..{y.max()}; labels are 0..{k - 1}{where}")
     if arrays.client is not None:
         _check_vector("client", arrays.client, n)
-        _need(arrays.client.min() >= 0, "client holds a negative id")
-        named = len(arrays.sites) or arrays.client.max() + 1
-        _need(arrays.client.max() < named, f"client holds {arrays.client.max()}, but sites names {named}")
+        low, high = arrays.client.min(), arrays.client.max()
+        named = len(arrays.sites) or high + 1
+        _need(low >= 0 and high < named, f"client holds {low}..{high}; owners are 0..{named - 1}")
     if arrays.origin is not None:
-        kind = getattr(getattr(arrays.origin, "dtype", None), "kind", "")
-        _need(kind == "U" or kind == "i", "origin is no numpy array of int64 or texts")
-        _need(arrays.origin.shape == (n,), f"origin has shape {arrays.origin.shape}; {(n,)} is needed")
+        fits = isinstance(arrays.origin, np.ndarray) and arrays.origin.dtype.kind in "Ui"
+        _need(fits and arrays.origin.shape == (n,), f"origin: {n} integers or texts are needed")
     if arrays.coarse is not None:
         _check_vector("coarse", arrays.coarse, k)
 
@@ -117,9 +114,8 @@ def _check_facts(arrays: Any) -> None:
             _need(good, f"{what} {text!r}: a text of visible letters in one line is needed")
     twice = [name for name, count in Counter(names).items() if count > 1]
     _need(not twice, f"names: {', '.join(map(repr, twice[:3]))} comes twice")
-    for name, values in (("mean", arrays.mean), ("std", arrays.std)):
+    for name, values, low in (("mean", arrays.mean, -math.inf), ("std", arrays.std, 0)):
         several = isinstance(values, tuple | list) and len(values) == channels
         _need(several, f"{name}: mean and std need {channels} value(s) each, one per channel")
-        numbers = all(isinstance(value, int | float) and math.isfinite(value) for value in values)
-        _need(numbers, f"{name} is {values}; finite numbers are needed")
-    _need(all(value > 0 for value in arrays.std), f"std is {arrays.std}; every value must be above 0")
+        numbers = all(isinstance(value, int | float) and math.isfinite(value) and value > low for value in values)
+        _need(numbers, f"{name} is {values}; finite numbers{' above 0' if name == 'std' else ''} are needed")

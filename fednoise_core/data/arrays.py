@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fednoise_core.data.array_checks import ArraysError, check
 from fednoise_core.io import ArtifactError, atomic, load_npz, save_npz
 
-__all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "Images", "content_sha256", "take"]
+__all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "content_sha256", "take"]
 
 SIDE_BYTES = 1 << 30  # images above this go to a memory-mapped .npy beside the npz
 IMAGES = ("x_train", "x_test", "x_public")  # arrays of images
+VECTORS = ("y_train", "y_test", "client", "coarse", "origin")
+FACTS = ("classes", "clean_known", "test_known", "mean", "std", "source_sha256")
 BLOCK = 256  # images decoded at a time on their way to a side file
-
-
-class Images(Protocol):
-    """Images read when asked for: what an array offers to `Arrays.save`, without being in memory."""
-
-    shape: tuple[int, ...]
-    nbytes: int
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any) -> np.ndarray: ...
 
 
 def take(x: Any, index: np.ndarray) -> Any:
@@ -113,14 +103,16 @@ class Arrays:
             origin=None if self.origin is None else self.origin[index],
         )
 
-    def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> list[Path]:
-        """Write the artifact; equal content gives equal bytes. Returns the files that were written beside it.
+    def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> None:
+        """Write the artifact; equal content gives equal bytes.
 
         Images of more than `side_bytes` go to `<stem>.<array>.npy` beside `path`, decoded block by block, never whole
         in memory; the npz then names the file, its size and its SHA-256. Written last, it never names half a file.
         """
         path = Path(path)
-        arrays: dict[str, np.ndarray] = {"y_train": self.y_train, "y_test": self.y_test}
+        arrays = {name: value for name in VECTORS if (value := getattr(self, name)) is not None}
+        arrays |= {f"given_{key}": labels for key, labels in self.given.items()}
+        arrays |= {name: np.array(texts) for name in ("names", "sites") if (texts := getattr(self, name))}
         side: dict[str, dict[str, Any]] = {}
         for name in IMAGES:
             x = getattr(self, name)
@@ -130,34 +122,13 @@ class Arrays:
                 side[name] = _write_side(path.with_name(f"{path.stem}.{name}.npy"), x)
             else:
                 arrays[name] = np.asarray(x[:])
-        arrays |= {f"given_{key}": labels for key, labels in self.given.items()}
-        if self.client is not None:
-            arrays["client"] = self.client
-        if self.coarse is not None:
-            arrays["coarse"] = self.coarse
-        if self.origin is not None:
-            arrays["origin"] = self.origin
-        if self.sites:
-            arrays["sites"] = np.array(self.sites)
-        if self.names:
-            arrays["names"] = np.array(self.names)
-        facts = {
-            "artifact": "arrays",
-            "dataset": dict(self.spec),
-            "classes": self.classes,
-            "clean_known": self.clean_known,
-            "test_known": self.test_known,
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "source_sha256": dict(self.source_sha256),
-            "side": side,
-        }
+        facts = {name: getattr(self, name) for name in FACTS}
+        facts |= {"artifact": "arrays", "dataset": dict(self.spec), "side": side}
         save_npz(path, arrays, facts)
-        return [path.with_name(entry["file"]) for entry in side.values()]
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], verify: bool = False) -> Arrays:
-        """Read and validate an artifact. Side files are memory-mapped; `verify` checks their SHA-256 too.
+    def load(cls, path: str | os.PathLike[str]) -> Arrays:
+        """Read and validate an artifact. Side files are memory-mapped.
 
         Raises ArtifactError, naming the file, if anything is missing, truncated, damaged or does not fit together.
         """
@@ -165,19 +136,16 @@ class Arrays:
         arrays, facts = load_npz(path, "arrays")
         try:
             for name, entry in facts.get("side", {}).items():
-                arrays[name] = _read_side(path.with_name(Path(entry["file"]).name), entry, verify)
+                arrays[name] = _read_side(path.with_name(Path(entry["file"]).name), entry)
+            fields: dict[str, Any] = {name: arrays.get(name) for name in (*IMAGES, *VECTORS)}
             return cls(
-                **{name: arrays[name] for name in ("x_train", "y_train", "x_test", "y_test")},
-                x_public=arrays.get("x_public"),
-                given={name[6:]: labels for name, labels in arrays.items() if name.startswith("given_")},
-                client=arrays.get("client"),
-                coarse=arrays.get("coarse"),
+                **fields,
                 names=tuple(str(name) for name in arrays.get("names", ())),
+                sites=tuple(str(name) for name in arrays.get("sites", ())),
+                given={name[6:]: labels for name, labels in arrays.items() if name.startswith("given_")},
                 classes=int(facts["classes"]),
                 clean_known=bool(facts["clean_known"]),
                 test_known=bool(facts.get("test_known", True)),
-                origin=arrays.get("origin"),
-                sites=tuple(str(name) for name in arrays.get("sites", ())),
                 mean=tuple(facts["mean"]),
                 std=tuple(facts["std"]),
                 spec=facts["dataset"],
@@ -185,9 +153,7 @@ class Arrays:
             )
         except ArraysError as error:
             raise ArtifactError(f"{path}: {error}") from error
-        except KeyError as error:
-            raise ArtifactError(f"{path}: damaged arrays artifact: {error} is missing") from error
-        except (TypeError, AttributeError, ValueError) as error:  # facts of other types than were written
+        except (KeyError, TypeError, AttributeError, ValueError) as error:  # other facts than were written
             raise ArtifactError(f"{path}: damaged arrays artifact ({type(error).__name__}: {error})") from error
 
 
@@ -206,8 +172,6 @@ def _blocks(x: Any) -> Iterator[np.ndarray]:
 
 def _write_side(path: Path, x: Any) -> dict[str, Any]:
     """Write `x` as an npy file block by block; return the entry that the spec keeps about it."""
-    for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        old.unlink()  # of a process that was killed: these files are too big to be left
     sha = hashlib.sha256()
     with atomic(path, "wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
@@ -219,14 +183,9 @@ def _write_side(path: Path, x: Any) -> dict[str, Any]:
     return {"file": path.name, "bytes": size, "sha256": sha.hexdigest()}
 
 
-def _read_side(path: Path, entry: Mapping[str, Any], verify: bool) -> np.ndarray:
-    remedy = "remove the arrays artifact beside it and make both again"
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; {remedy}")
-    size = path.stat().st_size
+def _read_side(path: Path, entry: Mapping[str, Any]) -> np.ndarray:
+    size = path.stat().st_size if path.is_file() else 0
     if size != entry["bytes"]:
-        raise ArtifactError(f"{path}: damaged: {size} bytes, {entry['bytes']} expected; {remedy}")
-    x = np.load(path, mmap_mode="r", allow_pickle=False)
-    if verify and content_sha256(x) != entry["sha256"]:
-        raise ArtifactError(f"{path}: damaged: its SHA-256 is not the recorded one")
-    return x
+        remedy = "remove the arrays artifact beside it and make both again"
+        raise ArtifactError(f"{path}: missing or damaged: {size} bytes, {entry['bytes']} expected; {remedy}")
+    return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -12,11 +12,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import torch
 import torch.nn.functional as F
-from pydantic import MISSING, Field, create_model
+from pydantic import Field, create_model
 from torch import Tensor
 
 from fednoise_core.arguments import spec_of
@@ -29,12 +29,11 @@ __all__ = [
     "ABOUT",
     "AUGMENTS",
     "Augment",
-    "Chain",
     "ColourJitter",
     "CropFlip",
-    "Cutout",
     "Flip",
     "Grayscale",
+    "Part",
     "Rotate",
     "build",
     "channel",
@@ -57,10 +56,11 @@ def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Augment(Checked):
-    """One augmentation; by itself it changes nothing."""
+class Part(Checked):
+    """One augmentation."""
 
     place = "train.augment"
+    draws: ClassVar[int] = 0  # random numbers per sample: columns of u
 
     per: Annotated[
         Literal["sample", "batch"],
@@ -70,40 +70,16 @@ class Augment(Checked):
         "image"
     )
 
-    @property
-    def draws(self) -> int:
-        """Random numbers per sample: columns of u."""
-        return 0
-
-    @property
-    def after_normalising(self) -> bool:
-        """Whether it works on normalised images."""
-        return self.on == "normalised"
-
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         """Raise SpecError if images (C, H, W) of this `shape` cannot be augmented so; asked before any training."""
 
     def __call__(self, x: Tensor, u: Tensor) -> Tensor:
         """Augmented x, same shape; see the module's text for x and u."""
-        if not self.draws:
-            return x
         return self.apply(x, u[:1].expand(len(x), -1) if self.per == "batch" else u)
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         """What `__call__` does once u has one row per sample."""
-        return x
-
-    def unit(self, x: Tensor) -> Tensor:
-        """float32 on the scale where white is 1; normalised images as they are."""
-        return x if self.on == "normalised" else x.to(torch.float32) / 255
-
-    def back(self, x: Tensor) -> Tensor:
-        """From `unit`'s scale to the one that `on` says."""
-        return x if self.on == "normalised" else x * 255
-
-    def replace(self, **options: Any) -> Augment:
-        """The same with other settings, for example `per="batch"`; parts of a chain get those that they know."""
-        return dataclasses.replace(self, **options)
+        raise NotImplementedError
 
 
 def _gather(x: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
@@ -119,12 +95,10 @@ def _mirrored(u: Tensor, width: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Flip(Augment):
+class Flip(Part):
     """Horizontal flip with probability 1/2."""
 
-    @property
-    def draws(self) -> int:
-        return 1
+    draws = 1
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         rows = torch.arange(x.shape[2], device=x.device)[None].expand(len(x), -1)
@@ -132,7 +106,7 @@ class Flip(Augment):
 
 
 @dataclass(frozen=True)
-class CropFlip(Augment):
+class CropFlip(Part):
     """Zero padding, random crop of the original size, then (if `flip`) a horizontal flip with probability 1/2."""
 
     pad: Annotated[int, Field(ge=0, description="Pixels added on every side.")] = 4
@@ -142,7 +116,7 @@ class CropFlip(Augment):
         integer(self.pad, f"train.augment.pad for images of {shape[1]}x{shape[2]}", 0, min(shape[1:]))
 
     @property
-    def draws(self) -> int:
+    def draws(self) -> int:  # type: ignore[override]
         return 3 if self.flip else 2
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
@@ -155,17 +129,12 @@ class CropFlip(Augment):
 
 
 @dataclass(frozen=True)
-class Rotate(Augment):
+class Rotate(Part):
     """Rotation about the centre by U(-degrees, degrees), corners filled with 0; nearest pixel as in torchvision."""
 
     degrees: Annotated[float, Field(ge=0, le=180, description="Largest angle.")] = 30.0
-    interpolation: Annotated[
-        Literal["nearest", "bilinear"], Field(description="How pixels between pixels are read.")
-    ] = "nearest"
 
-    @property
-    def draws(self) -> int:
-        return 1
+    draws = 1
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         height, width = x.shape[2:]
@@ -176,7 +145,7 @@ class Rotate(Augment):
         row = (torch.arange(height, device=x.device, dtype=torch.float32) - (height - 1) / 2)[None, :, None]
         source_col, source_row = col * cos - row * sin, col * sin + row * cos
         grid = torch.stack([source_col * (2 / width), source_row * (2 / height)], dim=-1)
-        out = F.grid_sample(x.to(torch.float32), grid, self.interpolation, "zeros", align_corners=False)
+        out = F.grid_sample(x.to(torch.float32), grid, "nearest", "zeros", align_corners=False)
         return out.round().to(torch.uint8) if x.dtype == torch.uint8 else out
 
 
@@ -228,7 +197,7 @@ Factor = Annotated[float, Field(ge=0, description="The factor is U(max(0, 1 - b)
 
 
 @dataclass(frozen=True)
-class ColourJitter(Augment):
+class ColourJitter(Part):
     """With probability p: brightness, contrast, saturation and hue by random factors, in random order.
 
     The values of FedLSR (methods.md 5.19) are the defaults. Every part clamps to 0..1, also on normalised images, where
@@ -244,14 +213,10 @@ class ColourJitter(Augment):
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         _needs_colour(shape)
 
-    @property
-    def draws(self) -> int:
-        return 9
+    draws = 9
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
-        if x.shape[1] != 3:
-            raise ValueError(f"colour jitter needs 3 channels, not {x.shape[1]}")
-        image = self.unit(x)
+        white = 1.0 if self.on == "normalised" else 255.0
         u = u[:, :, None, None]
         bright, contrast, saturation = (
             max(0.0, 1 - width) + u[:, column : column + 1] * (1 + width - max(0.0, 1 - width))
@@ -259,7 +224,7 @@ class ColourJitter(Augment):
         )
         shift = (2 * u[:, 3] - 1) * self.hue
         order = torch.argsort(u[:, 4:8], dim=1)  # a uniform permutation of the four parts
-        out = image
+        out = x.to(torch.float32) / white
         for turn in range(4):
             which = order[:, turn : turn + 1]
             gray = _gray(out)
@@ -273,11 +238,11 @@ class ColourJitter(Augment):
                     torch.where(which == 2, _blend(out, gray, saturation), _hue(out, shift)),
                 ),
             )
-        return torch.where(u[:, 8:9] < self.p, self.back(out), x)
+        return torch.where(u[:, 8:9] < self.p, out * white, x)
 
 
 @dataclass(frozen=True)
-class Grayscale(Augment):
+class Grayscale(Part):
     """With probability `gray` all three channels become the luma."""
 
     gray: Annotated[Share, Field(description="Probability of grey.")] = 0.2
@@ -285,91 +250,32 @@ class Grayscale(Augment):
     def check_shape(self, shape: tuple[int, int, int]) -> None:
         _needs_colour(shape)
 
-    @property
-    def draws(self) -> int:
-        return 1
+    draws = 1
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         return torch.where(u[:, :1, None, None] < self.gray, _gray(x), x)
 
 
 @dataclass(frozen=True)
-class Cutout(Augment):
-    """A square of `size` pixels around a random pixel set to 0, cut at the border (DeVries & Taylor 2017).
-
-    On normalised images by default, as there: 0 is then the mean colour.
-    """
-
-    on: Annotated[
-        Literal["image", "normalised"],
-        Field(description="After the normalisation 0 is the mean colour, before it black."),
-    ] = "normalised"
-    size: Annotated[int, Field(ge=1, description="Side of the square.")] = 16
-
-    def check_shape(self, shape: tuple[int, int, int]) -> None:
-        # a larger square covers whole images
-        integer(self.size, f"train.augment.size for images of {shape[1]}x{shape[2]}", 1, min(shape[1:]))
-
-    @property
-    def draws(self) -> int:
-        return 2
-
-    def apply(self, x: Tensor, u: Tensor) -> Tensor:
-        height, width = x.shape[2:]
-
-        def inside(u: Tensor, length: int) -> Tensor:
-            start = (u * length).long().clamp(max=length - 1)[:, None] - self.size // 2
-            place = torch.arange(length, device=x.device)
-            return (place >= start) & (place < start + self.size)
-
-        hole = inside(u[:, 0], height)[:, :, None] & inside(u[:, 1], width)[:, None, :]
-        return x.masked_fill(hole[:, None], 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chain(Augment):
+class Augment:
     """Parts one after the other, each with its own columns of u; those on normalised images come last."""
 
-    parts: tuple[Augment, ...]
+    parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         spaces = [part.on for part in self.parts]
         if spaces != sorted(spaces):  # "image" < "normalised"
             raise ValueError("a part on normalised images cannot come before one on images")
 
     @property
     def draws(self) -> int:
+        """Random numbers per sample: columns of u."""
         return sum(part.draws for part in self.parts)
 
-    @property
-    def after_normalising(self) -> bool:
-        return all(part.after_normalising for part in self.parts)
-
-    def __call__(self, x: Tensor, u: Tensor) -> Tensor:
-        if len({part.on for part in self.parts}) > 1:
-            raise ValueError("this chain normalises in its middle: use prepare()")
-        return _run(self.parts, x, u)
-
     def check_shape(self, shape: tuple[int, int, int]) -> None:
+        """Raise SpecError if images (C, H, W) of this `shape` cannot be augmented so; asked before any training."""
         for part in self.parts:
             part.check_shape(shape)
-
-    def replace(self, **options: Any) -> Augment:
-        return Chain(parts=tuple(_known(part, options) for part in self.parts))
-
-
-def _known(part: Augment, options: dict[str, Any]) -> Augment:
-    if isinstance(part, Chain):
-        return part.replace(**options)
-    names = {field.name for field in dataclasses.fields(part)}
-    return part.replace(**{name: value for name, value in options.items() if name in names})
-
-
-def _run(parts: Sequence[Augment], x: Tensor, u: Tensor) -> Tensor:
-    for part, own in zip(parts, u.split([part.draws for part in parts], dim=1), strict=True):
-        x = part(x, own)
-    return x
 
 
 def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
@@ -377,23 +283,24 @@ def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Te
 
     Each part works before or after the normalisation as its `on` says. Returns float32 [B, C, H, W] channels_last.
     """
-    parts = _parts(how)
-    early = [part for part in parts if part.on == "image"]
-    late = [part for part in parts if part.on != "image"]
-    mine, rest = u.split([sum(part.draws for part in some) for some in (early, late)], dim=1)
-    x = normalise(_run(early, x, mine), mean, std)
-    return _run(late, x, rest).contiguous(memory_format=torch.channels_last)
+    columns = list(zip(how.parts, u.split([part.draws for part in how.parts], dim=1), strict=True))
+    for part, own in columns:
+        if part.on == "image":
+            x = part(x, own)
+    x = normalise(x, mean, std)
+    for part, own in columns:
+        if part.on == "normalised":
+            x = part(x, own)
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 AUGMENTS: dict[str, Augment] = {
-    "none": Augment(),
-    "flip": Flip(),
-    "crop": CropFlip(flip=False),
-    "crop_flip": CropFlip(),
-    "rotation": Rotate(),
-    "colour": Chain(parts=(Flip(), ColourJitter(), Grayscale())),  # FedLSR on CIFAR
-    "cutout": Cutout(),
-    "crop_flip_cutout": Chain(parts=(CropFlip(), Cutout())),
+    "none": Augment(()),
+    "flip": Augment((Flip(),)),
+    "crop": Augment((CropFlip(flip=False),)),
+    "crop_flip": Augment((CropFlip(),)),
+    "rotation": Augment((Rotate(),)),
+    "colour": Augment((Flip(), ColourJitter(), Grayscale())),  # FedLSR on CIFAR
 }
 
 ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, settings of an example
@@ -410,34 +317,20 @@ ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, setting
         "colour images.",
         {"p": 0.5},
     ),
-    "cutout": ("A square around a random pixel set to 0 (DeVries and Taylor 2017).", {"size": 8}),
-    "crop_flip_cutout": ("Crop, flip, then cutout.", {"size": 8}),
 }
 
 
 def model(name: str) -> type[Settings]:
-    """The settings of an augmentation, with its values as defaults; of a chain, those of its parts. Where they
-    differ, there is no default: each part keeps its own.
-    """
+    """The settings of an augmentation, those of its parts, with its values as defaults."""
     found: dict[str, Any] = {}
-    for part in _parts(AUGMENTS[name]):
+    for part in AUGMENTS[name].parts:
         hints = get_type_hints(type(part), include_extras=True)
-        for key in settings_of(type(part)):
-            value = getattr(part, key)
-            if key in found and found[key][1] != value:
-                told = Field(description="Where all parts work; by default each where it does alone.")
-                found[key] = (Annotated[hints[key] | MISSING, told], MISSING)
-            else:
-                found.setdefault(key, (hints[key], value))
+        found |= {key: (hints[key], getattr(part, key)) for key in settings_of(type(part))}
     return create_model(name, __base__=Settings, **found)
 
 
-def _parts(how: Augment) -> tuple[Augment, ...]:
-    return how.parts if isinstance(how, Chain) else (how,)
-
-
 def build(spec: str | Mapping[str, Any]) -> Augment:
-    """The augmentation of a setting: a name, or {name, per, on, degrees, size, ...} with changed settings.
+    """The augmentation of a setting: a name, or {name, per, on, degrees, ...} with changed settings of all parts.
 
     Raises SpecError for an unknown name, for a setting that none of its parts has, or for a value out of range,
     TypeError for what is neither a name nor a mapping. `Augment.check_shape` tells what does not fit the images.
@@ -447,4 +340,5 @@ def build(spec: str | Mapping[str, Any]) -> Augment:
     if not isinstance(name, str) or name not in AUGMENTS:
         raise SpecError(f"train.augment: unknown augmentation {name!r}{nearest(name, AUGMENTS)}")
     given = check(model(name), options, "train.augment").model_dump(exclude_unset=True)
-    return AUGMENTS[name].replace(**given)
+    known = [(part, given.keys() & settings_of(type(part)).keys()) for part in AUGMENTS[name].parts]
+    return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))

@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.data.imagefolder import shape_of
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.settings import Dataset
@@ -61,8 +60,8 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     """
     root, lists = _layout(spec, places)
     names = _lines(lists / NAMES)
-    sides = _sides(spec)
-    resize = round(min(sides) * 256 / 224)
+    side = int(spec.get("size", 224))
+    sides, resize = (side, side), round(side * 256 / 224)
     part = _clean_list(spec)
     train, y_train = _part(lists / TRAIN[0], lists / TRAIN[1], len(names))
     test, y_test = _part(lists / part, lists / CLEAN, len(names))
@@ -84,17 +83,14 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
 def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
     """(training samples, classes, (H, W)), from the lists."""
     lists = _layout(spec, places)[1]
-    return len(_lines(lists / TRAIN[0])), len(_lines(lists / NAMES)), _sides(spec)
+    side = int(spec.get("size", 224))
+    return len(_lines(lists / TRAIN[0])), len(_lines(lists / NAMES)), (side, side)
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
     """The lists that are read; the images are taken to be as the lists say."""
     lists = _layout(spec, places)[1]
     return [lists / name for name in (NAMES, *TRAIN, _clean_list(spec), CLEAN)]
-
-
-def _sides(spec: Mapping[str, Any]) -> tuple[int, int]:
-    return shape_of(spec, 224) or (224, 224)
 
 
 def _clean_list(spec: Mapping[str, Any]) -> str:

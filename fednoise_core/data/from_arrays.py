@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.arguments import expect
 from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
-from fednoise_core.data.owners import owners_named
+from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Holdout
-from fednoise_core.io import ArtifactError
 from fednoise_core.settings import check, nearest
 
 __all__ = ["arrays"]
@@ -55,44 +53,31 @@ def arrays(
         x_test, given["test[1]"] = as_images("test[0]", _array(test[0], "test[0]")), _array(test[1], "test[1]")
     names, count = _classes(given, classes)
     found = {name: _numbered(name, values, names) for name, values in given.items()}
-    for name, images in (("y", x_train), ("test[1]", x_test)):
-        if images is None:
-            continue
-        if len(found[name]) != len(images):
-            raise ArraysError(f"{name}: {len(found[name])} labels for {len(images)} images")
-        if len(images) and found[name].max() >= count:
-            raise ArraysError(f"{name}: label {found[name].max()}, but classes are 0..{count - 1}")
-    try:
-        return from_user(
-            spec,
-            "y",
-            x_train,
-            found["y"],
-            None if x_test is None else (x_test, found["test[1]"]),
-            classes=count,
-            owners=(None, ()) if owner is None else _owners(_array(owner, "owner"), len(x_train)),
-            names=names,
-            x_public=None if public is None else as_images("public", _array(public, "public")),
-            clean_known=clean_known,
-            origin=np.arange(len(x_train)),
-            spec=spec,
-            source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
-        )
-    except ArtifactError as error:
-        raise ArraysError(str(error)) from error
+    return from_user(
+        spec,
+        "y",
+        x_train,
+        found["y"],
+        None if x_test is None else (x_test, found["test[1]"]),
+        classes=count,
+        owners=(None, ()) if owner is None else owners_of(_array(owner, "owner"), "owner"),
+        names=names,
+        x_public=None if public is None else as_images("public", _array(public, "public")),
+        clean_known=clean_known,
+        origin=np.arange(len(x_train)),
+        spec=spec,
+        source_sha256={"x_train": content_sha256(x_train), "y_train": content_sha256(found["y"])},
+    )
 
 
 def _array(value: Any, name: str) -> np.ndarray:
     """`value` as an array: numpy's, torch's on the CPU, or a list. Raises TypeError for anything else."""
-    if isinstance(value, np.ndarray):
-        return value
-    expect(value, (list, tuple) if not hasattr(value, "__array__") else object, name, "pass an array")
     try:
         made = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: no array can be made of it ({error})") from error
-    if made.dtype.hasobject:
-        raise TypeError(f"{name}: a list of objects; pass an array of numbers")
+    if made.dtype.hasobject or not made.ndim:
+        raise TypeError(f"{name}: expected an array of numbers or texts, got a {type(value).__name__}")
     return made
 
 
@@ -110,25 +95,16 @@ def _classes(given: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...
         if texts:
             raise ArraysError("classes: a number, but the labels are names; pass the names in order")
         return (), int(classes)
-    whole = isinstance(classes, list | tuple | np.ndarray) and all(isinstance(name, str) for name in classes)
-    if not whole:
+    if not isinstance(classes, list | tuple | np.ndarray) or not all(isinstance(name, str) for name in classes):
         raise TypeError(f"classes: got {classes!r}; pass a number, or the class names in order")
     return tuple(str(name) for name in classes), len(classes)
 
 
 def _numbered(name: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """Labels as class numbers int64 [n]."""
-    if values.dtype.kind != "U":
+    if values.dtype.kind != "U" or values.ndim != 1:
         return as_labels(name, values)
     numbers = {text: number for number, text in enumerate(names)}
-    unknown = sorted({str(text) for text in values.ravel()} - numbers.keys())
-    if unknown:
+    if unknown := sorted({str(text) for text in values} - numbers.keys()):
         raise ArraysError(f"{name}: {unknown[0]!r} is no class{nearest(unknown[0], names)}")
-    return as_labels(name, np.array([[numbers[str(text)]] for text in values.ravel()], np.int64).reshape(values.shape))
-
-
-def _owners(values: np.ndarray, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(owner numbers int64 [n], what owners 0, 1 … are called); see `owners_named`."""
-    if values.dtype.kind not in "uiU" or values.shape != (n,):
-        raise ArraysError(f"owner: got {values.dtype} {list(values.shape)}; numbers or texts [{n}] are needed")
-    return owners_named([str(value) for value in values.tolist()])
+    return np.array([numbers[str(text)] for text in values], np.int64)

@@ -31,10 +31,10 @@ def from_user(
 
     settings: with `test: {holdout: share}` if `test` is None, else test is (images, labels int64 [m]). where: what a
     message calls the data. x_train: uint8 images, or ImageFiles. owners: (owner of each image int64 [n] or None, what
-    owners are called), see `owners_named`. facts: other fields of `Arrays`.
+    owners are called), see `owners_of`. facts: other fields of `Arrays`.
 
-    Raises ArtifactError if a class has no training image, ArraysError if the arrays do not fit together, SpecError if
-    too few can be held out.
+    Raises ArraysError if a class has no training image or the arrays do not fit together, SpecError if too few can be
+    held out.
     """
     given = given or {}
     if test is None:  # one image stands there until `hold_out` has chosen

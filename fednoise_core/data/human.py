@@ -63,7 +63,7 @@ def labels(
     cache.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(cache / f".{name}.lock"):
-            path = fetch([url + name for url in URLS], cache / name, f"sha256:{sha256}")
+            path = fetch([url + name for url in URLS], cache / name, sha256)
     except ArtifactError as error:
         wanted = [f"{name} (or {source}.npz with them)"]
         raise not_found(f"{source} human labels", wanted, places, cache, str(error)) from error
@@ -72,7 +72,7 @@ def labels(
 
 def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarray]:
     """The authors' file, through torch's restricted unpickler, its clean labels compared with `y_train` one by one."""
-    if not intact(path, f"sha256:{sha256}"):
+    if not intact(path, sha256):
         raise ArtifactError(f"{path}: not the authors' file: its SHA-256 is not {sha256}")
     import torch
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import MISSING, Field
@@ -13,9 +12,9 @@ from pydantic import MISSING, Field
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.images import SUFFIXES, ImageFiles
-from fednoise_core.data.label_table import Table, columns_of, read_table
+from fednoise_core.data.label_table import Line, read_table, rows_of
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.owners import owners_named
+from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
@@ -79,35 +78,27 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     Raises ArtifactError naming the file or folder that is missing or wrong: a link that leads out of `path`, an image
     beside the class folders, a class without a training image, a line of the CSV.
     """
-    root = _root(spec, places)
-    clean_known, channels = bool(spec.get("clean_known", True)), int(spec.get("channels", 3))
-    table, names, paths, folders = _listed(spec, root, places)
-    train = ImageFiles(root / "train", paths, channels, shape_of(spec))
-    y_train, given = folders, {}
-    if table is not None and table.labels is not None:
-        if clean_known:
-            given = {"given": _numbers(table, names)}
-        else:
-            y_train = _numbers(table, names)
+    listed = _listed(spec, places)
+    train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
     test = None
     if "test" not in spec:
-        images = _list(root / "test", names)
-        tests = ImageFiles(root / "test", [name for name, _ in images], channels, train.size)
+        images = _images(listed.root / "test", listed.names)
+        tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
         tests.fixed = train.fixed
-        test = tests, np.array([label for _, label in images], np.int64)
+        test = tests, _numbers((folder for _, folder in images), listed.names)
     return from_user(
         spec,
-        str(root / "train"),
+        str(listed.root / "train"),
         train,  # decoded when it is saved
-        y_train,
+        listed.labels,
         test,
-        classes=len(names),
-        owners=(None, ()) if table is None or table.owners is None else owners_named(table.owners),
-        names=tuple(names),
-        given=given,
-        clean_known=clean_known,
-        origin=np.array(paths),
-        source_sha256={} if table is None else {table.path.name: sha256_file(table.path)},
+        classes=len(listed.names),
+        owners=(None, ()) if listed.owners is None else owners_of(np.array(listed.owners), "client"),
+        names=tuple(listed.names),
+        given=listed.given,
+        clean_known=bool(spec.get("clean_known", True)),
+        origin=np.array(listed.paths),
+        source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
     )
 
 
@@ -115,72 +106,71 @@ def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tu
     """(training samples, classes, (H, W)), from the names of files and folders, the CSV, and, without `size`, the first
     image.
     """
-    root = _root(spec, places)
-    table, names, paths, labels = _listed(spec, root, places)
-    if table is not None and table.labels is not None and not spec.get("clean_known", True):
-        labels = _numbers(table, names)
+    listed = _listed(spec, places)
     share = holdout_share(spec)
-    held = 0 if share is None else held_out(labels, share)
-    return len(paths) - held, len(names), shape_of(spec) or ImageFiles(root / "train", paths[:1]).size
+    held = 0 if share is None else held_out(listed.labels, share)
+    size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
+    return len(listed.paths) - held, len(listed.names), size
 
 
-def _listed(
-    spec: Mapping[str, Any], root: Path, places: Sequence[Path]
-) -> tuple[Table | None, list[str], list[str], np.ndarray]:
-    """(the CSV or None, class names, training images, the number of each one's class folder int64 [n]).
-
-    Where the CSV's labels are the only ones, the classes are what it names, with the folders of test/.
+class _Listed(NamedTuple):
+    """What is known of the folder without opening an image. names: of the classes; paths: training images below train/;
+    labels int64 [n]: of the folders, or the CSV's where these are the only ones, else they are `given`; owners: texts.
     """
-    parts = ("train", "test") if "test" not in spec else ("train",)
-    path = _table_path(spec, root, places) if "given" in spec else None
-    if path is None or spec.get("clean_known", True) or "label" not in columns_of(path):
-        names = _names(root, parts)
-        images = _list(root / "train", names)
-        paths = [name for name, _ in images]
-        labels = np.array([label for _, label in images], np.int64)
-        if path is None:
-            return None, names, paths, labels
-        table = read_table(path, paths, names)
-        at = [i for i, gone in enumerate(table.dropped) if not gone]
-        return table.kept(), names, [paths[i] for i in at], labels[at]
-    paths = [name for name, _ in _list(root / "train", [""])]
-    table = read_table(path, paths)
-    paths = [name for name, gone in zip(paths, table.dropped, strict=True) if not gone]
-    table = table.kept()
-    assert table.labels is not None
-    names = sorted({*table.labels, *(_folders(root, parts[1:]))})
-    if len(names) < 2:
-        raise ArtifactError(f"{path}: the column label names {len(names)} class; at least 2 are needed")
-    return table, names, paths, np.zeros(len(paths), np.int64)
+
+    root: Path
+    names: list[str]
+    paths: list[str]
+    labels: np.ndarray
+    given: dict[str, np.ndarray]
+    owners: list[str] | None
+    table: Path | None
 
 
-def _numbers(table: Table, names: Sequence[str]) -> np.ndarray:
-    """Class numbers int64 [n] of the CSV's labels."""
+def _listed(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
+    root = _root(spec, places)
+    tests = ("test",) if "test" not in spec else ()
+    table = _table_path(spec, root, places) if "given" in spec else None
+    columns = rows_of(table)[0] if table else []
+    told = "label" in columns  # else the folders alone say the classes
+    if told and not spec.get("clean_known", True):
+        names = None
+        folder_of = dict(_images(root / "train", [""]))
+    else:
+        names = _names(root, ("train", *tests))
+        folder_of = dict(_images(root / "train", names))
+    lines = read_table(table, list(folder_of), names) if table else [Line(path, None, None) for path in folder_of]
+    paths, labels = [line.file for line in lines], [line.label or "" for line in lines]
+    if names is None:
+        names = _several(sorted({*labels, *_folders(root, tests)}), f"{table}: the column label names")
+        folder_of, told = dict(zip(paths, labels, strict=True)), False
+    owners = [line.owner or "" for line in lines] if "client" in columns else None
+    given = {"given": _numbers(labels, names)} if told else {}
+    return _Listed(root, names, paths, _numbers((folder_of[path] for path in paths), names), given, owners, table)
+
+
+def _numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
+    """Class numbers int64 [n] of class names."""
     number = {name: label for label, name in enumerate(names)}
-    assert table.labels is not None
-    return np.array([number[label] for label in table.labels], np.int64)
+    return np.array([number[label] for label in labels], np.int64)
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
     """What is read: the folders and, if there is one, the CSV."""
     root = _root(spec, places)
-    table = [_table_path(spec, root, places)] if "given" in spec else []
-    return [root / "train", *([root / "test"] if "test" not in spec else []), *table]
+    found = [root / "train", *([root / "test"] if "test" not in spec else [])]
+    return [*found, _table_path(spec, root, places)] if "given" in spec else found
 
 
 def classes_of_files(root: Path) -> dict[str, str]:
     """File below train/ -> its class folder, for every training image below `root`, sorted by file."""
-    names = _names(root, ("train",))
-    return {name: names[label] for name, label in sorted(_list(root / "train", names))}
+    return dict(_images(root / "train", _names(root, ("train",))))
 
 
-def shape_of(spec: Mapping[str, Any], default: int | None = None) -> tuple[int, int] | None:
+def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
     """(H, W) of the setting `size` (a number or a pair), or None: as the files are."""
-    side = spec.get("size", default)
-    if side is None:
-        return None
-    height, width = (side, side) if isinstance(side, int) else side
-    return int(height), int(width)
+    side = spec.get("size")
+    return (side, side) if isinstance(side, int) else side and (side[0], side[1])
 
 
 def _root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
@@ -219,10 +209,12 @@ def _folders(root: Path, parts: Sequence[str]) -> set[str]:
 
 
 def _names(root: Path, parts: Sequence[str]) -> list[str]:
-    names = sorted(_folders(root, parts))
+    return _several(sorted(_folders(root, parts)), f"{root}: class folders in {' and '.join(parts)}:")
+
+
+def _several(names: list[str], what: str) -> list[str]:
     if len(names) < 2:
-        where = " and ".join(f"{part}/" for part in parts)
-        raise ArtifactError(f"{root}: {len(names)} class folder(s) in {where}; at least 2 are needed")
+        raise ArtifactError(f"{what} {', '.join(names) or 'none'}; at least 2 classes are needed")
     return names
 
 
@@ -230,40 +222,27 @@ def _is_image(name: str) -> bool:
     return PurePath(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
-def _list(folder: Path, names: Sequence[str]) -> list[tuple[str, int]]:
-    """(path below `folder`, class number) of every image, sorted by path."""
+def _images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
+    """(path below `folder`, class folder) of every image, sorted by path."""
     inside = folder.parent.resolve()
     found = []
-    for label, name in enumerate(names):
-        if (folder / name).is_symlink():
-            raise _link(folder / name, inside)
-        for base, folders, entries in os.walk(folder / name):
-            for entry in folders:
-                if Path(base, entry).is_symlink():  # os.walk does not follow it, so its images would be missing
-                    raise _link(Path(base, entry), inside)
-            for entry in filter(_is_image, entries):
-                path = Path(base, entry)
-                if path.is_symlink() and not path.resolve().is_relative_to(inside):
-                    raise _link(path, inside)
-                name_below = path.relative_to(folder).as_posix()
-                if not _encodes(name_below):
-                    raise ArtifactError(f"{folder}: {name_below!r}: its name is not UTF-8; rename it")
-                found.append((name_below, label))
+    for name in names:
+        for path in (folder / name, *(folder / name).rglob("*")):
+            if path.is_symlink():
+                # a folder that is a link is not searched; a file that lies elsewhere can change unnoticed
+                leads_out = not path.resolve().is_relative_to(inside)
+                if path.is_dir() or (_is_image(path.name) and leads_out):
+                    cure = "copy what it leads to, or set path to the folder that holds all"
+                    raise ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
+            if not _is_image(path.name):
+                continue
+            below = path.relative_to(folder).as_posix()
+            try:
+                below.encode()
+            except UnicodeEncodeError as error:
+                raise ArtifactError(f"{folder}: {below!r}: its name is not UTF-8; rename it") from error
+            found.append((below, name))
     if not found:
         raise ArtifactError(f"{folder}: no images in its class folders")
     return sorted(found)
 
-
-def _encodes(name: str) -> bool:
-    """Whether a file's name can be written into a table."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _link(path: Path, inside: Path) -> ArtifactError:
-    """Files that lie elsewhere can change without anything made from them becoming stale."""
-    cure = "links are followed only to images in it: copy what it leads to, or set path to the folder that holds all"
-    return ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")

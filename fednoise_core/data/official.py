@@ -1,13 +1,15 @@
 """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, SVHN: from `<name>.npz`, torchvision's raw layout or the official address.
 
-torchvision knows the addresses and checksums and reads the files; it is imported here only, on use. CIFAR's files are
-pickles: they are read only if their MD5 is the published one. Whichever way an array came, its content is compared with
-the published checksum, so all ways give the same artifact.
+torchvision knows the addresses and checksums, fetches and reads the files; it is imported here only, on use. CIFAR's
+files are pickles: torchvision reads them only if their MD5 is the published one. Whichever way an array came, its
+content is compared with the published checksum, so all ways give the same artifact.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,6 @@ from pydantic import Field
 
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.facts import CIFAR100_COARSE, CIFAR100_COARSE_NAMES, FACTS, Facts
-from fednoise_core.data.fetch import extract_tar, fetch, gunzip, intact
 from fednoise_core.data.locate import candidates, missing, not_found
 from fednoise_core.data.npz import members
 from fednoise_core.data.settings import Dataset
@@ -118,9 +119,7 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
 
         given, more = human.labels(source, arrays.y_train, places, cache)
         hashes |= more
-    if spec.get("labels", "fine") == "coarse":
-        if coarse is None:
-            raise SpecError(f"dataset {source}: labels: coarse; only cifar100 has superclasses")
+    if coarse is not None and spec.get("labels") == "coarse":
         y_train, y_test = coarse[arrays.y_train], coarse[arrays.y_test]
         arrays = dataclasses.replace(
             arrays, y_train=y_train, y_test=y_test, classes=20, names=CIFAR100_COARSE_NAMES, coarse=None
@@ -143,8 +142,9 @@ def _content(source: str, places: Sequence[Path], cache: Path) -> Content:
         best = min(best, absent, key=len)
     try:
         _download(source, cache)
-    except ArtifactError as error:
-        raise not_found(source, [f"{source}.npz (or {', '.join(best)})"], places, cache, str(error)) from error
+    except (OSError, RuntimeError) as error:  # torchvision's, of several lines
+        problem = " ".join(str(error).split())
+        raise not_found(source, [f"{source}.npz (or {', '.join(best)})"], places, cache, problem) from error
     return _from_raw(source, cache)
 
 
@@ -158,45 +158,34 @@ def _from_npz(path: Path) -> Content:
 
 
 def _from_raw(source: str, folder: Path) -> Content:
-    """Read torchvision's raw layout through torchvision. Raises ArtifactError naming a damaged file."""
-    kind = _reader(source)
-    for name, md5 in _checksums(kind).items():
-        if not intact(folder / name, f"md5:{md5}"):
-            raise ArtifactError(f"{folder / name}: damaged: its MD5 is not the published {md5}")
-    parts: dict[str, Any] = {"split": ("train", "test")} if source == "svhn" else {"train": (True, False)}
-    ((word, values),) = parts.items()
+    """Read torchvision's raw layout. Raises ArtifactError naming the folder if torchvision finds a file damaged."""
     content: Content = {}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numpy on the age of CIFAR's files; torchvision on read-only buffers
-            for part, value in zip(("train", "test"), values, strict=True):
-                data = kind(root=str(folder), download=False, **{word: value})
-                x = np.asarray(data.data)
-                content[f"x_{part}"] = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if source == "svhn" else x
-                content[f"y_{part}"] = np.asarray(data.labels if source == "svhn" else data.targets).astype(np.uint8)
+        for part, data in zip(("train", "test"), _opened(source, folder), strict=True):
+            x = np.asarray(data.data)
+            content[f"x_{part}"] = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if source == "svhn" else x
+            content[f"y_{part}"] = np.asarray(data.labels if source == "svhn" else data.targets).astype(np.uint8)
+    except SpecError:
+        raise
     except Exception as error:  # torchvision reports a damaged file by whatever breaks first
         raise ArtifactError(f"{folder}: {source} cannot be read ({type(error).__name__}: {error})") from error
     return content
 
 
-def _reader(source: str) -> Any:
-    """torchvision's class for a data set. Raises SpecError if torchvision is missing."""
+def _opened(source: str, folder: Path, download: bool = False) -> list[Any]:
+    """torchvision's data sets of training and test part. CIFAR's and SVHN's files are read only if their MD5 is the
+    published one. Raises SpecError if torchvision is missing.
+    """
     try:
         import torchvision.datasets
     except ImportError as error:
         cure = "pip install 'fednoise_core[vision]', or name a folder that holds an npz of it"
         raise SpecError(f"dataset {source}: its files are read by torchvision ({error}): {cure}") from error
-    return getattr(torchvision.datasets, _TORCHVISION[source])
-
-
-def _checksums(kind: Any) -> dict[str, str]:
-    """Published MD5 of the raw files that torchvision knows, by path below the folder."""
-    if hasattr(kind, "base_folder"):  # CIFAR
-        lists = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
-        return {f"{kind.base_folder}/{name}": md5 for name, md5 in lists}
-    if hasattr(kind, "split_list"):  # SVHN
-        return {kind.split_list[part][1]: kind.split_list[part][2] for part in ("train", "test")}
-    return {}  # (Fashion-)MNIST's are of the compressed files; the content is checked instead
+    kind = getattr(torchvision.datasets, _TORCHVISION[source])
+    parts = [{"split": "train"}, {"split": "test"}] if source == "svhn" else [{"train": True}, {"train": False}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy on the age of CIFAR's files; torchvision on read-only buffers
+        return [kind(root=str(folder), download=download, **part) for part in parts]
 
 
 def _check(source: str, facts: Facts, content: Content) -> dict[str, str]:
@@ -219,23 +208,16 @@ def _check(source: str, facts: Facts, content: Content) -> dict[str, str]:
 
 
 def _download(source: str, cache: Path) -> None:
-    """Fetch and unpack the official files into `cache`, under a lock: two data sets may need the same archive."""
+    """Let torchvision fetch, check and unpack the official files, which then go to `cache`; under a lock against other
+    jobs.
+    """
     from filelock import FileLock
 
-    kind = _reader(source)
     cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f".{source}.lock"):
+    with FileLock(cache / f".{source}.lock"), tempfile.TemporaryDirectory(dir=cache, prefix=".") as scratch:
         if not missing(cache, RAW[source]):
             return  # another job was faster
-        if source == "svhn":
-            for part in ("train", "test"):
-                url, name, md5 = kind.split_list[part]
-                fetch([url], cache / name, f"md5:{md5}")
-        elif hasattr(kind, "base_folder"):
-            archive = fetch([kind.url], cache / kind.filename, f"md5:{kind.tgz_md5}")
-            extract_tar(archive, cache, kind.base_folder)
-        else:
-            folder = cache / RAW[source][0].rsplit("/", 1)[0]
-            for name, md5 in kind.resources:
-                archive = fetch([mirror + name for mirror in kind.mirrors], folder / name, f"md5:{md5}")
-                gunzip(archive, folder / name.removesuffix(".gz"))
+        _opened(source, Path(scratch), download=True)
+        for name in RAW[source]:
+            (cache / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(Path(scratch, name), cache / name)

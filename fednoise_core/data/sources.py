@@ -6,10 +6,11 @@ Only numpy is imported here. Readers are named by strings and imported on use, s
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,7 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     given = {key: value for key, value in spec.items() if key != "source"}
     checked = check(module.SETTINGS[spec["source"]], given, "dataset")
     spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
-    path = f" ({spec['path']})" if "path" in spec else ""
-    try:
+    with _named(spec):
         found = module.read(spec, folders, Path(cache))
         if found.origin is None:
             found = dataclasses.replace(found, origin=np.arange(found.n))
@@ -84,8 +84,6 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
         mean = tuple(float(value) for value in spec.get("mean", arrays.mean))
         std = tuple(float(value) for value in spec.get("std", arrays.std))
         return dataclasses.replace(arrays, x_train=x_train, x_test=x_test, mean=mean, std=std, spec=spec)
-    except ArraysError as error:
-        raise ArtifactError(f"dataset {spec['source']}{path}: {error}") from error
 
 
 def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
@@ -130,8 +128,19 @@ def _facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int
         known = FACTS[source]
         held_out = int(spec.get("test", known.test)) - known.test if source == "digits" else 0
         return known.train - held_out, known.classes, (known.shape[0], known.shape[1])
-    total, k, size = _module(spec).facts(spec, _paths(places))
+    with _named(spec):
+        total, k, size = _module(spec).facts(spec, _paths(places))
     return total, k, size
+
+
+@contextlib.contextmanager
+def _named(spec: Mapping[str, Any]) -> Iterator[None]:
+    """What is wrong with arrays is said with the name of the data set."""
+    try:
+        yield
+    except ArraysError as error:
+        path = f" ({spec['path']})" if "path" in spec else ""
+        raise ArtifactError(f"dataset {spec['source']}{path}: {error}") from error
 
 
 def _module(spec: Mapping[str, Any]) -> Any:

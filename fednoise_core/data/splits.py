@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fednoise_core import rng
-from fednoise_core.data.arrays import Arrays, take
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.data.arrays import Arrays, ArraysError, take
+from fednoise_core.io import SpecError
 
 __all__ = [
     "all_classes_occur",
@@ -98,7 +98,7 @@ def public_count(spec: Mapping[str, Any]) -> int:
 
 
 def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequence[str], where: str) -> None:
-    """Raise ArtifactError naming a class 0..classes-1 that no training label set int64 [n] holds.
+    """Raise ArraysError naming a class 0..classes-1 that no training label set int64 [n] holds.
 
     Nothing can be learnt about it: it comes of labels that count from 1, a misspelt folder, or a wrong `classes`.
     """
@@ -109,7 +109,7 @@ def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequenc
     first = int(np.flatnonzero(np.append(seen, -1) != np.arange(len(seen) + 1))[0])
     named = f" ({names[first]!r})" if names else ""
     one = "; labels count from 0: if yours begin at 1, subtract 1" if first == 0 else ""
-    raise ArtifactError(f"{where}: no training image has class {first}{named} of 0..{classes - 1}{one}")
+    raise ArraysError(f"{where}: no training image has class {first}{named} of 0..{classes - 1}{one}")
 
 
 def trim(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:

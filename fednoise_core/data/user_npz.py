@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import MISSING, Field
 
-from fednoise_core.data.array_checks import ArraysError, as_images, as_labels
+from fednoise_core.data.array_checks import as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.npz import arrays_in, members, shape
-from fednoise_core.data.owners import owners_named
+from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
@@ -60,41 +60,36 @@ def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays
     """
     path = user_path(spec, places)
     found = members(path, lambda name: name in KNOWN or is_given(name))
-    given = {name.removeprefix("given_"): _labels(path, name, found[name]) for name in found if is_given(name)}
+    _check_test(path, spec, found)
+    labels = _labels(found)
+    given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
     clean_known = bool(spec.get("clean_known", "y_train" in found))
+    if "y_train" in found and given and not clean_known:
+        both = f"y_train and given labels ({', '.join(given)})"
+        raise SpecError(f"dataset npz: clean_known: false, but {path} has {both}: keep one")
     if "y_train" in found:
-        if given and not clean_known:
-            both = f"y_train and given labels ({', '.join(given)})"
-            raise SpecError(f"dataset npz: clean_known: false, but {path} has {both}: keep one")
-        y_train = _labels(path, "y_train", found["y_train"])
+        y_train = labels["y_train"]
     elif len(given) == 1 and not clean_known:
         y_train, given = next(iter(given.values())), {}
-    elif clean_known:
-        raise SpecError(f"dataset npz: clean_known: true, but {path} has no y_train")
     else:
-        raise ArtifactError(f"{path}: it has neither y_train nor exactly one set of given labels")
-    _check_test(path, spec, found)
-    x_train = _images(path, "x_train", _need(path, found, "x_train"))
-    test = None
-    if "test" not in spec:
-        x_test, y_test = (_need(path, found, name) for name in ("x_test", "y_test"))
-        test = _images(path, "x_test", x_test), _labels(path, "y_test", y_test)
+        raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
+    images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
+    if "x_train" not in images:
+        raise ArtifactError(f"{path}: it has no x_train")
     names = _names(path, found)
-    sets = {"y_train": y_train, **{f"given_{key}": labels for key, labels in given.items()}}
-    classes = _classes(path, spec, len(x_train), names, sets if test is None else {**sets, "y_test": test[1]})
     return from_user(
         spec,
         str(path),
-        x_train,
+        images["x_train"],
         y_train,
-        test,
-        classes=classes,
-        owners=_owners(path, found),
+        None if "test" in spec else (images["x_test"], labels["y_test"]),
+        classes=_classes(path, spec, len(images["x_train"]), names, labels),
+        owners=owners_of(found["client"], "client") if "client" in found else (None, ()),
         names=names,
         given=given,
-        x_public=_images(path, "x_public", found["x_public"]) if "x_public" in found else None,
+        x_public=images.get("x_public"),
         clean_known=clean_known,
-        origin=np.arange(len(x_train)),
+        origin=np.arange(len(images["x_train"])),
         source_sha256=content(found),
     )
 
@@ -106,23 +101,18 @@ def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
 
 
 def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-    """(training samples, classes, (H, W)). Reads headers and, if the settings do not say the classes, the labels."""
+    """(training samples, classes, (H, W)). Reads headers and the labels."""
     path = user_path(spec, places)
     images = shape(path, "x_train")
     if len(images) not in (3, 4):
         raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
     n, sides = images[0], (images[1], images[2])
     _check_test(path, spec, arrays_in(path))
-    found: dict[str, np.ndarray] = {}
-    if "classes" not in spec or "test" in spec:
-        found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
-    names = _names(path, found)
-    labels = {name: _labels(path, name, y) for name, y in found.items() if name != "names"}
-    held = 0
-    if (share := holdout_share(spec)) is not None:
-        used = labels.get("y_train", next((y for name, y in labels.items() if is_given(name)), None))
-        held = 0 if used is None else held_out(used, share)
-    return n - held, _classes(path, spec, n, names, labels), sides
+    found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
+    labels = _labels(found)
+    share = holdout_share(spec)
+    held = held_out(labels[max(labels)], share) if labels and share is not None else 0  # y_train, else the given ones
+    return n - held, _classes(path, spec, n, _names(path, found), labels), sides
 
 
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
@@ -141,27 +131,14 @@ def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> 
         raise ArtifactError(f"{path}: it has no {missing}; {cure}")
 
 
-def _owners(path: Path, found: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """(owner of each training image int64 [n] or None, what the owners are called where they are texts)."""
-    if "client" not in found:
-        return None, ()
-    ids = found["client"]
-    if ids.dtype.kind != "U":
-        return _labels(path, "client", ids), ()
-    if ids.ndim != 1:
-        raise ArtifactError(f"{path}: client has shape {ids.shape}; a vector is needed")
-    return owners_named([str(name) for name in ids])
-
-
 def is_given(name: str) -> bool:
     """Whether an array of this name holds labels as collected."""
     return name == "given" or name.startswith("given_")
 
 
-def _need(path: Path, found: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in found:
-        raise ArtifactError(f"{path}: it has no {name}")
-    return found[name]
+def _labels(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The sets of labels among these arrays, int64 [n]."""
+    return {name: as_labels(name, y) for name, y in found.items() if name in ("y_train", "y_test") or is_given(name)}
 
 
 def _classes(
@@ -190,16 +167,3 @@ def _names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         raise ArtifactError(f"{path}: names is {names.dtype} {list(names.shape)}; a vector of texts is needed")
     return tuple(str(name) for name in names)
 
-
-def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
-    try:
-        return as_images(name, x)
-    except ArraysError as error:
-        raise ArtifactError(f"{path}: {error}") from error
-
-
-def _labels(path: Path, name: str, y: np.ndarray) -> np.ndarray:
-    try:
-        return as_labels(name, y)
-    except ArraysError as error:
-        raise ArtifactError(f"{path}: {error}") from error

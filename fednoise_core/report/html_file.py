@@ -20,14 +20,25 @@ __all__ = ["json_text", "render", "slug"]
 HERE = Path(__file__).parent
 
 
-def render(template: str, styles: Sequence[str], scripts: Sequence[str] = (), extra: str = "", **values: Any) -> str:
-    """A template with `style`, `script` and their hashes for its Content-Security-Policy; `extra`: more CSS."""
-    style = "".join((HERE / name).read_text(encoding="utf-8") for name in styles) + extra
-    script = "".join((HERE / name).read_text(encoding="utf-8") for name in scripts)
+def render(
+    template: str,
+    styles: Sequence[str],
+    scripts: Sequence[str] = (),
+    extra: str = "",
+    folder: Path = HERE,
+    **values: Any,
+) -> str:
+    """A template with `style`, `script` and their hashes for its Content-Security-Policy.
+
+    extra: more CSS. folder: where the files lie; those of the reports are found, too.
+    """
+    loader = FileSystemLoader([folder, HERE])
     environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["slug"] = slug
+    style = "".join(loader.get_source(environment, name)[0] for name in styles) + extra
+    script = "".join(loader.get_source(environment, name)[0] for name in scripts)
     return environment.get_template(template).render(
         version=__version__,
         style=Markup(style),

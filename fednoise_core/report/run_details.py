@@ -12,7 +12,7 @@ from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.cells import MISSING
 from fednoise_core.report.confusion_file import read_confusion
 from fednoise_core.report.runs import RecordedRun
-from fednoise_core.report.suspect_files import Site, read_sites
+from fednoise_core.report.suspect_files import Site, read_rows
 from fednoise_core.report.texts import one_line
 
 __all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of", "scores_of"]
@@ -85,7 +85,7 @@ def clients_of(run: RecordedRun) -> tuple[list[tuple[int, int, float, float, flo
     path = run.listed.dir / "sites.csv"
     if not path.exists():
         return [], "Not recorded for this run: its folder has no sites.csv."
-    found = read_sites(path)
+    found = read_rows(path, Site)
     if len(found) > CLIENTS:
         return [], f"{len(found):,} clients are too many for a page: see sites.csv in the run’s folder."
     if not found:
@@ -104,7 +104,7 @@ def noise_of(run: RecordedRun) -> list[float | None]:
 
 
 def _client(one: Site) -> tuple[int, int, float, float, float, int]:
-    wrong, low, high = (_share(count, one.samples) for count in (one.wrong, one.low, one.high))
+    wrong, low, high = (_share(count, one.samples) for count in (one.wrong, one.wrong_low, one.wrong_high))
     return one.client, one.samples, wrong, low, high, one.named
 
 

@@ -61,7 +61,7 @@ def test_the_second_view_is_the_image_turned_by_an_angle_of_its_own_or_of_the_ba
         angles.append(first)
         again = build({"name": "rotation", "degrees": 30.0})
         u = torch.full((len(x), 1), (first / 30 + 1) / 2)
-        assert torch.allclose(again((x * 0.2 + 0.25), u), turned * 0.2 + 0.25, atol=1e-5)
+        assert torch.allclose(again.parts[0]((x * 0.2 + 0.25), u), turned * 0.2 + 0.25, atol=1e-5)
     assert len(set(angles)) == 4
 
 
@@ -94,9 +94,8 @@ def test_views_by_name():
                 first, second = method_of(view=name, per=per, view_on=on, degrees=7.0).augments()
                 made = build(second)
                 assert first == "none"
-                parts = getattr(made, "parts", (made,))
-                assert {(part.per, part.on) for part in parts} == {(per, on)}
-                assert name != "rotation" or made.degrees == 7.0
+                assert {(part.per, part.on) for part in made.parts} == {(per, on)}
+                assert name != "rotation" or made.parts[0].degrees == 7.0
     assert method_of(train={"augment": "flip"}).augments()[0] == "flip"
 
 

@@ -21,7 +21,7 @@ def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
     assert "build" not in workflow("dvc", "status")
     with workflow.edited(STUDY, "rounds: 2,", "rounds: 3,"):
         assert workflow.stale(PAGE)["labels"] == 1
-    with workflow.edited("fednoise_core/report/labels.js", "Undone.", "Taken back."):
+    with workflow.edited("label_review/labels.js", "Undone.", "Taken back."):
         assert workflow.stale(PAGE) == {"labels": 1}
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("Snakefile", "rules", "config", "captions", "profiles", "workflow_scripts", "fednoise_core", "pyproject.toml")
+PACKAGES = ("workflow_scripts", "fednoise_core", "label_review")
+PARTS = ("Snakefile", "rules", "config", "captions", "profiles", *PACKAGES, "pyproject.toml")
 PARTS += ("dvc.yaml", ".dvcignore", ".gitignore")
 PARTS += (".dvc/plots", ".dvc/config", ".dvc/plots_page.html", ".dvc/.gitignore")
 ENV = {

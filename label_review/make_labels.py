@@ -11,10 +11,10 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, atomic
 from fednoise_core.noise.labels import Labels
-from fednoise_core.report.labels_page import MOST, PER_SITE, labels_page
-from fednoise_core.report.suspect_files import read_sites, read_suspects
-from workflow_scripts.report_args import run
-from workflow_scripts.step import plan_arguments
+from fednoise_core.report.suspect_files import Site, read_rows
+from label_review.decisions import Suspect
+from label_review.labels_page import MOST, PER_SITE, labels_page
+from workflow_scripts import step
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,9 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--donor", type=Path, help="arrays artifact that open-set noise took images from")
     parser.add_argument("--run", required=True, type=Path, help="folder of the run: suspects.csv and sites.csv in it")
     parser.add_argument("--title", help="title of the page; default: the run's folder")
-    parser.add_argument("--per-site", type=_count, default=PER_SITE, help="suspects of one site on the page, at most")
-    parser.add_argument("--most", type=_count, default=MOST, help="suspects on the page, at most")
-    plan_arguments(parser)
+    parser.add_argument("--per-site", type=int, default=PER_SITE, help="suspects of one site on the page, at most")
+    parser.add_argument("--most", type=int, default=MOST, help="suspects on the page, at most")
+    step.plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         arrays, labels = Arrays.load(args.arrays), Labels.load(args.labels)
         if len(labels.noisy) != arrays.n:
             raise ArtifactError(f"{args.labels}: {len(labels.noisy)} labels for {arrays.n} samples of {args.arrays}")
-        suspects, sites = read_suspects(args.run / "suspects.csv"), read_sites(args.run / "sites.csv")
+        suspects, sites = read_rows(args.run / "suspects.csv", Suspect), read_rows(args.run / "sites.csv", Site)
         title = args.title or args.run.as_posix()
         limits = {"per_site": args.per_site, "most": args.most}
         page = labels_page(arrays, labels, suspects, sites, title, donor=_donor(arrays, labels, args.donor), **limits)
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    return run("make_labels", work, args)
+    return step.run("make_labels", work, lambda steps: ["label_review/make_labels.py"], args)
 
 
 def _donor(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:
@@ -53,12 +53,6 @@ def _donor(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | N
     if other is not None:
         return Arrays.load(other).x_train
     return arrays.x_public if labels.spec.get("noise", {}).get("donor", "public") == "public" else None
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
-    return int(text)
 
 
 if __name__ == "__main__":

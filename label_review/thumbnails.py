@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.noise.labels import Labels
@@ -38,8 +38,9 @@ def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows:
 
     donor: the images of open-set noise, or None; what they replaced is grey then.
     """
-    replaced = labels.replaced if labels.replaced is not None and labels.donor is not None else ()
-    place = {int(sample): at for at, sample in enumerate(replaced)}
+    place: dict[int, int] = {}
+    if labels.replaced is not None and labels.donor is not None:
+        place = dict(zip(labels.replaced.tolist(), labels.donor.tolist(), strict=True))
     for row in rows:
         image = np.asarray(arrays.x_train[row : row + 1])
         if row not in place:
@@ -47,9 +48,7 @@ def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows:
         elif donor is None:
             yield np.full_like(image[0], 128)
         else:
-            assert labels.donor is not None
-            at = labels.donor[place[row] : place[row] + 1]
-            alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=at)
+            alone = dataclasses.replace(labels, replaced=np.zeros(1, np.int64), donor=np.array([place[row]]))
             yield alone.replace_images(image, donor)[0]
 
 
@@ -57,33 +56,20 @@ def sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
     """Sprite sheets of `count` images whose longer side has `longest` pixels. Others than squares get grey edges."""
     sharp = longest <= SHARP
     side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
+    kind, options = ("PNG", {"optimize": True}) if sharp else ("JPEG", {"quality": 85})
     found = []
     for start in range(0, count, PER_SHEET):
         part = [_square(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
         sheet = Image.new(part[0].mode, (COLUMNS * side, -(-len(part) // COLUMNS) * side))
         for at, picture in enumerate(part):
             sheet.paste(picture, (at % COLUMNS * side, at // COLUMNS * side))
-        found.append(_file(sheet, sharp))
-    return Sheets(side, "image/png" if sharp else "image/jpeg", found)
+        file = io.BytesIO()
+        sheet.save(file, kind, **options)
+        found.append(base64.b64encode(file.getvalue()).decode())
+    return Sheets(side, f"image/{kind.lower()}", found)
 
 
 def _square(image: np.ndarray, side: int) -> Image.Image:
     if image.ndim == 3 and image.shape[2] != 3:  # neither grey nor colour: the mean of the channels
         image = image.mean(2).astype(np.uint8)
-    picture = Image.fromarray(image)
-    if max(picture.size) > side:
-        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    if picture.size == (side, side):
-        return picture
-    square = Image.new(picture.mode, (side, side), 128 if picture.mode == "L" else (128, 128, 128))
-    square.paste(picture, ((side - picture.width) // 2, (side - picture.height) // 2))
-    return square
-
-
-def _file(sheet: Image.Image, sharp: bool) -> str:
-    file = io.BytesIO()
-    if sharp:
-        sheet.save(file, "PNG", optimize=True)
-    else:
-        sheet.save(file, "JPEG", quality=85)
-    return base64.b64encode(file.getvalue()).decode()
+    return ImageOps.pad(Image.fromarray(image), (side, side), Image.Resampling.LANCZOS, "gray")

@@ -1,7 +1,7 @@
 """A study that finds wrong labels in your own data: writes config/studies/NAME.yaml and a line in config/datasets.yaml.
 
-python -m workflow_scripts.label_study mine.npz               then: snakemake --cores 2 mine
-python -m workflow_scripts.label_study photos --given labels.csv --size 64 --cores 2     (makes the page at once)
+python -m label_review.label_study mine.npz                               then: snakemake --cores 2 mine
+python -m label_review.label_study photos --given labels.csv --size 64
 
 docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
 """
@@ -11,14 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
-from fednoise_core.data.label_table import columns_of
+from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.npz import arrays_in
 from fednoise_core.data.user_npz import is_given
 from fednoise_core.io import ArtifactError, SpecError, atomic
@@ -31,7 +29,7 @@ __all__ = ["main"]
 
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
 STUDY = """\
-# Finds wrong labels in {path}; written by workflow_scripts.label_study. Every key: docs/reference.md.
+# Finds wrong labels in {path}; written by label_review.label_study. Every key: docs/reference.md.
 title: {title}
 noises:
   asis: {{kind: given}}
@@ -50,16 +48,15 @@ labels: true
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 2 nothing was written, else Snakemake's."""
+    """Run the command; returns the exit code: 0 done, 2 nothing was written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="npz, or folder of images with train/ in it")
     parser.add_argument("--name", help="of the study and the data set; default: the data's file name")
     parser.add_argument("--given", help="CSV of given labels and owners in the image folder")
     parser.add_argument("--size", type=int, default=64, help="side in pixels that images of a folder are scaled to")
     parser.add_argument("--method", default="fedavg", help="method to judge the labels by")
-    parser.add_argument("--net", help="net; default: a small_cnn of width 16")
+    parser.add_argument("--net", default="{name: small_cnn, width: 16}", help="net; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=30, help="rounds of training")
-    parser.add_argument("--cores", type=int, help="also run the study with so many cores")
     args = parser.parse_args(argv)
     try:
         name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
@@ -67,12 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     except (SpecError, ArtifactError, OSError) as error:
         print(f"label_study: {error}", file=sys.stderr)
         return 2
-    command = ["snakemake", "--cores", str(args.cores or 2), name]
-    print(f"{STUDIES}/{name}.yaml is written. The page will be\n{page}")
-    if args.cores is None:
-        print(f"now: {' '.join(command)}")
-        return 0
-    return subprocess.run(command, check=False).returncode
+    print(f"{STUDIES}/{name}.yaml is written. The page will be\n{page}\nnow: snakemake --cores 2 {name}")
+    return 0
 
 
 def _write(args: argparse.Namespace, name: str) -> str:
@@ -90,8 +83,17 @@ def _write(args: argparse.Namespace, name: str) -> str:
     before = datasets.read_text(encoding="utf-8")
     with atomic(datasets) as out:
         out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")
+    values = {
+        "path": json.dumps(str(args.data)),
+        "title": json.dumps(f"Wrong labels in {args.data.name}"),
+        "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
+        "method": args.method,
+        "net": args.net,
+        "rounds": args.rounds,
+        "dataset": json.dumps(name),
+    }
     with atomic(file) as out:
-        out.write(_study(args, name, owners))
+        out.write(STUDY.format(**values))
     try:
         (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
     except (SpecError, ArtifactError):
@@ -102,19 +104,6 @@ def _write(args: argparse.Namespace, name: str) -> str:
     return run.labels_page
 
 
-def _study(args: argparse.Namespace, name: str, owners: bool) -> str:
-    partition = "{kind: natural}" if owners else "{kind: iid, clients: 1}"
-    net = args.net or "{name: small_cnn, width: 16}"
-    title = json.dumps(f"Wrong labels in {args.data.name}")
-    words = {
-        "path": json.dumps(str(args.data)),
-        "method": args.method,
-        "rounds": args.rounds,
-        "dataset": json.dumps(name),
-    }
-    return STUDY.format(title=title, partition=partition, net=net, **words)
-
-
 def _npz(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """(settings of the data set, whether it names owners). Labels as collected are judged; without them, y_train is."""
     if not args.data.is_file():
@@ -122,24 +111,22 @@ def _npz(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     if args.given is not None:
         raise SpecError("--given is for folders of images; an npz holds its given labels itself")
     found = arrays_in(args.data)
+    spec: dict[str, Any] = {"source": "npz", "path": str(args.data)}
     if "y_train" in found and not any(is_given(name) for name in found):
-        unknown: Mapping[str, Any] = {"clean_known": False}
-    else:
-        unknown = {}
-    return {"source": "npz", "path": str(args.data), **unknown, **_test("x_test" not in found)}, "client" in found
+        spec["clean_known"] = False
+    if "x_test" not in found:
+        spec["test"] = {"holdout": HOLDOUT}
+    return spec, "client" in found
 
 
 def _folder(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """(settings of the data set, whether the CSV names owners)."""
     spec = {"source": "imagefolder", "path": str(args.data), "size": args.size, "clean_known": False}
-    spec |= _test(not (args.data / "test").is_dir())
+    if not (args.data / "test").is_dir():
+        spec["test"] = {"holdout": HOLDOUT}
     if args.given is None:
         return spec, False
-    return {**spec, "given": args.given}, "client" in columns_of(args.data / args.given)
-
-
-def _test(missing: bool) -> dict[str, Any]:
-    return {"test": {"holdout": HOLDOUT}} if missing else {}
+    return {**spec, "given": args.given}, "client" in rows_of(args.data / args.given)[0]
 
 
 if __name__ == "__main__":

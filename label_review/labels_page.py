@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.data.data_digest import data_digest
 from fednoise_core.io import ArtifactError, digest
 from fednoise_core.noise.labels import Labels
 from fednoise_core.report.html_file import json_text, render
-from fednoise_core.report.suspect_files import DECISIONS, Site, Suspect
-from fednoise_core.report.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
+from fednoise_core.report.suspect_files import Site
+from label_review.decisions import DECISIONS, Suspect, data_digest
+from label_review.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
 
 __all__ = ["MOST", "PER_SITE", "labels_page"]
 
@@ -67,15 +68,17 @@ def labels_page(
         "across": COLUMNS,
         "per": PER_SHEET,
     }
-    longest = max([1.0, *(math.ceil(100 * _share(one.high, one)) for one in sites)])
+    worst_first = sorted(sites, key=lambda one: -_share(one.wrong, one))
+    longest = max([1.0, *(math.ceil(100 * _share(one.wrong_high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
     return render(
         "labels.html",
         ("page.css", "labels.css"),
         ("labels_csv.js", "labels.js"),
+        folder=Path(__file__).parent,
         title=title,
         tiles=_tiles(sites),
-        sites=[_site_row(number[one.client], one, longest) for one in sorted(sites, key=_falling)],
+        sites=[_site_row(number[one.client], one, longest) for one in worst_first],
         longest=f"{longest:.0f}",
         shown=len(chosen),
         total=total,
@@ -93,11 +96,11 @@ def _check(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: S
         fits = one.sample < arrays.n and one.proposed < arrays.classes and int(labels.noisy[one.sample]) == one.given
         if not fits or arrays.source(one.sample) != one.source:
             raise ArtifactError(
-                f"suspects.csv, line {one.line}: sample {one.sample} ({one.source}) with label {one.given} is not in "
+                f"{one.where}: sample {one.sample} ({one.source}) with label {one.given} is not in "
                 "the arrays and labels of this run; make the run again"
             )
         if one.client not in known:
-            raise ArtifactError(f"suspects.csv, line {one.line}: client {one.client} is not in sites.csv")
+            raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
 
 
 def _chosen(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspect]:
@@ -115,19 +118,15 @@ def _share(count: float, site: Site) -> float:
     return count / site.samples if site.samples else 0.0
 
 
-def _falling(one: Site) -> float:
-    return -_share(one.wrong, one)
-
-
 def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
     """A site's row; its bar ends at `longest` per cent."""
-    low, share, high = (100 * _share(count, one) for count in (one.low, one.wrong, one.high))
+    low, share, high = (100 * _share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
     return {
         "number": number,
         "name": one.site,
         "samples": f"{one.samples:,}",
         "wrong": f"{one.wrong:,.0f}",
-        "interval": f"{one.low:,.0f} to {one.high:,.0f}",
+        "interval": f"{one.wrong_low:,.0f} to {one.wrong_high:,.0f}",
         "share": f"{share:.1f} %",
         "range": f"{low:.1f} to {high:.1f} %",
         "bar": [f"{100 * value / longest:.2f}" for value in (low, high - low, share)],

@@ -1,0 +1,82 @@
+"""Apply decisions about labels to the data they were made for: decisions.csv, which labels.html saves, and the user's
+npz, CSV of labels or image folder in; the corrected npz or CSV out. The original stays as it is.
+
+python -m label_review.apply_decisions --decisions decisions.csv --data mine.npz --out mine-corrected.npz
+python -m label_review.apply_decisions --accept-all store/runs/…/suspects.csv --data mine.npz --out …
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.report.suspect_files import read_rows
+from label_review.corrections import correct_files, correct_npz
+from label_review.decisions import Decision, Suspect
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code: 0 done, 2 a file or an argument is wrong and nothing was written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    decided = parser.add_mutually_exclusive_group(required=True)
+    decided.add_argument("--decisions", type=Path, help="decisions.csv that the page has saved")
+    decided.add_argument(
+        "--accept-all", type=Path, help="suspects.csv of a run: relabel every verdict wrong, without looking"
+    )
+    parser.add_argument("--data", type=Path, required=True, help="the npz, CSV of labels, or folder above train/")
+    parser.add_argument("--labels", help="array of an npz to correct; default: the given labels, else y_train")
+    parser.add_argument("--out", type=Path, required=True, help="file to write: .npz for an npz, else .csv")
+    args = parser.parse_args(argv)
+    try:
+        samples, chosen = _apply(args)
+    except (ArtifactError, SpecError, OSError) as error:
+        print(f"apply_decisions: {error}", file=sys.stderr)
+        return 2
+    count = Counter(one.decision for one in chosen)
+    did = f"{count['relabel']:,} relabelled, {count['drop']:,} dropped, {count['keep']:,} kept"
+    print(f"{args.out}: {samples - count['drop']:,} samples; {did}, {samples - len(chosen):,} not decided")
+    return 0
+
+
+def _apply(args: argparse.Namespace) -> tuple[int, list[Decision]]:
+    """(number of samples, what was decided, one entry per sample)."""
+    ending = ".npz" if args.data.suffix == ".npz" else ".csv"
+    if not args.data.exists():
+        raise ArtifactError(f"--data: {args.data} does not exist")
+    if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
+        raise SpecError(f"--out: expected a new file {ending}, got {args.out}")
+    wanted = read_rows(args.decisions, Decision) if args.decisions else _accepted(args.accept_all)
+    if ending == ".npz":
+        return correct_npz(args.data, args.out, wanted, args.labels)
+    if args.labels:
+        raise SpecError(f"--labels: {args.data} is no npz; its labels are the column label or the folders")
+    return correct_files(args.data, args.out, wanted)
+
+
+def _accepted(suspects: Path) -> list[Decision]:
+    """Every verdict "wrong", by its first row, which is the most suspect one; all other rows keep their label, so that
+    their given labels are compared with the data, too.
+    """
+    found: dict[str, Decision] = {}
+    for one in read_rows(suspects, Suspect):
+        wrong = one.verdict == "wrong"
+        decision = Decision(
+            where=one.where,
+            source=one.source,
+            given=one.given,
+            given_name=one.given_name,
+            decision="relabel" if wrong else "keep",
+            label=one.proposed if wrong else one.given,
+            label_name=one.proposed_name if wrong else one.given_name,
+        )
+        found.setdefault(one.source, decision)
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Decisions about labels, applied to the user's own data: an npz, a CSV of labels, or folders that are classes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fednoise_core.data.imagefolder import classes_of_files
+from fednoise_core.data.label_table import rows_of
+from fednoise_core.data.npz import members
+from fednoise_core.data.splits import all_classes_occur
+from fednoise_core.data.user_npz import content, is_given
+from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell, sha256_file, write_npz
+from fednoise_core.params import nearest
+from label_review.decisions import Decision, data_digest
+
+__all__ = ["correct_files", "correct_npz"]
+
+APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image
+Corrected = tuple[int, list[Decision]]  # number of samples, what was decided, one entry per sample
+
+
+def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str | None = None) -> Corrected:
+    """Write `out`, the npz at `path` with these labels changed and rows dropped, of every array that has one for each
+    training image; all else stays as it is.
+
+    labels: the array of labels; default: the given ones, y_train where there are none. Raises ArtifactError, and
+    writes nothing, if a row, a label or the data are not those that the decisions are about.
+    """
+    found = members(path, lambda name: True)
+    key = _label_array(path, found, labels)
+    y = found[key]
+    if y.ndim != 1 or y.dtype.kind not in "ui":
+        raise ArtifactError(f"{path}: {key} is {y.dtype} {list(y.shape)}; a vector of integers is needed")
+    _check_data(path, data_digest(content(found)), wanted)
+    names = [str(name) for name in found["names"]] if "names" in found else []
+    sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
+    classes = len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
+
+    def row(one: Decision) -> int:
+        i = int(one.source) if one.source.isascii() and one.source.isdecimal() else len(y)
+        if i >= len(y):
+            raise ArtifactError(f"{one.where}: {one.source!r} is no row of {path}, which has {len(y)}")
+        if int(y[i]) != one.given:
+            raise ArtifactError(f"{one.where}: row {i} of {path} has the label {int(y[i])} in {key}, not {one.given}")
+        if one.label >= classes or (names and one.label_name != names[one.label]):
+            has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
+            raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is no class of {path}: {has}")
+        return i
+
+    chosen = _by_sample(wanted, row)
+    new, stays = y.copy(), np.ones(len(y), bool)
+    for i, one in chosen.items():
+        new[i] = one.label if one.decision == "relabel" else y[i]
+        stays[i] = one.decision != "drop"
+    found[key] = new
+    left = [array[stays] for name, array in found.items() if name == "y_train" or is_given(name)]
+    all_classes_occur(left, classes, names, f"{path}, corrected")
+    for name, array in found.items():
+        if name not in APART and array.ndim and len(array) == len(y):
+            found[name] = array[stays]
+    write_npz(out, found)
+    return len(y), list(chosen.values())
+
+
+def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Corrected:
+    """Write `out`, a CSV as `given` of an image folder takes it. path: such a CSV, all of whose columns stay; or the
+    folder itself, whose class folders are the labels. A dropped image keeps its line and says yes in the column drop.
+
+    Raises ArtifactError, and writes nothing, if a file, a label or the data are not those that the decisions are about.
+    """
+    if path.is_dir():
+        columns, digest = ["file", "label"], data_digest({})
+        rows = [{"file": safe_cell(name), "label": safe_cell(of)} for name, of in classes_of_files(path).items()]
+    else:
+        columns, lines = rows_of(path)
+        rows, digest = [row for _, row in lines], data_digest({path.name: sha256_file(path)})
+    if "label" not in columns:
+        raise ArtifactError(f"{path}: it has no column label; where class folders are the labels, name the folder")
+    _check_data(path, digest, wanted)
+    given = [plain_cell(row["label"].strip()) for row in rows]
+    place = {plain_cell(row["file"]): i for i, row in enumerate(rows)} | {row["file"]: i for i, row in enumerate(rows)}
+    root = path if path.is_dir() else path.parent
+    folders = {folder.name for part in ("train", "test") for folder in root.glob(f"{part}/[!.]*/")}
+    known = sorted({*given, *folders})
+
+    def line(one: Decision) -> int:
+        i = place.get(one.source)
+        if i is None:
+            raise ArtifactError(f"{one.where}: {one.source!r} is not in {path}")
+        if given[i] != one.given_name:
+            raise ArtifactError(
+                f"{one.where}: {one.source} has the label {given[i]!r} in {path}, not {one.given_name!r}"
+            )
+        if one.label_name not in known:
+            raise ArtifactError(
+                f"{one.where}: {one.label_name!r} is no class of {path}{nearest(one.label_name, known)}"
+            )
+        return i
+
+    chosen = _by_sample(wanted, line)
+    for i, one in chosen.items():
+        if one.decision == "relabel":
+            rows[i]["label"] = safe_cell(one.label_name)
+        elif one.decision == "drop":
+            rows[i]["drop"] = "yes"
+    left = {plain_cell(row["label"].strip()) for row in rows if row.get("drop", "").strip() != "yes"}
+    if gone := sorted(set(given) - left):
+        raise ArtifactError(f"{path}, corrected: no image would be left of {gone[0]!r}")
+    if any("drop" in row for row in rows) and "drop" not in columns:
+        columns = [*columns, "drop"]
+    with atomic(out) as file:
+        table = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    return len(rows), list(chosen.values())
+
+
+def _label_array(path: Path, found: Mapping[str, np.ndarray], labels: str | None) -> str:
+    sets = [name for name in found if is_given(name)] or ["y_train"]
+    key = labels or sets[0]
+    if len(sets) > 1 and labels is None:
+        raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}); name one with --labels")
+    if key not in found:
+        raise ArtifactError(f"{path}: it has no array of labels {key!r}{nearest(key, sorted(found))}")
+    return key
+
+
+def _check_data(path: Path, digest: str, wanted: Sequence[Decision]) -> None:
+    for one in wanted:
+        if one.data and one.data != digest:
+            raise ArtifactError(
+                f"{one.where}: it was decided for other data than {path} (digest {one.data}, here {digest}): name the "
+                "file that the page was made of, or make the page of this one"
+            )
+
+
+def _by_sample(wanted: Sequence[Decision], place: Callable[[Decision], int]) -> dict[int, Decision]:
+    """Place of a sample -> its decision. Raises ArtifactError if two lines say different things about one."""
+    chosen: dict[int, Decision] = {}
+    for one in wanted:
+        before = chosen.setdefault(place(one), one)
+        if (before.decision, before.label) != (one.decision, one.label):
+            raise ArtifactError(f"{one.where}: {one.source} was decided otherwise before ({before.where})")
+    return chosen

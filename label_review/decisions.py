@@ -1,0 +1,55 @@
+"""What is read of suspects.csv and decisions.csv, and the digest by which a decision knows its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fednoise_core.io import digest
+from fednoise_core.report.suspect_files import Count, Row
+
+__all__ = ["DECISIONS", "Decision", "Suspect", "data_digest"]
+
+DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "decision", "label", "label_name", "data"),)
+"""Columns of decisions.csv; the page's script writes the same."""
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Suspect(Row):
+    """One row of suspects.csv. sample: row in the arrays artifact."""
+
+    sample: Count
+    source: str
+    client: Count
+    site: str
+    given: Count
+    given_name: str
+    proposed: Count
+    proposed_name: str
+    p_wrong: Probability
+    p_proposed: Probability
+    verdict: Literal["wrong", "check", "keep"]
+
+
+class Decision(Row):
+    """One row of decisions.csv: keep the given label of a sample, give it `label`, or drop it.
+
+    source: row of the npz, or file below train/. given, given_name: the label that was judged. data: digest of the data
+    that the page was made of, "" where that is not known.
+    """
+
+    source: str
+    given: Count
+    given_name: str
+    decision: Literal["keep", "relabel", "drop"]
+    label: Count
+    label_name: str
+    data: str = ""
+
+
+def data_digest(source_sha256: Mapping[str, str]) -> str:
+    """16 hex digits for the content that `Arrays.source_sha256` lists; "" where it lists none (folders without CSV)."""
+    return digest(dict(source_sha256)) if source_sha256 else ""
