@@ -23,6 +23,7 @@ __all__ = ["DARK", "page_data", "series_style"]
 
 POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
 FEWEST = 30  # but so many of each run
+SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it
 DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
 
 # The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
@@ -174,25 +175,23 @@ def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _S
     noise: dict[str, list[float | None]] = {}
     left = DETAILS
     for run, record in zip(runs, made, strict=True):
-        (names, matrix, no_matrix), (clients, no_clients) = confusion_of(run), clients_of(run)
-        size = len(str(matrix)) + len(str(clients))
+        parts = confusion_of(run) | clients_of(run)
+        size = len(str(parts))
         if left < size:
             full = "Not inside this page, which would grow too large: see {} in the run’s folder."
-            no_matrix, no_clients = no_matrix or full.format("confusion.csv"), no_clients or full.format("sites.csv")
+            parts = {
+                "no_confusion": parts.get("no_confusion", full.format("confusion.csv")),
+                "no_clients": parts.get("no_clients", full.format("sites.csv")),
+            }
         else:
             left -= size
-        if no_matrix:
-            record["no_confusion"] = shared.at("whys", no_matrix)
-        else:
-            record["confusion"] = matrix
-            record["names"] = shared.at("names", names)
-        if no_clients:
-            record["no_clients"] = shared.at("whys", no_clients)
-        else:
-            record["clients"] = clients
-            place = f"{record['s']}/{run.listed.seed}"
-            if place not in noise:
-                noise[place] = noise_of(run)
+        for key, kind in SHARED.items():
+            if key in parts:
+                parts[key] = shared.at(kind, parts[key])
+        record.update(parts)
+        place = f"{record['s']}/{run.listed.seed}"
+        if "clients" in parts and place not in noise:
+            noise[place] = noise_of(run)
     return noise
 
 
