@@ -119,9 +119,9 @@ def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]
     for number, row in enumerate(rows):
         try:
             ids: dict[str, Any] = {key: str(row[key]) for key in ("dataset", "noise", "partition", "method")}
-            files: dict[str, Any] = {key: Path(row[key]) for key in FILES[1:] if row.get(key)}
+            files: dict[str, Any] = {key: Path(row[key]) for key in FILES if key == "dir" or row.get(key)}
             shown = {key: row.get(key) for key in ("label", "oracle_rate", "pooled")}
-            found.append(ListedRun(**ids, seed=int(row["seed"]), dir=Path(row["dir"]), **files, **shown))
+            found.append(ListedRun(**ids, seed=int(row["seed"]), **files, **shown))
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{runs_list}: run {number}: {type(error).__name__}: {error}") from error
     return found
