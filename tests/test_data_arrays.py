@@ -52,25 +52,16 @@ def test_an_artifact_comes_back_as_it_was_and_its_bytes_repeat(tmp_path):
 
 def test_big_images_go_to_a_memory_mapped_file(tmp_path):
     arrays = example(n=600)  # more than two blocks
-    left = tmp_path / ".a.x_train.npy.k9.tmp"
-    left.write_bytes(b"of a process that was killed")
     arrays.save(tmp_path / "a.npz", side_bytes=1000)
-    back = Arrays.load(tmp_path / "a.npz", verify=True)
-    assert not left.exists()
+    back = Arrays.load(tmp_path / "a.npz")
     assert isinstance(back.x_train, np.memmap)
     assert not isinstance(back.x_test, np.memmap)  # 360 bytes
     same(arrays, back)
     np.testing.assert_array_equal(back.x_train[np.array([599, 3])], arrays.x_train[[599, 3]])
     side = tmp_path / "a.x_train.npy"
     whole = side.read_bytes()
-    side.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(ArtifactError, match=r"a\.x_train\.npy: damaged: its SHA-256"):
-        Arrays.load(tmp_path / "a.npz", verify=True)
     side.write_bytes(whole[:-1])
-    with pytest.raises(ArtifactError, match=r"a\.x_train\.npy: damaged: \d+ bytes"):
-        Arrays.load(tmp_path / "a.npz")
-    side.unlink()
-    with pytest.raises(ArtifactError, match=r"a\.x_train\.npy: no such file; remove the arrays artifact"):
+    with pytest.raises(ArtifactError, match=r"a\.x_train\.npy: missing or damaged: \d+ bytes"):
         Arrays.load(tmp_path / "a.npz")
 
 
@@ -84,7 +75,7 @@ def test_a_side_file_is_looked_for_beside_the_artifact_only(tmp_path):
     (tmp_path / "elsewhere.npy").write_bytes((tmp_path / "a.x_train.npy").read_bytes())
     (tmp_path / "in").mkdir()
     np.savez(tmp_path / "in" / "a.npz", spec=np.array(json.dumps(spec)), **arrays)
-    with pytest.raises(ArtifactError, match="no such file"):
+    with pytest.raises(ArtifactError, match="missing or damaged"):
         Arrays.load(tmp_path / "in" / "a.npz")
 
 

@@ -221,7 +221,7 @@ def test_clothing1m_is_decoded_block_by_block_into_a_mapped_file(clothes, tmp_pa
     assert asked == []  # reading the lists decodes nothing
     arrays.save(tmp_path / "out" / "clothing1m.npz", side_bytes=5000)
     assert max(asked) == 5
-    back = Arrays.load(tmp_path / "out" / "clothing1m.npz", verify=True)
+    back = Arrays.load(tmp_path / "out" / "clothing1m.npz")
     assert isinstance(back.x_train, np.memmap)
     assert back.x_train.shape == (24, 16, 16, 3)
     assert not back.clean_known

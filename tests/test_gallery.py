@@ -17,7 +17,6 @@ from fednoise_core.report import style
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.kinds import figure_function
 from fednoise_core.report.setting_figures import SETTING_FIGURES
-from workflow_scripts import describe
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.study import Study
@@ -75,21 +74,6 @@ def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
         assert drawn.figure.get_size_inches()[1] <= PAGE, name
 
 
-def test_a_page_for_one_setting_needs_its_artifacts_only(
-    shown: dict[tuple[str, str], SettingArtifacts], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = shown["openset-images", "iid"]
-    out = tmp_path / "page.html"
-    command = ["--arrays", str(one.arrays_file), "--labels", str(one.labels_file), "--out", str(out)]
-    command += ["--partition", str(one.partition_file), "--ids", "digits/openset-images/iid"]
-    assert describe.main(command) == 0, capsys.readouterr().err
-    page = out.read_text(encoding="utf-8")
-    for title in ("Who holds which class", "How labels were flipped", "How much and how noisy", "Samples"):
-        assert f">{title}</h2>" in page
-    assert page.count("data:image/png;base64,") == 4
-    assert "http://" not in page.replace("http://www.w3.org", "")
-
-
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -116,31 +100,3 @@ def test_images_of_another_data_set_are_told_to_the_page() -> None:
     assert foreign.row["donor"].startswith("data/arrays/mnist/")
     assert foreign.row["donor"] == f"{foreign.store.arrays('mnist').folder}/arrays.npz"
     assert "donor" not in clean.row
-
-
-def test_feddpcont_digits_changes_one_thing_at_a_time() -> None:
-    """A sweep of the budget, rows that differ from the default by what their labels say; two rounds at test size."""
-    config = {**read_yaml(ROOT / "config/config.yaml"), "studies": ["feddpcont-digits"]}
-    runs = Study(Project(config, ROOT), "feddpcont-digits").runs
-    methods = {run.method: run.spec["method"] for run in runs}
-    budgets = {id_: fields["epsilon"] for id_, fields in methods.items() if id_.startswith("private@")}
-    assert len(budgets) >= 3
-    assert all(id_ == f"private@epsilon={budget:g}" for id_, budget in budgets.items())
-    assert methods["exact"] == {"name": "feddpcont", "dp": "none"}
-    assert methods["own"] == {"name": "feddpcont", "draw": "local"}
-    assert {run.seed for run in runs} == {0, 1, 2}
-    small = {**config, **read_yaml(ROOT / "config/scales/smoke.yaml"), "studies": ["feddpcont-digits"]}
-    assert {run.spec["train"]["rounds"] for run in Study(Project(small, ROOT), "feddpcont-digits").runs} == {2}
-
-
-def test_real_smoke_has_real_images_and_real_labels() -> None:
-    config = {**read_yaml(ROOT / "config/config.yaml"), "studies": ["real-smoke"]}
-    runs = Study(Project(config, ROOT), "real-smoke").runs
-    assert {(run.dataset, run.noise) for run in runs} == {
-        ("mnist-10k", "sym40"),
-        ("fashion_mnist-10k", "sym40"),
-        ("cifar10-10k", "sym40"),
-        ("cifar10n-10k", "human-worst"),
-    }
-    assert {run.method for run in runs} == {"fedavg", "feddpcont"}
-    assert len(runs) == 8

@@ -73,19 +73,6 @@ def test_rows_and_sites_of_the_users_npz(mine: Path, tmp_path: Path, more: dict)
             assert not any(cell[:1] in "=+-@\t\r\n" for line in csv.reader(file) for cell in line)
 
 
-def test_suspects_are_the_planted_ones(mine: Path, tmp_path: Path) -> None:
-    data = fn.dataset({"source": "npz", "path": str(mine), "test": {"holdout": 0.2}})
-    run_on(data, tmp_path / "out")
-    rows = read(tmp_path / "out" / "suspects.csv")
-    named = {int(row["source"]) for row in rows if row["verdict"] == "wrong"}
-    planted = {int(row["source"]) for row in rows} & set(range(0, 240, 8))
-    assert len(named & planted) >= 0.8 * len(planted)
-    assert len(named - planted) <= 0.2 * len(planted)
-    for row in rows:
-        if int(row["source"]) in named & planted:
-            assert int(row["proposed"]) == int(row["source"]) % 3
-
-
 def test_cells_that_a_spreadsheet_would_run() -> None:
     for text in ("=1+1", "@SUM(A1)", "\tx", "＝1", "'=1", "''"):
         assert safe_cell(text) == f"'{text}"

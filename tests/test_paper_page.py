@@ -239,7 +239,6 @@ def test_scores_add_up() -> None:
     assert (one.ran, one.judged, one.ranks, one.states) == (3, [0, 1, 2], [1.0], [1, 0, 0, 1])
     both = one + one
     assert (both.ran, both.judged, len(both.ranks), both.states) == (6, [0, 2, 4], 2, [2, 0, 0, 2])
-    assert one.cells_words() == "1 within 2 points, 2 apart, 1 not run"
     assert states_words(one.claims).endswith(": agrees 1, not run 1.")
 
 

@@ -10,8 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.lines import Line2D
-from report.fake_runs import METHODS, NOISES, PARTITIONS, write_arrays, write_labels, write_partition, write_study
+from report.fake_runs import (
+    METHODS,
+    NOISES,
+    PARTITIONS,
+    STOPPED,
+    SWEPT,
+    confusion,
+    diverge,
+    write_arrays,
+    write_labels,
+    write_partition,
+    write_study,
+)
 from report.layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
@@ -19,18 +30,23 @@ from fednoise_core.report import figures, style, tables
 from fednoise_core.report.artifacts import SettingArtifacts
 from fednoise_core.report.best import best_methods
 from fednoise_core.report.cells import method_words
+from fednoise_core.report.confusion_file import read_confusion
 from fednoise_core.report.floor import floor
 from fednoise_core.report.kinds import figure_function
+from fednoise_core.report.result_figures.common import widen
 from fednoise_core.report.runs import listed_runs
 from fednoise_core.report.setting_figures import SETTING_FIGURES
 from workflow_scripts import make_figure
 from workflow_scripts.paper_tables import FIGURES as OF_PAPERS
 
 GRID = [
-    {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": list(METHODS)},
+    {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},
     {"noises": ["random20", "random40"], "partitions": ["openset-nonuniform"], "methods": list(METHODS)},
     {"noises": ["clean"], "partitions": list(PARTITIONS), "methods": ["fedavg"]},
 ]
+MANY = {f"m{number}": f"Robust method number {number} with a long name" for number in range(11)}
+KINDS = [kind for kind in figures.FIGURES if kind not in OF_PAPERS]
+ONE: dict[str, Any] = {"noises": ["sym40"], "partitions": ["iid"]}
 
 
 @pytest.fixture(scope="module")
@@ -40,31 +56,43 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def studies(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Studies that are hard to draw, by what they have or lack."""
+    found = {"plain": root} | {name: tmp_path_factory.mktemp(name) for name in ("many", "diverged", "unknown")}
+    block: dict[str, Any] = {**ONE, "methods": ["fedavg", "sce", "local", *SWEPT]}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, label in MANY.items():
+            patch.setitem(METHODS, name, {"name": name, "label": label})
+        methods = ["fedavg", *MANY, *SWEPT]
+        write_study(found["many"], grid=[{**ONE, "methods": methods}], rounds=3, seeds=(0,))
+    write_study(found["diverged"], grid=[block], rounds=3)
+    for folder in found["diverged"].glob("runs/*/*/*/*/*"):
+        diverge(folder, 0)
+    write_study(found["unknown"], grid=[block], rounds=3, clean_known=False, test_known=False)
+    return found
+
+
 def drawn(root: Path, **spec: Any) -> style.Drawn:
     with style.styled():
-        return figures.draw(listed_runs(root / "runs.json"), spec)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in figures.FIGURES if kind not in ("sweep", "prestop", *OF_PAPERS)])
-@pytest.mark.parametrize(
-    "select", [{}, {"noises": ["sym40"], "partitions": ["iid"], "width": "column"}], ids=["page", "column"]
-)
-def test_no_text_overlaps_or_is_tiny(root: Path, kind: str, select: dict[str, Any]) -> None:
-    spec = {"kind": kind, **select} | ({"metric": "clients"} if kind == "metric" else {})
-    with style.styled():
         made = figures.draw(listed_runs(root / "runs.json"), spec)
+        made.figure.draw_without_rendering()
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("study", ["plain", "column", "many", "diverged", "unknown"])
+def test_every_kind_is_readable(studies: dict[str, Path], kind: str, study: str) -> None:
+    spec: dict[str, Any] = {"kind": kind} | ({"metric": "clients"} if kind == "metric" else {})
+    spec |= {**ONE, "width": "column"} if study == "column" else {}
+    with style.styled():
+        made = figures.draw(listed_runs(studies["plain" if study == "column" else study] / "runs.json"), spec)
         assert problems(made.figure) == []
-    assert made.figure.get_size_inches()[0] <= (3.4 if select else 7.0)
+    assert made.figure.get_size_inches()[0] <= (3.4 if study == "column" else 7.0)
     assert "n = " in made.caption or "one seed" in made.caption
     assert made.caption.endswith(".")
     assert made.title in made.alt
     assert len(made.frame) > 0
-
-
-def test_a_setting_of_reference_methods_alone_has_no_front(root: Path) -> None:
-    made = drawn(root, kind="pareto", noises=["sym40"], partitions=["iid"], methods=["coteaching-oracle"])
-    assert list(made.frame["method"]) == ["coteaching-oracle"]
-    assert not made.frame[["front_cpu_seconds", "front_megabytes"]].to_numpy().any()
 
 
 def test_the_check_sees_an_overlap_and_a_tiny_text() -> None:
@@ -76,23 +104,6 @@ def test_the_check_sees_an_overlap_and_a_tiny_text() -> None:
     assert "overlap" in found
     assert "is 5.0 pt" in found
     assert "leaves the figure" in found
-
-
-def test_long_names_many_methods_and_many_settings_still_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(8):
-        label = f"Robust method number {number} with a long name"
-        monkeypatch.setitem(METHODS, f"m{number}", {"name": f"m{number}", "label": label})
-    noises = {f"n{number}": {"kind": "class_dependent_asymmetric", "rate": number / 10} for number in range(1, 7)}
-    for name, spec in noises.items():
-        monkeypatch.setitem(NOISES, name, spec)
-    monkeypatch.setitem(PARTITIONS, "p", {"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 10.0, "clients": 20})
-    methods = ["fedavg", *(f"m{number}" for number in range(8))]
-    grid = [{"noises": list(noises), "partitions": ["p"], "methods": methods}]
-    write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
-    for kind in ("curves", "dots", "bytes", "seconds", "rate", "classes"):
-        with style.styled():
-            made = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": kind})
-            assert problems(made.figure) == [], kind
 
 
 def stored_curves(root: Path, place: str) -> list[np.ndarray]:
@@ -114,80 +125,54 @@ def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
     assert "at each the mean of the last" not in made.caption
 
 
-def test_lines_end_at_the_number_of_the_table(root: Path) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], smooth=10)
+def beside(axis: Any) -> list[str]:
+    """The names beside a panel, from above."""
+    return [" ".join(text.get_text().split()) for text in axis.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("metric", "window"), [("last10_mean", 3), ("last", 1), ("best", 3)])
+def test_beside_a_line_stands_the_number_of_the_table(root: Path, metric: str, window: int) -> None:
+    made = drawn(root, kind="curves", **ONE, methods=["fedavg", "sce"], metric=metric)
     line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedAvg")
     mean = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
-    wanted = [mean[0], *(mean[max(1, n - 9) : n + 1].mean() for n in range(1, 13))]
+    wanted = [mean[0], *(mean[max(1, n + 1 - window) : n + 1].mean() for n in range(1, 13))]
     assert line.get_ydata() == pytest.approx(wanted)
-    table = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    table = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": metric})
     row = table.query("noise == 'sym40' and partition == 'iid' and method == 'fedavg'").iloc[0]
-    assert line.get_ydata()[-1] == pytest.approx(row["last10_mean_mean"])
-    assert f"{row['last10_mean_mean']:.1f} FedAvg" in [text.get_text() for text in made.figure.axes[0].texts]
-    end = made.frame[made.frame["method"] == "fedavg"].iloc[-1]
-    assert end["spread"] == pytest.approx(row["last10_mean_std"])
-    assert f"FedAvg {row['last10_mean_mean']:.1f} %" in drawn(root, kind="dots", methods=["fedavg"]).alt
-
-
-def test_up_to_five_methods_have_bands(root: Path) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"])
-    assert not made.figure.axes[0].collections
-    assert "bands" not in made.caption
-    asked = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], band="range")
-    assert len(asked.figure.axes[0].collections) == len(METHODS)
-    assert "bands: range" in asked.caption
-    few = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], methods=["fedavg", "fedcorr"])
-    assert len(few.figure.axes[0].collections) == 2
+    assert f"{row[f'{metric}_mean']:.1f} FedAvg" in beside(made.figure.axes[0])
+    assert f"FedAvg {row[f'{metric}_mean']:.1f} %" in made.alt
+    assert ("mean of the last 3 evaluations" in made.caption) == (window == 3)
+    assert len(made.figure.axes[0].collections) == 2  # bands of few methods
 
 
 @pytest.mark.parametrize("y", [None, [0, 100], [92, 93]])
-@pytest.mark.parametrize("width", ["page", "column"])
-def test_names_stand_beside_the_axes_in_order_and_no_sign_at_a_false_value(
-    root: Path, y: list[float] | None, width: str
-) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], y=y, width=width, smooth=10)
-    with style.styled():
-        assert [text for text in problems(made.figure) if "overlap" in text] == []
-    for axis in made.figure.axes:
-        lines = [line for line in axis.get_lines() if not line.get_label().startswith("_")]
-        texts = axis.texts
-        assert len(texts) == len(METHODS)
-        right = axis.get_window_extent().x1
-        assert all(text.get_window_extent().x0 > right for text in texts)
-        ends = {line.get_label(): line.get_ydata()[-1] for line in lines}
-        said = sorted(texts, key=lambda text: text.get_position()[1])
-        words = [" ".join(text.get_text().split()) for text in said]
-        low, high = axis.get_ylim()
-        seen = [word for word in words if not word.startswith("▾")]
-        assert [word.split(" ", 1)[0] for word in words if word not in seen] == ["▾"] * (len(words) - len(seen))
-        values = [float(word.split()[0]) for word in seen]
-        inside = [value for value in values if value < high]
-        assert inside == sorted(inside)
-        for word, text in zip(words, said, strict=True):
-            value, _, name = word.removeprefix("▾ ").partition(" ")
-            if width == "column":  # the names stand in the legend, in the colour of the value
-                assert not name
-                same = [line for line in lines if line.get_color() == text.get_color()]
-                (name,) = [line.get_label() for line in same if abs(ends[line.get_label()] - float(value)) < 0.051]
-                assert name in [text.get_text() for text in made.figure.legends[0].get_texts()]
-            assert float(value) == pytest.approx(ends[name], abs=0.051)
-            assert word.startswith("▾") == (ends[name] < low)
-        leaders = [line for line in axis.get_children() if isinstance(line, Line2D) and line.get_linewidth() == 0.5]
-        assert leaders or y == [92, 93]
-        assert all(min(line.get_xdata()) >= 1 for line in leaders)  # of the axes' width: none crosses a curve
-        assert not [line for line in lines if line.get_marker() not in ("None", "", "x")]
-
-
-def test_poor_methods_do_not_flatten_the_others_and_the_axis_says_so(root: Path) -> None:
-    made = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], smooth=10)
-    low, high = made.figure.axes[0].get_ylim()
+def test_names_stand_beside_the_axes_in_order_and_poor_ones_are_marked(root: Path, y: list[float] | None) -> None:
+    made = drawn(root, kind="curves", **ONE, methods=list(METHODS), y=y, smooth=10)
+    (axis,) = made.figure.axes
     ends = made.frame.groupby("method", sort=False)["drawn"].last()
-    assert ends["local"] < low
-    assert f"The axis starts at {low:g} %" in made.caption
-    assert np.ptp(ends.drop("local")) > 0.6 * (high - low)
-    whole = drawn(root, kind="curves", noises=["sym40"], partitions=["iid"], y=[0, 100])
-    assert whole.figure.axes[0].get_ylim() == (0, 100)
-    assert "starts" not in whole.caption
+    (low, high), said = axis.get_ylim(), beside(axis)
+    assert y is None or [low, high] == y
+    assert [word.startswith("▾") for word in said].count(True) == (ends < low).sum()
+    table = tables.build(
+        listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean", **ONE, "methods": list(METHODS)}
+    )
+    means = sorted(table["last10_mean_mean"], reverse=True)
+    assert [float(word.removeprefix("▾ ").split()[0]) for word in said] == pytest.approx(means, abs=0.051)
+    assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1 - 1e-6
+    assert ("The axis starts at" in made.caption) == (y != [0, 100])
+    if y is None:
+        assert ends["local"] < low
+        assert np.ptp(ends.drop("local")) > 0.6 * (high - low)
+
+
+def test_of_many_methods_the_best_are_in_colour_and_the_rest_is_named(studies: dict[str, Path]) -> None:
+    made = drawn(studies["many"], kind="curves")
+    grey = [line for line in made.figure.axes[0].get_lines() if line.get_color() == "#949494"]
+    assert len(grey) == len(made.frame["method"].unique()) - 8
+    for line in grey:
+        assert line.get_label() in made.caption.split("grey: ")[1]
+    assert "FedAvg" not in [line.get_label() for line in grey]  # the baseline
+    assert len(beside(made.figure.axes[0])) == made.frame["method"].nunique()
 
 
 def test_the_axis_keeps_what_is_not_far_below() -> None:
@@ -200,7 +185,8 @@ def test_the_axis_keeps_what_is_not_far_below() -> None:
 
 
 def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
-    made = drawn(root, kind="dots", noises=["sym40", "clean"], partitions=["iid"], metric="last")
+    chosen: dict[str, Any] = {"methods": list(METHODS), "metric": "last"}
+    made = drawn(root, kind="dots", noises=["sym40", "clean"], partitions=["iid"], **chosen)
     axis = made.figure.axes[0]
     last = {m: [c[-1] for c in stored_curves(root, f"sym40/iid/{m}")] for m in METHODS}
     means = {method: float(np.mean(values)) for method, values in last.items()}
@@ -210,6 +196,7 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     ticks = sorted(x for line in axis.get_lines() if line.get_marker() == "|" for x in line.get_xdata())
     low = axis.get_xlim()[0]
     assert ticks == pytest.approx(sorted(x for m, xs in last.items() for x in xs if means[m] >= low))
+    assert min(ticks) >= low  # no seed is cut off
     upright = [line.get_xdata()[0] for line in axis.get_lines() if list(line.get_ydata()) == [0, 1]]
     clean = float(np.mean([curve[-1] for curve in stored_curves(root, "clean/iid/fedavg")]))
     assert sorted(upright) == pytest.approx(sorted([means["fedavg"], clean]))
@@ -220,7 +207,7 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
 
 
 def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
-    select = {"noises": ["sym40"], "partitions": ["iid"], "metric": "last"}
+    select = {**ONE, "methods": list(METHODS), "metric": "last"}
     frame = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
     best = [
         f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
@@ -260,8 +247,7 @@ def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
     noises = ["clean", "random20", "random40"]
     write_study(tmp_path, grid=[{"noises": noises, "partitions": ["iid"], "methods": list(METHODS)}], rounds=3)
     made = drawn(tmp_path, kind="rate")
-    lines = [line for line in made.figure.axes[0].get_lines() if line.get_label()[:1] not in ("", "_")]
-    drawn_at = np.array([line.get_xdata() for line in lines])
+    drawn_at = np.array([one.lines[0].get_xdata() for one in made.figure.axes[0].containers])
     assert drawn_at.shape == (len(METHODS), 3)
     assert drawn_at.min() == 0
     assert (np.diff(drawn_at[:, 0]) > 0).all()  # still beside one another
@@ -273,7 +259,7 @@ def test_a_method_keeps_its_looks_in_every_figure(root: Path) -> None:
         made = drawn(root, noises=["sym40"], partitions=["iid"], **spec)
         return next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedCorr").get_color()
 
-    assert colour(kind="curves") == colour(kind="seconds") == colour(kind="curves", methods=["fedcorr", "fedavg"])
+    assert colour(kind="curves") == colour(kind="pareto") == colour(kind="curves", methods=["fedcorr", "fedavg"])
 
 
 def test_looks_stay_apart_without_colour() -> None:
@@ -304,8 +290,41 @@ def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
         assert contrast[1] / contrast[0] >= 4.5
 
 
+def test_cost_is_cpu_seconds_and_its_front_leaves_out_references(tmp_path: Path) -> None:
+    methods = ["fedavg", "sce", "scaffold", "coteaching-oracle"]
+    write_study(tmp_path, grid=[{**ONE, "methods": methods}], rounds=2, seeds=[0])
+    both = drawn(tmp_path, kind="pareto")
+    assert [axis.get_xlabel() for axis in both.figure.axes] == ["CPU seconds a run", "MB a run, both ways"]
+    rows = both.frame.set_index("method")
+    for cost in ("cpu_seconds", "megabytes"):
+        fair = rows.drop("coteaching-oracle")
+        best = [not ((fair[cost] <= row[cost]) & (fair["mean"] > row["mean"])).any() for _, row in fair.iterrows()]
+        assert list(fair[f"front_{cost}"]) == best
+        assert not rows.loc["coteaching-oracle", f"front_{cost}"]
+    stored = json.loads((tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json").read_text())
+    assert rows.loc["sce", "cpu_seconds"] == pytest.approx(stored["cpu_seconds"])
+    alike = drawn(tmp_path, kind="pareto", methods=["fedavg", "sce"])
+    assert [axis.get_xlabel() for axis in alike.figure.axes] == ["CPU seconds a run"]
+    assert "No traffic: all send about the same, 1.6 to 1.6 MB a run." in alike.caption
+    path = tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json"
+    path.write_text(json.dumps({**stored, "cpu_seconds": None}))
+    wall = drawn(tmp_path, kind="pareto")
+    assert wall.figure.axes[0].get_xlabel() == "seconds a run (wall time)"
+    assert not wall.frame["front_seconds"].any()  # one run each: it tells of the machine
+    assert wall.frame["front_megabytes"].any()
+    assert "No front over time" in wall.caption
+
+
+@pytest.mark.parametrize(("values", "scale"), [((1, 5), "linear"), ((0.1, 5), "log"), ((0, 0.1, 38), "symlog")])
+def test_costs_far_apart_have_a_logarithmic_axis_with_a_place_for_none(values: tuple[float, ...], scale: str) -> None:
+    axis = style.canvas(3, 2).subplots()
+    axis.plot(values, values, "o")
+    widen([axis], values)
+    assert axis.get_xscale() == scale
+
+
 def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
-    made = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"])
+    made = drawn(root, kind="bytes", **ONE, methods=list(METHODS))
     frame = made.frame.set_index(["budget", "method"])
     half, whole = dict.fromkeys(made.frame["budget"])
     assert list(set(frame.loc[whole]["budget_mb"])) == pytest.approx([1.01 * 12 * 2 * 0.4])  # what FedAvg sends
@@ -320,7 +339,7 @@ def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
     assert frame.loc[half, "local"]["mean"] == pytest.approx(alone[10:].mean())  # sends nothing
     hollow = [line for line in made.figure.axes[0].get_lines() if line.get_markerfacecolor() == "white"]
     told = frame.loc[whole, "coteaching-oracle"]["mean"]
-    assert [x for line in hollow for x in line.get_xdata()].count(pytest.approx(told)) == 1
+    assert [x for line in hollow for x in line.get_xdata()] == [pytest.approx(told)]
     assert {line.get_color() for line in hollow} == {style.WRONG}
     few = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[0.5], methods=["fedavg"])
     assert few.frame["mean"].isna().all()  # its only model within the budget is untrained
@@ -340,7 +359,59 @@ def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
     assert numbers[row, 3] == f"{cell:.0f}"
 
 
-def test_any_metric_is_drawn_with_the_phases_and_the_stop(tmp_path: Path) -> None:
+def test_confusion_is_the_mean_of_the_seeds_shares(root: Path) -> None:
+    made = drawn(root, kind="confusion", noises=["sym40", "random40"], methods=list(METHODS))
+    assert set(made.frame["partition"]) == {"openset-uniform"}, "the first setting"
+    rows = made.frame[made.frame["method"] == "local"].set_index(["class", "predicted"])["mean"]
+    shares = []
+    for seed in (0, 1):
+        stored = pd.read_csv(root / f"runs/digits/sym40/openset-uniform/local/seed{seed}/confusion.csv")
+        counts = stored.filter(like="predicted_").to_numpy()
+        shares.append(100 * counts / counts.sum(1, keepdims=True))
+    wanted = np.mean(shares, 0)
+    assert rows.to_numpy().reshape(10, 10) == pytest.approx(wanted)
+    titles = [axis.get_title("left").strip() for axis in made.figure.axes]
+    axis = made.figure.axes[titles.index("Local only §")]
+    numbers = {(t.get_position()[1], t.get_position()[0]): t.get_text() for t in axis.texts if t.get_text()}
+    often = [(i, j) for i, j in np.argwhere(wanted >= 10)]
+    assert numbers == {(i, j): f"{wanted[i, j]:.0f}" for i, j in often}
+    i, j = max(((i, j) for i, j in often if i != j), key=lambda place: wanted[place])
+    assert f"Local only §: class {i} as class {j} ({wanted[i, j]:.0f} %)" in made.alt
+    order = list(made.frame.groupby("method", sort=False)["n"].first().index)
+    means = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    means = means[(means["partition"] == "openset-uniform") & (means["noise"] == "sym40")].set_index("method")
+    assert list(means.loc[order, "last10_mean_mean"]) == sorted(means.loc[order, "last10_mean_mean"], reverse=True)
+
+
+def test_confusion_leaves_out_what_has_no_room(root: Path) -> None:
+    made = drawn(root, kind="confusion", **ONE, methods=list(METHODS), width="column")
+    shown = made.frame["method"].nunique()
+    assert 4 <= shown < 9
+    assert f"Left out: {9 - shown} of 9 methods" in made.caption
+
+
+@pytest.mark.parametrize(("classes", "width"), [(2, "page"), (20, "column"), (100, "page"), (100, "column")])
+def test_confusion_of_few_and_many_classes(tmp_path: Path, classes: int, width: str) -> None:
+    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}], rounds=2)
+    for path in tmp_path.glob("runs/*/*/*/*/*/confusion.csv"):
+        path.write_text(confusion(0.6, classes, np.random.default_rng(0), images=10))
+    with style.styled():
+        made = figures.draw(listed_runs(tmp_path / "runs.json"), {"kind": "confusion", "width": width})
+        assert problems(made.figure) == []
+    assert len(made.frame) == 2 * classes**2
+
+
+def test_a_damaged_confusion_matrix_is_named(tmp_path: Path) -> None:
+    text, path = confusion(0.6, 10, np.random.default_rng(0)), tmp_path / "confusion.csv"
+    for damaged in (text.replace(",class 3,", ",class 3,1.5"), text[: text.index("4,class")]):
+        path.write_text(damaged)
+        with pytest.raises(ArtifactError, match=r"confusion\.csv: damaged"):
+            read_confusion(path)
+    path.write_text(text.splitlines()[0] + "\n")  # a run that diverged
+    assert read_confusion(path).counts is None
+
+
+def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}]
     write_study(tmp_path, grid=grid, rounds=6)
     watched = np.linspace(0.1, 0.7, 6)
@@ -352,15 +423,12 @@ def test_any_metric_is_drawn_with_the_phases_and_the_stop(tmp_path: Path) -> Non
         more = pd.DataFrame([{**row, "round": n + 1, "value": value + seed / 10} for n, value in enumerate(watched)])
         frame = pd.concat([frame, more]).astype({"round": "int32", "client": "int32"})
         frame.to_parquet(folder / "metrics.parquet")
-        summary = json.loads((folder / "summary.json").read_text())
-        (folder / "summary.json").write_text(json.dumps(summary | {"notes": {"prestop": {"round": 3}}}))
     made = drawn(tmp_path, kind="metric", metric="watched_accuracy")
     assert set(made.frame["method"]) == {"sce"}
     assert made.frame["mean"].to_numpy() == pytest.approx(watched + 0.05)
     lines = made.figure.axes[0].get_lines()
     assert [5.5, 5.5] in [list(line.get_xdata()) for line in lines]
-    assert [line.get_xdata()[0] for line in lines if line.get_marker() == "x"] == [3]
-    assert "SCE: correct from rounds 5 to 6; SCE stopped at round 3" in made.caption
+    assert "SCE: correct from rounds 5 to 6" in made.caption
     with pytest.raises(SpecError, match=r"none of the runs reports 'q' by round; they report .*watched_accuracy"):
         drawn(tmp_path, kind="metric", metric="q")
 
@@ -439,14 +507,14 @@ def test_heat_maps_with_numbers_fit(tmp_path: Path, classes: int) -> None:
     assert len(made.frame) == 2 * classes**2
 
 
-def test_unknown_clean_labels_draw_what_is_known(tmp_path: Path) -> None:
-    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg"]}], clean_known=False)
-    assert set(drawn(tmp_path, kind="histogram").frame["labels"]) == {"given"}
-    assert drawn(tmp_path, kind="clients").frame["noise_rate"].isna().all()
-    assert list(drawn(tmp_path, kind="transition").frame["note"]) == ["unknown"]
-    assert "unknown" in drawn(tmp_path, kind="samples").caption
+def test_unknown_clean_labels_draw_what_is_known(studies: dict[str, Path]) -> None:
+    root = studies["unknown"]
+    assert set(drawn(root, kind="histogram").frame["labels"]) == {"given"}
+    assert drawn(root, kind="clients").frame["noise_rate"].isna().all()
+    assert list(drawn(root, kind="transition").frame["note"]) == ["unknown"]
+    assert "unknown" in drawn(root, kind="samples").caption
     with pytest.raises(SpecError, match="clean labels are unknown"):
-        drawn(tmp_path, kind="histogram", show=["clean"])
+        drawn(root, kind="histogram", show=["clean"])
 
 
 def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:

@@ -32,22 +32,22 @@ def run_in(folder: Path, classes: int = 10) -> Any:
     ],
 )
 def test_a_confusion_matrix_or_why_there_is_none(tmp_path: Path, classes: int, rows: bool, why: str) -> None:
-    assert "has no confusion.csv" in confusion_of(run_in(tmp_path, classes))[2]
+    assert "has no confusion.csv" in confusion_of(run_in(tmp_path, classes))["no_confusion"]
     text = confusion(0.8, classes, stream(0, "details"))
     (tmp_path / "confusion.csv").write_text(text if rows else text.splitlines()[0] + "\n", encoding="utf-8")
-    names, matrix, said = confusion_of(run_in(tmp_path, classes))
-    assert (why in said) if why else said == ""
-    assert len(names) == len(matrix) == (0 if why else classes)
+    made = confusion_of(run_in(tmp_path, classes))
+    assert why in made.get("no_confusion", "")
+    assert len(made.get("names", [])) == len(made.get("confusion", [])) == (0 if why else classes)
 
 
 @pytest.mark.parametrize(("clients", "why"), [(CLIENTS, ""), (CLIENTS + 1, "501 clients are too many"), (0, "judged")])
 def test_clients_or_why_there_are_none(tmp_path: Path, clients: int, why: str) -> None:
-    assert "has no sites.csv" in clients_of(run_in(tmp_path))[1]
+    assert "has no sites.csv" in clients_of(run_in(tmp_path))["no_clients"]
     rows = "".join(f"{client},{client},10,1.0,0.0,2.0,0.1,1,0\n" for client in range(clients))
     (tmp_path / "sites.csv").write_text(SITES + rows, encoding="utf-8")
-    found, said = clients_of(run_in(tmp_path))
-    assert (why in said) if why else said == ""
-    assert len(found) == (0 if why else clients)
+    made = clients_of(run_in(tmp_path))
+    assert why in made.get("no_clients", "")
+    assert len(made.get("clients", [])) == (0 if why else clients)
 
 
 def test_words_and_ends_of_each_run(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
     axis = made.figure.axes[0]
     assert axis.get_xscale() == "symlog"
     assert axis.get_xlabel() == "mu" or made.figure.axes[-1].get_xlabel() == "mu"
-    line = next(line for line in axis.get_lines() if line.get_label() == "FedProx")
+    line = next(bars.lines[0] for bars in axis.containers if bars.get_label() == "FedProx")
     plain = tables.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
     mine = plain[(plain["noise"] == "sym40") & plain["method"].str.startswith("prox")]
     assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(
@@ -70,7 +70,7 @@ def test_the_axis_is_logarithmic_where_it_fits(root: Path) -> None:
 def test_a_diverged_variant_is_a_gap_that_the_caption_names(root: Path) -> None:
     fake_runs.diverge(root / "runs/digits/sym40/iid/prox@mu=0.1/seed1", 4)
     made = drawn(root, {"noises": ["sym40"]})
-    line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedProx")
+    line = next(bars.lines[0] for bars in made.figure.axes[0].containers if bars.get_label() == "FedProx")
     assert [math.isnan(y) for y in line.get_ydata()] == [False, False, True, False]
     assert "A run diverged" in made.caption
     assert "FedProx, mu 0.1 in 1 of 2 runs" in made.alt
@@ -84,7 +84,7 @@ def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
         write_json(file, json.loads(file.read_text()) | {"oracle_rate": True})
     with style.styled():
         made = figures.draw(listed_runs(root / "runs.json"), {"kind": "sweep"})
-    labels = [line.get_label() for line in made.figure.axes[0].get_lines()]
+    labels = [bars.get_label() for bars in made.figure.axes[0].containers]
     assert "FedProx †" in labels
     assert "FedProx" not in labels
 

@@ -24,7 +24,7 @@ HEAD = "table,dataset,noise,partition,method,member,mean,std,note\n"
 @pytest.mark.parametrize(
     ("ours", "paper", "said"),
     [
-        ((80.0, 3.0), (85.0, 4.0), "within 2 σ"),  # σ is 5
+        ((80.0, 3.0), (89.9, 4.0), "within 2 σ"),  # σ is 5
         ((80.0, 3.0), (90.1, 4.0), "apart"),
         ((80.0, 0.1), (81.0, 0.1), "within 2 points"),
         ((80.0, 0.1), (82.0, 0.1), "within 2 points"),
@@ -40,7 +40,9 @@ def test_verdicts(ours: tuple[float, float], paper: tuple[float, float], said: s
 def test_ranks_need_three_methods_that_differ() -> None:
     assert rank_correlation([1, 2, 3], [10, 20, 90]) == pytest.approx(1)
     assert rank_correlation([1, 2, 3, NAN], [3, 2, 1, 9]) == pytest.approx(-1)
-    assert rank_correlation([1, 3, 2, 4], [1, 2, 3, 4]) == pytest.approx(0.8)
+    assert rank_correlation([1, 3, 2, 4], [1, 2, 3, 4]) == pytest.approx(
+        1 - 6 * 2 / (4 * 15)
+    )  # 1 − 6 Σd² / (n (n² − 1))
     for ours, paper in (([1, 2], [1, 2]), ([1, 2, NAN], [1, 2, 3]), ([5, 5, 5], [1, 2, 3])):
         assert math.isnan(rank_correlation(ours, paper))
 
@@ -176,7 +178,6 @@ def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
     assert cell(table, "gone", "iid", "fedavg")["verdict"] == "not run (data absent)"
     assert all(one.text for row in shown.rows for one in row.cells)  # no blank that looks like a result
     text = render.markdown(shown)
-    assert "Printed in this table under heads that cannot be read, so not compared: 77 ± 1." in text
     assert "1 apart, 1 paper unreadable" in text
     assert latex.latex(shown, "t")
 
@@ -188,7 +189,6 @@ def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> 
     assert set(ran["verdict"]) == {"run"}
     assert table["difference"].isna().all()
     assert "Scale: cpu." in shown.caption
-    assert any(note.startswith("Claim “x”: agrees, 2 of 2 columns") for note in shown.notes)  # judged at any scale
     assert "verdict" not in [row.stub for row in shown.rows]
     assert "within 2 points" not in render.markdown(shown)
 
@@ -209,13 +209,6 @@ def test_the_csv_has_gains_ranks_and_the_claims_that_disagree(made: Any) -> None
     assert cell(table, "gone", "iid", "fedavg")["disagrees"] == ""
     other, _ = made(baseline="sce")
     assert cell(other, "big", "iid", "fedavg")["ours_gain"] == pytest.approx(-one["ours_gain"], abs=1e-3)
-
-
-def test_one_seed_shows_no_spread(made: Any) -> None:
-    table, shown = made(seeds=[1])
-    assert table["ours_std"].isna().all()
-    assert "(1)" in shown.rows[0].cells[0].text
-    assert "±" not in shown.rows[0].cells[0].text
 
 
 def test_clients_have_columns_of_their_own(made: Any) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
-from fednoise_core.report.reproduction import rank_correlation
 from fednoise_core.report.statistics import LEAST, non_dominated, paired, spread
 from fednoise_core.rng import stream
 
@@ -60,14 +58,6 @@ def test_pairing_takes_away_what_seeds_share() -> None:
     assert paired(ours, {}) == {}
 
 
-def test_the_front_by_hand() -> None:
-    cost, gain = [1, 2, 2, 3, 4, 1, 5], [50, 60, 55, 58, 70, 50, math.nan]
-    #            ring  ring  dominated by (2, 60) twice  ring  equal to the first  diverged
-    assert non_dominated(cost, gain) == [True, True, False, False, True, True, False]
-    assert non_dominated([], []) == []
-    assert non_dominated([1.0], [math.nan]) == [False]
-
-
 @pytest.mark.parametrize("n", [2, 5, 12])
 def test_a_front_is_what_its_definition_says(n: int) -> None:
     for _ in range(20):
@@ -83,9 +73,3 @@ def test_a_front_is_what_its_definition_says(n: int) -> None:
             assert front[place] != beaten
         order = RNG.permutation(n)
         assert non_dominated(cost[order], gain[order]) == [front[place] for place in order]
-
-
-def test_rank_correlation_of_three_by_hand() -> None:
-    """1 - 6 Σd² / (n (n² - 1)), n = 3: Σd² of the six orders is 0, 2, 2, 6, 6, 8."""
-    found = [rank_correlation([1, 2, 3], list(order)) for order in itertools.permutations((1, 2, 3))]
-    assert sorted(found) == pytest.approx([-1, -0.5, -0.5, 0.5, 0.5, 1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -104,8 +103,8 @@ class Arrays:
             origin=None if self.origin is None else self.origin[index],
         )
 
-    def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> list[Path]:
-        """Write the artifact; equal content gives equal bytes. Returns the files that were written beside it.
+    def save(self, path: str | os.PathLike[str], side_bytes: int = SIDE_BYTES) -> None:
+        """Write the artifact; equal content gives equal bytes.
 
         Images of more than `side_bytes` go to `<stem>.<array>.npy` beside `path`, decoded block by block, never whole
         in memory; the npz then names the file, its size and its SHA-256. Written last, it never names half a file.
@@ -126,11 +125,10 @@ class Arrays:
         facts = {name: getattr(self, name) for name in FACTS}
         facts |= {"artifact": "arrays", "dataset": dict(self.spec), "side": side}
         save_npz(path, arrays, facts)
-        return [path.with_name(entry["file"]) for entry in side.values()]
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], verify: bool = False) -> Arrays:
-        """Read and validate an artifact. Side files are memory-mapped; `verify` checks their SHA-256 too.
+    def load(cls, path: str | os.PathLike[str]) -> Arrays:
+        """Read and validate an artifact. Side files are memory-mapped.
 
         Raises ArtifactError, naming the file, if anything is missing, truncated, damaged or does not fit together.
         """
@@ -138,7 +136,7 @@ class Arrays:
         arrays, facts = load_npz(path, "arrays")
         try:
             for name, entry in facts.get("side", {}).items():
-                arrays[name] = _read_side(path.with_name(Path(entry["file"]).name), entry, verify)
+                arrays[name] = _read_side(path.with_name(Path(entry["file"]).name), entry)
             fields: dict[str, Any] = {name: arrays.get(name) for name in (*IMAGES, *VECTORS)}
             return cls(
                 **fields,
@@ -155,9 +153,7 @@ class Arrays:
             )
         except ArraysError as error:
             raise ArtifactError(f"{path}: {error}") from error
-        except KeyError as error:
-            raise ArtifactError(f"{path}: damaged arrays artifact: {error} is missing") from error
-        except (TypeError, AttributeError, ValueError) as error:  # facts of other types than were written
+        except (KeyError, TypeError, AttributeError, ValueError) as error:  # other facts than were written
             raise ArtifactError(f"{path}: damaged arrays artifact ({type(error).__name__}: {error})") from error
 
 
@@ -176,8 +172,6 @@ def _blocks(x: Any) -> Iterator[np.ndarray]:
 
 def _write_side(path: Path, x: Any) -> dict[str, Any]:
     """Write `x` as an npy file block by block; return the entry that the spec keeps about it."""
-    for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        old.unlink()  # of a process that was killed: these files are too big to be left
     sha = hashlib.sha256()
     with atomic(path, "wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
@@ -189,14 +183,9 @@ def _write_side(path: Path, x: Any) -> dict[str, Any]:
     return {"file": path.name, "bytes": size, "sha256": sha.hexdigest()}
 
 
-def _read_side(path: Path, entry: Mapping[str, Any], verify: bool) -> np.ndarray:
-    remedy = "remove the arrays artifact beside it and make both again"
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; {remedy}")
-    size = path.stat().st_size
+def _read_side(path: Path, entry: Mapping[str, Any]) -> np.ndarray:
+    size = path.stat().st_size if path.is_file() else 0
     if size != entry["bytes"]:
-        raise ArtifactError(f"{path}: damaged: {size} bytes, {entry['bytes']} expected; {remedy}")
-    x = np.load(path, mmap_mode="r", allow_pickle=False)
-    if verify and content_sha256(x) != entry["sha256"]:
-        raise ArtifactError(f"{path}: damaged: its SHA-256 is not the recorded one")
-    return x
+        remedy = "remove the arrays artifact beside it and make both again"
+        raise ArtifactError(f"{path}: missing or damaged: {size} bytes, {entry['bytes']} expected; {remedy}")
+    return np.load(path, mmap_mode="r", allow_pickle=False)

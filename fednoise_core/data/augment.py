@@ -28,11 +28,11 @@ __all__ = [
     "ABOUT",
     "AUGMENTS",
     "Augment",
-    "Chain",
     "ColourJitter",
     "CropFlip",
     "Flip",
     "Grayscale",
+    "Part",
     "Rotate",
     "build",
     "channel",
@@ -55,7 +55,7 @@ def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Augment(Checked):
+class Part(Checked):
     """One augmentation."""
 
     place = "train.augment"
@@ -94,7 +94,7 @@ def _mirrored(u: Tensor, width: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Flip(Augment):
+class Flip(Part):
     """Horizontal flip with probability 1/2."""
 
     draws = 1
@@ -105,7 +105,7 @@ class Flip(Augment):
 
 
 @dataclass(frozen=True)
-class CropFlip(Augment):
+class CropFlip(Part):
     """Zero padding, random crop of the original size, then (if `flip`) a horizontal flip with probability 1/2."""
 
     pad: Annotated[int, Field(ge=0, description="Pixels added on every side.")] = 4
@@ -128,7 +128,7 @@ class CropFlip(Augment):
 
 
 @dataclass(frozen=True)
-class Rotate(Augment):
+class Rotate(Part):
     """Rotation about the centre by U(-degrees, degrees), corners filled with 0; nearest pixel as in torchvision."""
 
     degrees: Annotated[float, Field(ge=0, le=180, description="Largest angle.")] = 30.0
@@ -196,7 +196,7 @@ Factor = Annotated[float, Field(ge=0, description="The factor is U(max(0, 1 - b)
 
 
 @dataclass(frozen=True)
-class ColourJitter(Augment):
+class ColourJitter(Part):
     """With probability p: brightness, contrast, saturation and hue by random factors, in random order.
 
     The values of FedLSR (methods.md 5.19) are the defaults. Every part clamps to 0..1, also on normalised images, where
@@ -241,7 +241,7 @@ class ColourJitter(Augment):
 
 
 @dataclass(frozen=True)
-class Grayscale(Augment):
+class Grayscale(Part):
     """With probability `gray` all three channels become the luma."""
 
     gray: Annotated[Share, Field(description="Probability of grey.")] = 0.2
@@ -256,10 +256,10 @@ class Grayscale(Augment):
 
 
 @dataclass(frozen=True)
-class Chain:
+class Augment:
     """Parts one after the other, each with its own columns of u; those on normalised images come last."""
 
-    parts: tuple[Augment, ...]
+    parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
         spaces = [part.on for part in self.parts]
@@ -277,7 +277,7 @@ class Chain:
             part.check_shape(shape)
 
 
-def prepare(x: Tensor, u: Tensor, how: Chain, mean: Tensor, std: Tensor) -> Tensor:
+def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
     """What a network sees: x 0..255 [B, C, H, W], augmented with u [B, how.draws] and normalised.
 
     Each part works before or after the normalisation as its `on` says. Returns float32 [B, C, H, W] channels_last.
@@ -293,13 +293,13 @@ def prepare(x: Tensor, u: Tensor, how: Chain, mean: Tensor, std: Tensor) -> Tens
     return x.contiguous(memory_format=torch.channels_last)
 
 
-AUGMENTS: dict[str, Chain] = {
-    "none": Chain(()),
-    "flip": Chain((Flip(),)),
-    "crop": Chain((CropFlip(flip=False),)),
-    "crop_flip": Chain((CropFlip(),)),
-    "rotation": Chain((Rotate(),)),
-    "colour": Chain((Flip(), ColourJitter(), Grayscale())),  # FedLSR on CIFAR
+AUGMENTS: dict[str, Augment] = {
+    "none": Augment(()),
+    "flip": Augment((Flip(),)),
+    "crop": Augment((CropFlip(flip=False),)),
+    "crop_flip": Augment((CropFlip(),)),
+    "rotation": Augment((Rotate(),)),
+    "colour": Augment((Flip(), ColourJitter(), Grayscale())),  # FedLSR on CIFAR
 }
 
 ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, settings of an example
@@ -328,11 +328,11 @@ def model(name: str) -> type[Settings]:
     return create_model(name, __base__=Settings, **found)
 
 
-def build(spec: str | Mapping[str, Any]) -> Chain:
+def build(spec: str | Mapping[str, Any]) -> Augment:
     """The augmentation of a setting: a name, or {name, per, on, degrees, ...} with changed settings of all parts.
 
     Raises SpecError for an unknown name, for a setting that none of its parts has, or for a value out of range,
-    TypeError for what is neither a name nor a mapping. `Chain.check_shape` tells what does not fit the images.
+    TypeError for what is neither a name nor a mapping. `Augment.check_shape` tells what does not fit the images.
     """
     options = spec_of(spec, "name", "augment")
     name = options.pop("name", None)
@@ -340,4 +340,4 @@ def build(spec: str | Mapping[str, Any]) -> Chain:
         raise SpecError(f"train.augment: unknown augmentation {name!r}{nearest(name, AUGMENTS)}")
     given = check(model(name), options, "train.augment").model_dump(exclude_unset=True)
     known = [(part, given.keys() & settings_of(type(part)).keys()) for part in AUGMENTS[name].parts]
-    return Chain(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))
+    return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))

@@ -158,8 +158,8 @@ def _numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
 def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
     """What is read: the folders and, if there is one, the CSV."""
     root = _root(spec, places)
-    table = [_table_path(spec, root, places)] if "given" in spec else []
-    return [root / "train", *([root / "test"] if "test" not in spec else []), *table]
+    found = [root / "train", *([root / "test"] if "test" not in spec else [])]
+    return [*found, _table_path(spec, root, places)] if "given" in spec else found
 
 
 def classes_of_files(root: Path) -> dict[str, str]:
@@ -228,11 +228,13 @@ def _images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
     found = []
     for name in names:
         for path in (folder / name, *(folder / name).rglob("*")):
-            # a folder that is a link is not searched, so its images would be missing
-            if path.is_symlink() and (path.is_dir() or (_is_image(path.name) and not _is_below(path, inside))):
-                cure = "copy what it leads to, or set path to the folder that holds all"
-                raise ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
-            if not _is_image(path.name) or path.is_dir():
+            if path.is_symlink():
+                # a folder that is a link is not searched; a file that lies elsewhere can change unnoticed
+                leads_out = not path.resolve().is_relative_to(inside)
+                if path.is_dir() or (_is_image(path.name) and leads_out):
+                    cure = "copy what it leads to, or set path to the folder that holds all"
+                    raise ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
+            if not _is_image(path.name):
                 continue
             below = path.relative_to(folder).as_posix()
             try:
@@ -244,7 +246,3 @@ def _images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
         raise ArtifactError(f"{folder}: no images in its class folders")
     return sorted(found)
 
-
-def _is_below(path: Path, folder: Path) -> bool:
-    """Files that lie elsewhere can change without anything made from them becoming stale."""
-    return path.resolve().is_relative_to(folder)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from fednoise_core.data.augment import Chain
+    from fednoise_core.data.augment import Augment
 
 __all__ = ["Pool", "augmentation"]
 
@@ -54,14 +54,14 @@ class Pool:
         for piece in index.split(size):
             yield self.take(piece).permute(0, 3, 1, 2)
 
-    def augmented(self, x: Tensor, how: Chain, u: Tensor) -> Tensor:
+    def augmented(self, x: Tensor, how: Augment, u: Tensor) -> Tensor:
         """uint8 [B, H, W, C] -> augmented and normalised [B, C, H, W] from given random numbers u [B, how.draws]."""
         from fednoise_core.data.augment import prepare
 
         return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
-def augmentation(spec: Any) -> Chain | None:
+def augmentation(spec: Any) -> Augment | None:
     """The augmentation of a name or {"name": …, options…}; None for none. Imported on use, since most small runs have
     none.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from fednoise_core.io import ArtifactError, plain_cell
+from fednoise_core.io import ArtifactError
+from fednoise_core.report.csv_files import read_texts
 
 __all__ = ["Confusion", "read_confusion"]
 
@@ -31,23 +31,12 @@ class Confusion(NamedTuple):
 
 def read_confusion(path: Path) -> Confusion:
     """Raises ArtifactError, naming the file, if it is missing or damaged."""
+    rows = read_texts(path)
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            head, *rows = csv.reader(file)
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: no such file") from error
-    except (UnicodeDecodeError, ValueError, csv.Error) as error:
+        counts = rows.iloc[:, 2:].to_numpy(np.int64)
+    except ValueError as error:
         raise ArtifactError(f"{path}: damaged ({error})") from error
-    k = len(head) - 2
-    if head != ["class", "name", *(f"predicted_{c}" for c in range(k))] or len(rows) not in (0, k):
-        raise ArtifactError(f"{path}: damaged: {len(rows)} rows under the columns {', '.join(head)[:60]}")
-    names = [plain_cell(row[1]) for row in rows if len(row) > 1] or [str(c) for c in range(k)]
-    try:
-        if [row[0] for row in rows] not in ([], [str(c) for c in range(k)]):
-            raise ValueError("the classes are not in order")
-        counts = np.array([row[2:] for row in rows], np.int64).reshape(len(rows), k)
-        if (counts < 0).any():
-            raise ValueError("a count is negative")
-    except (ValueError, IndexError) as error:
-        raise ArtifactError(f"{path}: damaged ({error})") from error
-    return Confusion(names, counts if rows else None)
+    k = counts.shape[1]
+    if len(rows) not in (0, k):
+        raise ArtifactError(f"{path}: damaged: {len(rows)} rows of {k} classes")
+    return Confusion(list(rows["name"]) or [str(c) for c in range(k)], counts if len(rows) else None)

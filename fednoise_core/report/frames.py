@@ -78,7 +78,7 @@ def tidy(
             keep &= frame["client"] == client
         parts.append(frame[keep].assign(**_ids(run.listed), method_label=run.label))
     if not parts:
-        return pd.DataFrame(columns=[*_ids_names(), "method_label", *COLUMNS])
+        return pd.DataFrame(columns=[*RUN, "method_label", *COLUMNS])
     return pd.concat(parts, ignore_index=True)
 
 
@@ -140,12 +140,8 @@ def _lost(scores: Mapping[str, Any]) -> bool:
     return any(key in scores and scores[key] is None for key in METRICS)
 
 
-def _ids_names() -> tuple[str, ...]:
-    return ("dataset", "noise", "partition", "method", "seed")
-
-
 def _ids(listed: ListedRun) -> dict[str, Any]:
-    return {key: getattr(listed, key) for key in _ids_names()}
+    return {key: getattr(listed, key) for key in RUN}
 
 
 def _percent(value: float | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,9 +26,9 @@ from fednoise_core.report.cells import (
     settings_of,
     signed,
 )
-from fednoise_core.report.csv_files import at_hand, read_texts
-from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED
-from fednoise_core.report.scorecard import column_ranks, score
+from fednoise_core.report.reproduction import JUDGED, LEAST_RANKED, VERDICTS
+from fednoise_core.report.scorecard import column_ranks
+from fednoise_core.report.setup import same
 from fednoise_core.report.statistics import LEAST
 
 __all__ = ["reproduction", "setup"]
@@ -60,7 +61,7 @@ def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
     caption += f" All on {common}." if common else ""
     title = spec.get("title") or "Reproduction"
-    return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, spec, paper_scale))
+    return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, paper_scale))
 
 
 def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
@@ -80,15 +81,7 @@ def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
 def _setting(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return MISSING
-    same = row["ours"] in ("", row["paper"]) or _number(row["ours"]) == _number(row["paper"])
-    return (row["paper"] or MISSING) if same else f"{row['paper']} (ours {row['ours']})"
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text.lower()
+    return (row["paper"] or MISSING) if same(row["paper"], row["ours"]) else f"{row['paper']} (ours {row['ours']})"
 
 
 def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
@@ -144,16 +137,15 @@ def _ranks(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
     return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
 
 
-def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> list[str]:
-    found = score(frame, spec)
-    said = [f"Cells: {found.cells_words()}."]
+def _notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
+    counts = Counter(frame["verdict"])
+    said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]
     if len(ran):
         said.append(
-            f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by."
+            f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by. "
+            f"The CSV has the 95 % bootstrap interval of our means of {LEAST} seeds or more, and notes on single cells."
         )
-    if ran.max() >= LEAST:
-        said.append("The CSV has the 95 % bootstrap interval of our means of three seeds or more.")
     if paper_scale:
         said.append(
             "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "
@@ -168,30 +160,4 @@ def _notes(frame: pd.DataFrame, spec: Mapping[str, Any], paper_scale: bool) -> l
         f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
         f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
     )
-    said += [
-        f"Claim “{one.says}”: {one.state}, {one.counted}; by the paper's own numbers: {one.in_paper}."
-        for one in found.claims
-    ]
-    return [*said, *_remarks(frame), *_unplaced(spec)]
-
-
-def _remarks(frame: pd.DataFrame) -> list[str]:
-    """What the CSV says of single cells, once each."""
-    found: dict[str, list[str]] = {}
-    for row in frame[(frame["note"] != "") & (frame["note"] != "unreadable")].to_dict("records"):
-        where = " · ".join([row["method_label"], row["dataset_label"], row["noise_label"], row["partition_label"]])
-        found.setdefault(row["note"], []).append(where)
-    return [
-        f"{note[0].upper()}{note[1:]}: {places[0]}{f' and {len(places) - 1} more' if len(places) > 1 else ''}."
-        for note, places in found.items()
-    ]
-
-
-def _unplaced(spec: Mapping[str, Any]) -> list[str]:
-    """The paper's numbers whose heads nobody can read."""
-    rows, table = read_texts(at_hand(spec["reference"]["file"])), spec["reference"].get("table")
-    rows = rows[(rows["method"] == "") & ((table is None) | (rows["table"] == str(table)))]
-    if rows.empty:
-        return []
-    numbers = "; ".join(f"{row['mean']} ± {row['std']}" for row in rows.to_dict("records"))
-    return [f"Printed in this table under heads that cannot be read, so not compared: {numbers}."]
+    return said

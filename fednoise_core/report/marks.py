@@ -58,19 +58,15 @@ def meaning(mark: str, epsilons: Iterable[float] = ()) -> str:
 
 
 def as_told_notes(frame: pd.DataFrame) -> list[str]:
-    """A sentence for each method of a frame whose own rate is, where the column `as_told` says so, that of the setting:
-    there it stands beside an oracle. The setting's words are in the column `setting`, else the noise's are taken.
+    """A sentence about the methods whose own rate is, where the column `as_told` says so, that of the setting: there
+    they stand beside an oracle. The setting's words are in the column `setting`, else the noise's are taken.
     """
     if "as_told" not in frame or not frame["as_told"].any():
         return []
-    said = []
-    for label, group in frame[frame["as_told"] > 0].groupby("method_label", sort=False):
-        everywhere = len(group) == int((frame["method_label"] == label).sum())
-        words = list(dict.fromkeys(group["setting"] if "setting" in group else group["noise_label"]))
-        where = "" if everywhere else f" in {'; '.join(words)}"
-        there = "it" if everywhere else "there it"
-        said.append(
-            f"The noise rate that {label} goes by is the nominal one{where}: {there} is as if told ({ORACLE}), and not "
-            "compared."
-        )
-    return said
+    told = frame[frame["as_told"] > 0]
+    labels = ", ".join(told["method_label"].unique())
+    where = "; ".join(told["setting" if "setting" in told else "noise_label"].unique())
+    return [
+        f"The noise rate that {labels} goes by is the nominal one in {where}: there it is as if told ({ORACLE}), "
+        "and not compared."
+    ]

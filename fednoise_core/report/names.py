@@ -35,7 +35,6 @@ COUNTS = {  # kinds that are told by a number, and the setting that it is
     "random_draws": ("size", "images a client"),
 }
 FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
-SPANS = (("low", "high"), ("lower", "upper"))
 SAID = {  # settings in words; "{}" is the value
     "alpha": "α = {}",
     "p": "p = {}",
@@ -104,20 +103,16 @@ def describe(spec: Mapping[str, Any], fallback: str) -> str:
         words = [f"{_number(spec[count])} {'shards a client' if spec.get('mode') == 'shards' else of}"]
     if spec.get("rate") is not None:
         words[0] += f" {_number(spec['rate'])}"
-    ends = {low: high for low, high in SPANS if spec.get(low) is not None and spec.get(high) is not None}
     for key, value in spec.items():
         if (
             key in TECHNICAL
             or key == count
-            or key in ends.values()
             or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
             or not _plain(value)
             or USUAL.get(key) == value
         ):
             continue
-        if key in ends:
-            words.append(f"{_number(value)} to {_number(spec[ends[key]])}")
-        elif isinstance(value, str) and key not in SAID:
+        if isinstance(value, str) and key not in SAID:
             words[0] += f" {VALUES.get((key, value), value)}".replace(" ,", ",").rstrip()
         elif text := _said(key, value):
             words.append(text)

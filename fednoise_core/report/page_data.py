@@ -16,13 +16,14 @@ from fednoise_core.report.marks import PERSONAL, marked, marks_of
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.run_details import clients_of, confusion_of, facts_of, files_of, noise_of, rows_of, scores_of
-from fednoise_core.report.runs import RecordedRun, Setting
+from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.style import COLOURS, DASHES, look
 
 __all__ = ["DARK", "page_data", "series_style"]
 
 POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
 FEWEST = 30  # but so many of each run
+SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it
 DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
 
 # The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
@@ -130,12 +131,12 @@ def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
     """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
     table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
-    groups = {ids: group for ids, group in table.groupby([*frames.IDS, "seed"], sort=False)}
+    groups = dict(iter(table.groupby(frames.RUN, sort=False)))
     found: list[dict[str, list[Any]]] = []
     for run in runs:
         line = groups[(*run.listed.setting, run.listed.method, run.listed.seed)].sort_values("round", kind="stable")
-        if len(line) > most:
-            line = line.iloc[np.unique(np.linspace(0, len(line) - 1, most).round().astype(int))]
+        places = np.linspace(0, len(line) - 1, min(len(line), most)).round().astype(int)
+        line = line.iloc[places]
         found.append(
             {
                 "round": [int(value) for value in line["round"]],
@@ -155,18 +156,15 @@ def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, fl
     """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
     as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
     """
-    ends: dict[Setting, dict[str, list[float]]] = {}
-    for run in runs:
-        value = run.summary["accuracy"]["last10_mean"]
-        if value is not None and not run.diverged:
-            ends.setdefault(run.listed.setting, {}).setdefault(run.listed.method, []).append(100 * value)
-    means = {setting: [sum(y) / len(y) for y in found.values()] for setting, found in ends.items()}
-    noisy = [setting for setting in means if setting.noise not in clean] or list(means)
+    means = frames.results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
+    free = means["noise"].isin(clean)
     starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
-    for setting in noisy:
-        dotted = [other for other in means if other.noise in clean and other != setting]
-        same = [other for other in dotted if (other.dataset, other.partition) == (setting.dataset, setting.partition)]
-        starts[setting.dataset].append(floor([y for one in (setting, *same) for y in means[one]]) or 0.0)
+    for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
+        frames.IDS[:3], sort=False
+    ):
+        same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
+        dotted = means[free & same]
+        starts[str(dataset)].append(floor([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
     return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 
@@ -177,25 +175,23 @@ def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _S
     noise: dict[str, list[float | None]] = {}
     left = DETAILS
     for run, record in zip(runs, made, strict=True):
-        (names, matrix, no_matrix), (clients, no_clients) = confusion_of(run), clients_of(run)
-        size = len(str(matrix)) + len(str(clients))
+        parts = confusion_of(run) | clients_of(run)
+        size = len(str(parts))
         if left < size:
             full = "Not inside this page, which would grow too large: see {} in the run’s folder."
-            no_matrix, no_clients = no_matrix or full.format("confusion.csv"), no_clients or full.format("sites.csv")
+            parts = {
+                "no_confusion": parts.get("no_confusion", full.format("confusion.csv")),
+                "no_clients": parts.get("no_clients", full.format("sites.csv")),
+            }
         else:
             left -= size
-        if no_matrix:
-            record["no_confusion"] = shared.at("whys", no_matrix)
-        else:
-            record["confusion"] = matrix
-            record["names"] = shared.at("names", names)
-        if no_clients:
-            record["no_clients"] = shared.at("whys", no_clients)
-        else:
-            record["clients"] = clients
-            place = f"{record['s']}/{run.listed.seed}"
-            if place not in noise:
-                noise[place] = noise_of(run)
+        for key, kind in SHARED.items():
+            if key in parts:
+                parts[key] = shared.at(kind, parts[key])
+        record.update(parts)
+        place = f"{record['s']}/{run.listed.seed}"
+        if "clients" in parts and place not in noise:
+            noise[place] = noise_of(run)
     return noise
 
 

@@ -24,10 +24,10 @@ from fednoise_core.report.result_figures.gains import compared
 from fednoise_core.report.result_figures.scoreboard import claims_frame
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.scorecard import Score, score, states_words
+from fednoise_core.report.setup import same
 
 __all__ = ["PaperParts", "paper_parts"]
 
-NAMED = 6  # changes of a scale that the first screen names; the table of changes has all
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
 
@@ -137,15 +137,11 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
 
 
 def _scale_words(told: Mapping[str, Any], scale: str) -> str:
-    """The scale in a sentence, and what it changes."""
+    """The scale in a sentence; what it changes has a table."""
     if scale == "paper":
         return "Scale paper: the paper's own size."
-    first = told["scale_text"] or "Smaller than the paper's experiment."
-    known = [row for row in told["changes"] if row["value"] != MISSING]
-    changed = [f"{row['name']} {row['scaled']} (paper {row['value']})" for row in known]
-    more = f"; and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
-    cut = f" Changed: {'; '.join(changed[:NAMED])}{more}." if changed else ""
-    return f"Scale {scale}: {first[:1].lower()}{first[1:]}{cut}"
+    text = told["scale_text"] or "Smaller than the paper's experiment."
+    return f"Scale {scale}: {text[:1].lower()}{text[1:]}"
 
 
 def _made(runs: Sequence[RecordedRun]) -> str:
@@ -276,18 +272,11 @@ def _differs(
     for name, frame in frames.items():
         heads = specs[name].get("heads", {})
         for row in frame.to_dict("records"):
-            if row["ours"] and not _same(row["paper"], row["ours"]):
+            if not same(row["paper"], row["ours"]):
                 rows.append(
                     [name, row["parameter"], heads.get(row["column"], row["column"]), row["paper"], row["ours"]]
                 )
     return ["table", "setting", "of", "paper", "here"], rows
-
-
-def _same(one: str, other: str) -> bool:
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return one.lower() == other.lower()
 
 
 def _notes(told: Mapping[str, Any], scale: str) -> list[str]:

@@ -115,27 +115,23 @@ def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """What `study.html` says of where its numbers come from: `environment` (name, values), `code` (method, hashes,
     number of runs), `runs_files` (runs.csv as a data address).
     """
-    versions: dict[str, set[str]] = {}
-    for run in runs:
-        for name, version in {
-            **run.cost.get("versions", {}),
-            "device": run.cost.get("device", "unknown"),
-            "executor": run.cost.get("executor", "unknown"),
-        }.items():
-            versions.setdefault(name, set()).add(str(version))
-    code: dict[str, list[str]] = {}
-    for run in runs:
-        code.setdefault(run.listed.method, []).append(str(run.record.get("code", "unknown")))
+    facts = pd.DataFrame(
+        {**run.cost.get("versions", {}), **{key: run.cost.get(key) for key in ("device", "executor")}} for run in runs
+    )
     frame = frames.results(runs).assign(
         spec_digest=[run.summary["spec_digest"] for run in runs], code=[str(run.record.get("code", "")) for run in runs]
     )
-    text = csv_text(frame)
     resumed = sum(int(run.cost.get("resumed", 0)) > 0 for run in runs)
     return {
-        "environment": [(name, ", ".join(sorted(values))) for name, values in sorted(versions.items())]
-        + [("runs resumed after a stop", str(resumed))],
-        "code": [(method, ", ".join(sorted(set(codes))), len(codes)) for method, codes in code.items()],
-        "runs_files": [{"name": "runs.csv", "uri": file_uri("csv", text.encode())}],
+        "environment": [
+            *((name, ", ".join(sorted(facts[name].dropna().astype(str).unique()))) for name in sorted(map(str, facts))),
+            ("runs resumed after a stop", str(resumed)),
+        ],
+        "code": [
+            (method, ", ".join(sorted(set(codes))), len(codes))
+            for method, codes in frame.groupby("method", sort=False)["code"]
+        ],
+        "runs_files": [{"name": "runs.csv", "uri": file_uri("csv", csv_text(frame).encode())}],
     }
 
 

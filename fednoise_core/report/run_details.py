@@ -63,34 +63,35 @@ def files_of(folder: Path) -> list[tuple[str, str]]:
     return [(path.name, _size(path.stat().st_size)) for path in found]
 
 
-def confusion_of(run: RecordedRun) -> tuple[list[str], list[list[int]], str]:
-    """Names of the classes, the confusion matrix, counts [true class][predicted class], and "". Where a page has none,
-    both are empty and the sentence says why.
+def confusion_of(run: RecordedRun) -> dict[str, Any]:
+    """`names` of the classes and `confusion`, counts [true class][predicted class]; or `no_confusion`, why a page has
+    none.
     """
     path, classes = run.listed.dir / "confusion.csv", int(run.summary["classes"])
     if not path.exists():
-        return [], [], "Not recorded for this run: its folder has no confusion.csv."
+        return {"no_confusion": "Not recorded for this run: its folder has no confusion.csv."}
     if classes > CLASSES:
-        return [], [], f"{classes:,} classes are too many for a page: see confusion.csv in the run’s folder."
+        return {"no_confusion": f"{classes:,} classes are too many for a page: see confusion.csv in the run’s folder."}
     found = read_confusion(path)
     if found.counts is None:
-        return [], [], "None: the final models’ outputs are no finite numbers."
-    return [one_line(name) for name in found.names], found.counts.tolist(), ""
+        return {"no_confusion": "None: the final models’ outputs are no finite numbers."}
+    return {"confusion": found.counts.tolist(), "names": [one_line(name) for name in found.names]}
 
 
-def clients_of(run: RecordedRun) -> tuple[list[tuple[int, int, float, float, float, int]], str]:
-    """What the method holds of each client's labels: client, judged samples, estimated share of wrong labels with both
-    ends of its interval, samples with verdict "wrong"; and "". Where a page has none, a sentence that says why.
+def clients_of(run: RecordedRun) -> dict[str, Any]:
+    """`clients`, what the method holds of each one's labels: client, judged samples, estimated share of wrong labels
+    with both ends of its interval, samples with verdict "wrong"; or `no_clients`, why a page has none.
     """
     path = run.listed.dir / "sites.csv"
     if not path.exists():
-        return [], "Not recorded for this run: its folder has no sites.csv."
+        return {"no_clients": "Not recorded for this run: its folder has no sites.csv."}
     found = read_rows(path, Site)
     if len(found) > CLIENTS:
-        return [], f"{len(found):,} clients are too many for a page: see sites.csv in the run’s folder."
+        return {"no_clients": f"{len(found):,} clients are too many for a page: see sites.csv in the run’s folder."}
     if not found:
-        return [], "No client’s labels could be judged: the models know too little of them, or give no finite numbers."
-    return [_client(one) for one in found], ""
+        why = "No client’s labels could be judged: the models know too little of them, or give no finite numbers."
+        return {"no_clients": why}
+    return {"clients": [_client(one) for one in found]}
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:

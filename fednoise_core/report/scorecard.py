@@ -12,7 +12,7 @@ import pandas as pd
 
 from fednoise_core.report.cells import MISSING, number
 from fednoise_core.report.claims import STATES, Claim, judged
-from fednoise_core.report.reproduction import JUDGED, KEYS, VERDICTS, rank_correlation
+from fednoise_core.report.reproduction import JUDGED, KEYS, rank_correlation
 
 __all__ = ["Score", "column_ranks", "score", "states_words"]
 
@@ -45,10 +45,6 @@ class Score:
         """Claims that agree, are mixed, disagree, were not run."""
         found = Counter(claim.state for claim in self.claims)
         return [found[name] for name in STATES]
-
-    def cells_words(self) -> str:
-        """ "4 run, 56 not run"."""
-        return ", ".join(f"{self.cells[name]} {name}" for name in VERDICTS if self.cells[name])
 
     def ranks_words(self) -> str:
         """The median over the columns, from the lowest to the highest, and of how many."""

@@ -11,7 +11,7 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.report.csv_files import at_hand, read_texts
 from fednoise_core.report.runs import RecordedRun
 
-__all__ = ["TOLD", "setup"]
+__all__ = ["same", "setup"]
 
 TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that are not shown: they say what a row is
 
@@ -42,3 +42,11 @@ def _words(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def same(paper: str, ours: str) -> bool:
+    """Whether the paper's words are our value, or there is none of ours."""
+    try:
+        return not ours or float(paper) == float(ours)
+    except ValueError:
+        return paper.lower() == ours.lower()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from fednoise_core.io import ArtifactError, atomic
 from fednoise_core.report.texts import filled, one_line
@@ -37,6 +38,7 @@ __all__ = [
     "Drawn",
     "Look",
     "canvas",
+    "heat",
     "inches",
     "ink_on",
     "legend_below",
@@ -196,6 +198,25 @@ def ink_on(colour: Any) -> str:
     """The colour of letters on a coloured ground: black or white, whichever has more contrast."""
     light = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return "#000000" if np.dot((0.2126, 0.7152, 0.0722), light) > 0.179 else "#ffffff"
+
+
+def heat(
+    axis: Axes,
+    matrix: np.ndarray,
+    norm: Normalize,
+    words: Callable[[float], str] | None = None,
+    colours: str = HEAT,
+) -> AxesImage:
+    """A matrix as colours, with the `words` of each cell's number."""
+    image = axis.imshow(matrix, cmap=colours, norm=norm, interpolation="none", aspect="auto")
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    for (i, j), value in np.ndenumerate(matrix):
+        if words and np.isfinite(value):
+            ink = ink_on(image.cmap(image.norm(value)))
+            axis.text(j, i, words(value), ha="center", va="center", fontsize=7, color=ink)
+    return image
 
 
 def panels(

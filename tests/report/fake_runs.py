@@ -375,7 +375,7 @@ def write_study(
         "figures": {
             "curves": {"kind": "curves"},
             "bytes": {"kind": "bytes"},
-            "seconds": {"kind": "seconds"},
+            "pareto": {"kind": "pareto"},
             "rate": {"kind": "rate"},
             "histogram": {"kind": "histogram", "noises": blocks[0]["noises"][:1]},
             "transition": {"kind": "transition", "noises": ["sym40", "random20"]},

@@ -18,8 +18,8 @@ def shown_texts(figure: Figure) -> list[tuple[Text, Bbox]]:
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     texts: list[Text] = [*figure.texts]
-    for legend in figure.legends:
-        texts += legend.get_texts()
+    for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
+        texts += legend.get_texts() if legend else []
     for axes in figure.axes:
         texts += axes.texts
         texts += [text for text in axes.findobj(Text) if text.get_text() and text in _titles(axes)]

@@ -1,4 +1,4 @@
-"""Figures of results: accuracy by method, over work, noise rate, bytes, seconds and swept settings; any other metric
+"""Figures of results: accuracy by method, over work, noise rate, bytes, cost and swept settings; any other metric
 over rounds; accuracy by class, and what classes are taken for; a paper's claims and gains. One file a kind.
 """
 
@@ -11,11 +11,9 @@ RESULT_FIGURES: dict[str, str] = {
     "curves": "fednoise_core.report.result_figures.curves:curves",
     "rate": "fednoise_core.report.result_figures.rate:rate",
     "bytes": "fednoise_core.report.result_figures.traffic:traffic",
-    "seconds": "fednoise_core.report.result_figures.seconds:seconds",
     "pareto": "fednoise_core.report.result_figures.pareto:pareto",
     "differences": "fednoise_core.report.result_figures.differences:differences",
     "sweep": "fednoise_core.report.result_figures.sweep:sweep",
-    "prestop": "fednoise_core.report.result_figures.prestop:prestop",
     "classes": "fednoise_core.report.result_figures.classes:classes",
     "confusion": "fednoise_core.report.result_figures.confusion:confusion",
     "metric": "fednoise_core.report.result_figures.metric:metric",

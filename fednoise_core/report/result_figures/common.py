@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from fednoise_core.report import frames
 from fednoise_core.report.best import is_compared, level
 from fednoise_core.report.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words, signed
+from fednoise_core.report.ends import End, cut_words, focus, name_ends
 from fednoise_core.report.marks import NO_MEMBERS, ORACLE, as_told_notes, marked, marks_of, notes
 from fednoise_core.report.names import Names
 from fednoise_core.report.rates import noiseless
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import Drawn, legend_below, outer, titles
+from fednoise_core.report.style import Drawn, outer, titles
 
 __all__ = [
     "METRIC",
-    "bars",
     "drawn",
+    "error_line",
     "finish",
+    "in_settings",
     "labels_of",
     "metric_words",
     "n_words",
     "not_compared",
     "of_setting",
+    "ranked",
     "scores",
     "smoothed",
     "split_clean",
     "stop_mark",
     "time_of",
+    "widen",
 ]
 
 METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
+WIDE = 10  # largest over smallest value from which on an axis is logarithmic
 
 
 def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
@@ -97,6 +104,17 @@ def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
     return table[(table["dataset"] == setting[0]) & (table["noise"] == setting[1]) & (table["partition"] == setting[2])]
 
 
+def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame:
+    """The rows of these settings."""
+    return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
+
+
+def ranked(table: pd.DataFrame) -> list[str]:
+    """The methods by their mean over the settings, the highest first."""
+    means = table.groupby("method", sort=False)["mean"].mean()
+    return list(means.sort_values(ascending=False, kind="stable").index)
+
+
 def labels_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Method -> its words in the legend: label, dagger, and how many of its runs diverged."""
     found = {run.listed.method: marked(run.label, marks_of(run.summary)) for run in runs}
@@ -124,32 +142,44 @@ def stop_mark(axis: Axes, line: pd.DataFrame, x: str, y: str, colour: str) -> No
     axis.plot(line[x][-1:], line[y][-1:], color=colour, zorder=4.5, marker="x", markersize=6, markeredgewidth=1.4)
 
 
-def bars(axis: Axes, x: Any, y: Any, colour: str, **spread: Any) -> None:
-    """Error bars without an entry in the legend; an unknown spread draws none."""
-    axis.errorbar(
-        x,
-        y,
-        fmt="none",
-        ecolor=colour,
-        capsize=2,
-        elinewidth=0.8,
-        capthick=0.8,
-        zorder=3.5,
-        **{key: np.nan_to_num(np.asarray(value, float)).clip(0) for key, value in spread.items()},
-    )
+def error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
+    """A line through the means, with bars from the lowest to the highest seed."""
+    spread = [(points["mean"] - points["low"]).clip(lower=0), (points["high"] - points["mean"]).clip(lower=0)]
+    axis.errorbar(x, points["mean"], spread, label=label, capsize=2, elinewidth=0.8, capthick=0.8, **style)
+
+
+def widen(axes: Sequence[Axes], values: Iterable[float]) -> None:
+    """A logarithmic x axis where values lie far apart, with a place for those of nothing."""
+    found = sorted(values)
+    above = [value for value in found if value > 0]
+    if not above or found[0] < 0 or above[-1] < WIDE * above[0]:
+        return
+    for axis in axes:
+        if found[0] > 0:
+            axis.set_xscale("log")
+        else:
+            axis.set_xscale("symlog", linthresh=10.0 ** math.ceil(math.log10(above[0])), linscale=0.5)
+        axis.xaxis.get_major_locator().set_params(subs=(1, 3))  # type: ignore[call-arg]
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.minorticks_off()
 
 
 def finish(
-    figure: Figure, axes: Sequence[Axes], heads: Sequence[str], x: str, spec: Mapping[str, Any], legend: bool = True
-) -> None:
-    """Titles of the panels, the asked range of y (%), words at the axes, and the legend."""
+    axes: Sequence[Axes],
+    heads: Sequence[str],
+    datasets: Sequence[str],
+    x: str,
+    ends: Sequence[Sequence[End]],
+    spec: Mapping[str, Any],
+) -> str:
+    """Titles of the panels, the range of y (equal for panels of a data set), words at the axes, and the lines' names.
+    Returns the caption's sentence about what the axes leave out.
+    """
     titles(axes, heads)
-    for axis in axes:
-        if spec.get("y"):
-            axis.set_ylim(*spec["y"])
+    starts = focus(axes, datasets, ends, spec)
     outer(axes, x, "test accuracy, %")
-    if legend:
-        legend_below(figure, axes)
+    name_ends(axes, ends)
+    return cut_words(starts)
 
 
 def drawn(
@@ -184,7 +214,7 @@ def drawn(
         Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
     }
     said = [
-        f"{names.title(setting)}: {_order(group, of_setting(results, setting), spec, unit)}"
+        f"{names.title(setting)}: {_order(group, of_setting(results, setting), unit)}"
         for setting, group in groups.items()
         if setting not in ceiling
     ]
@@ -195,35 +225,23 @@ def drawn(
     return Drawn(figure, table, spec.get("title") or title, text, alt)
 
 
-def _order(group: pd.DataFrame, results: pd.DataFrame, spec: Mapping[str, Any], unit: str) -> str:
+def _order(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
     """The highest and the lowest of a setting's methods, in words; ties by the rule of the tables. Those that are not
     compared stand apart. group: what is drawn of the setting, a row a method; results: `frames.results` of its runs.
     """
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
+    group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
     words = {
-        row["method"]: f"{marked(row['method_label'], marks[row['method']])} {_value(row['mean'], unit)}"
-        for _, row in group.iterrows()
+        str(method): f"{marked(row['method_label'], marks[str(method)])} "
+        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{signed(row['mean'], 1)} {unit}")
+        for method, row in group.iterrows()
     }
-    rows = list(group.sort_values("mean", ascending=False, kind="stable")["method"])
-    fair = [method for method in rows if is_compared([marks[method]]) and not told[method]] or rows
-    best = [method for method in _level(group, results, fair, spec, unit) if method in fair] or fair[:1]
+    fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
+    best = fair[:1]
+    if "std" in group:
+        values = group.loc[fair, ["mean", "std"]].itertuples(index=False, name=None)
+        best = level(dict(zip(fair, values, strict=True)), ACCURACY_DIGITS) or best
+    rows = list(words)
     text = " = ".join(words[method] for method in best) + (" (tie)" if len(best) > 1 else "")
-    if rows[0] not in (*best, *fair[:1]):
-        text += f" (not compared: {words[rows[0]]})"
+    text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""
     return f"{text}, lowest {words[rows[-1]]}" if len(rows) > 1 else text
-
-
-def _level(
-    group: pd.DataFrame, results: pd.DataFrame, fair: Sequence[str], spec: Mapping[str, Any], unit: str
-) -> list[str]:
-    """The methods that tie as the best, where the figure is of the numbers of the runs; else nobody."""
-    found = results[results["method"].isin(fair)].groupby("method")[spec.get("metric", METRIC)].agg(["mean", "std"])
-    drawn_mean = group.drop_duplicates("method").set_index("method")["mean"].reindex(found.index)
-    if unit == "%" and ((drawn_mean - found["mean"]).abs() > 0.05).any():
-        return []
-    known = found.dropna(subset=["mean"]).itertuples(name=None)
-    return level({str(method): (float(mean), float(std)) for method, mean, std in known}, ACCURACY_DIGITS)
-
-
-def _value(value: float, unit: str) -> str:
-    return f"{value:.1f} {unit}" if unit == "%" else f"{signed(value, 1)} {unit}"

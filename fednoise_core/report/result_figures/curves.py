@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,14 +12,16 @@ from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
-from fednoise_core.report.ends import End, beside, cut_words, focus, name_ends, room
+from fednoise_core.report.ends import End, room
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import (
     drawn,
     finish,
+    in_settings,
     labels_of,
     metric_words,
     of_setting,
+    ranked,
     scores,
     smoothed,
     split_clean,
@@ -28,7 +29,7 @@ from fednoise_core.report.result_figures.common import (
 )
 from fednoise_core.report.result_figures.rows import baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import CEILING, Drawn, Look, panels
+from fednoise_core.report.style import CEILING, INK, Drawn, Look, panels
 
 __all__ = ["curves"]
 
@@ -66,14 +67,12 @@ def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
         found = _ceilings(axis, table, at_end, above[setting], styles, spec)
         ends.append([*_lines(axis, of_setting(table, setting), styles, labels, band, values, spec), *found])
-        axis.xaxis.set_major_locator(MaxNLocator(5 if beside(spec) else 3, integer=x == "round"))
-        axis.set_xlim(0, 1.01 * max((end.x for each in ends for end in each if math.isfinite(end.x)), default=1.0) or 1)
-    low = focus(axes, [key[0] for key in shown], ends, spec)
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
+        axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
     words = "round" if x == "round" else "work (rounds of FedAvg)"
-    finish(figure, axes, [names.title(setting) for setting in shown], words, spec, legend=False)
-    name_ends(figure, axes, ends, spec)
+    cut = finish(axes, [names.title(key) for key in shown], [key.dataset for key in shown], words, ends, spec)
     table = table.rename(columns={"x": x} if x != "round" else {})
-    caption = _caption(runs, table, spec, window, band, low)
+    caption = _caption(runs, table, spec, window, band) + cut
     if pale:
         caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}."
     said: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
@@ -103,8 +102,7 @@ def _pale(at_end: pd.DataFrame, shown: Sequence[Setting], base: str | None) -> l
     """The methods without a colour of their own, if there are many: not among the best in the mean over the settings,
     and not the baseline.
     """
-    here = at_end[[tuple(key) in shown for key in at_end[frames.IDS[:3]].to_numpy()]]
-    order = list(here.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
+    order = ranked(in_settings(at_end, shown))
     if len(order) <= MANY:
         return []
     kept = [base, *(method for method in order if method != base)] if base in order[BEST:] else order
@@ -123,31 +121,29 @@ def _lines(
     """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
     ends = []
     for method, found in table.groupby("method", sort=False):
-        name, style, line = labels[str(method)], styles[str(method)], found.dropna(subset=["drawn"])
+        style, line = styles[str(method)], found.dropna(subset=["drawn"])
         grey = style is PALE
-        label = "the others" if grey and not beside(spec) else name
-        axis.plot(line["x"], line["drawn"], label=label, zorder=2.2 if grey else 3, **style)
+        axis.plot(line["x"], line["drawn"], label=labels[str(method)], zorder=2.2 if grey else 3, **style)
         if len(line) < len(found):
             stop_mark(axis, line, "x", "drawn", style["color"])
         if band != "none" and not grey:
             wide = line["spread"].fillna(0)
             low, high = (line["drawn"] - wide, line["drawn"] + wide) if band == "std" else (line["low"], line["high"])
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-        look = dict(style) if grey else {"color": style["color"], "linestyle": style["linestyle"]}
-        end = _end(line, name, look, values[str(method)], spec)
-        ends.append(replace(end, ink="#6b6b6b") if grey else end)
+        ends.append(_end(line, labels[str(method)], style, values[str(method)], spec))
     return ends
 
 
-def _end(line: pd.DataFrame, name: str, look: dict[str, Any], value: float, spec: Mapping[str, Any]) -> End:
+def _end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float, spec: Mapping[str, Any]) -> End:
     """The end of a line, at the value that the tables have; without one (it diverged) where the line stops, and there,
     too, if that value is its best, which may lie rounds before.
     """
+    ink = "#6b6b6b" if style is PALE else INK
     if line.empty:
-        return End(math.nan, math.nan, name, look)
+        return End(math.nan, name, dict(style), ink=ink)
     known = math.isfinite(value)
     y = value if known and spec.get("metric") != "best" else float(line["drawn"].iloc[-1])
-    return End(float(line["x"].iloc[-1]), y, name, look, f"{value:.1f}" if known else "")
+    return End(y, name, dict(style), f"{value:.1f}" if known else "", ink)
 
 
 def _above(at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting) -> dict[tuple[Setting, str], str]:
@@ -171,35 +167,25 @@ def _ceilings(
     spec: Mapping[str, Any],
 ) -> list[End]:
     """Draw the runs on clean labels, dotted, several in their methods' colours; their ends."""
-    ends, several = [], len(above) > 1
+    ends = []
     for (clean, method), name in above.items():
         line = of_setting(table, clean)
         line = line[line["method"] == method].dropna(subset=["drawn"])
-        found = of_setting(at_end, clean).set_index("method")["mean"]
-        look = {**CEILING, "color": styles[method]["color"]} if several else CEILING
-        label = f"{name}, no noise" if several else name
-        axis.plot(line["x"], line["drawn"], label=label if beside(spec) or not several else "_", zorder=1.5, **look)
-        ends.append(_end(line, name, look, float(found[method]), spec))
-    if several and not beside(spec):
-        axis.plot([], [], label="dotted: no noise", **CEILING)
+        value = of_setting(at_end, clean).set_index("method")["mean"][method]
+        style = {**CEILING, "color": styles[method]["color"]} if len(above) > 1 else CEILING
+        axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **style)
+        ends.append(_end(line, name, style, float(value), spec))
     return ends
 
 
-def _caption(
-    runs: Sequence[RecordedRun],
-    table: pd.DataFrame,
-    spec: Mapping[str, Any],
-    window: str,
-    band: str,
-    low: Sequence[float],
-) -> str:
+def _caption(runs: Sequence[RecordedRun], table: pd.DataFrame, spec: Mapping[str, Any], window: str, band: str) -> str:
     text = f"Test accuracy {_when(runs)}"
     text += f", at each {window}" if window else ""
     text += f", mean over seeds: {count_words(table['n'])}" if table["n"].max() > 1 else ": one seed"
     text += {"std": "; bands: one standard deviation.", "range": "; bands: range."}.get(band, ".")
     text += f" Beside each line the number of the tables: {metric_words(spec)}."
     text += " Work counts passes over samples." if spec.get("x") == "work" else ""
-    return text + cut_words(low)
+    return text
 
 
 def _when(runs: Sequence[RecordedRun]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.io import SpecError
@@ -23,7 +24,7 @@ __all__ = ["metric"]
 
 def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
     """A metric of metrics.parquet or diagnostics.parquet over rounds, mean of the seeds, methods without it left out; a
-    vertical line where a method's next phase begins, a cross where it stopped watching.
+    vertical line where a method's next phase begins.
     """
     name, labels = str(spec.get("metric") or "accuracy"), labels_of(runs)
     each = pd.concat([_values(run, name) for run in runs], ignore_index=True)
@@ -40,28 +41,23 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     for axis, setting in zip(axes, shown, strict=True):
         found = []
         for method, line in of_setting(table, setting).groupby("method", sort=False):
-            style = looks[str(method)].line()
-            axis.plot(line["round"], line["mean"], label=labels[str(method)], **{**style, "marker": ""})
+            label, style = labels[str(method)], {**looks[str(method)].line(), "marker": ""}
+            axis.plot(line["round"], line["mean"], label=label, **style)
             own = [run for run in here if run.listed.setting == setting and run.listed.method == method]
-            turns += _turns(axis, own, line, style["color"], labels[str(method)])
-            x, y = float(line["round"].iloc[-1]), float(line["mean"].iloc[-1])
-            look = {key: style[key] for key in ("color", "linestyle")}
-            found.append(End(x, y, labels[str(method)], look, f"{y:.3g}"))
+            turns += [f"{label}: {words}" for words in _turns(axis, own, style["color"])]
+            y = float(line["mean"].iloc[-1])
+            found.append(End(y, label, style, f"{y:.3g}"))
         ends.append(found)
-        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axis.set_xlim(0, 1.01 * float(table["round"].max()))
         axis.set_ylim(*(spec.get("y") or axis.get_ylim()))
     titles(axes, [names.title(setting) for setting in shown])
     words = name.replace("_", " ")
     outer(axes, "round", words)
-    name_ends(figure, axes, ends, spec)
+    name_ends(axes, ends)
     said = "; ".join(dict.fromkeys(turns))
-    caption = (
-        f"{words} by round, mean over seeds: {count_words(table['n'])}."
-        if table["n"].max() > 1
-        else f"{words} by round, n = 1 seed."
-    )
-    caption += f" Vertical lines and crosses, in the methods' colours: {said}." if said else ""
+    caption = f"{words} by round, mean over seeds: {count_words(table['n'])}."
+    caption += f" Vertical lines, in the methods' colours: {said}." if said else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""
     caption = f"{spec['caption']} {caption}" if spec.get("caption") else caption
@@ -91,29 +87,19 @@ def _in_order(each: pd.DataFrame) -> Any:
     return lambda column: column if column.name == "round" else pd.Categorical(column, each[column.name].unique()).codes
 
 
-def _turns(axis: Any, runs: Sequence[RecordedRun], line: pd.DataFrame, colour: str, label: str) -> list[str]:
-    """Draw where the runs' next phases begin and where they stopped watching (means over seeds); in words."""
+def _turns(axis: Axes, runs: Sequence[RecordedRun], colour: str) -> list[str]:
+    """Draw where the runs' next phases begin, means over seeds; in words."""
     found: dict[str, list[float]] = {}
     for run in runs:
         frame = run.metrics
         starts = frame[frame["round"] > 0].groupby("phase", sort=False)["round"].min().sort_values()
         for phase, first in list(starts.items())[1:]:
             found.setdefault(str(phase), []).append(float(first))
-        stop = (run.summary.get("notes") or {}).get("prestop") or {}
-        if stop.get("round"):
-            found.setdefault("stop", []).append(float(stop["round"]))
     words = []
     for phase, rounds in found.items():
-        at = float(np.mean(rounds))
         when = f"round {min(rounds):g}" if min(rounds) == max(rounds) else f"rounds {min(rounds):g} to {max(rounds):g}"
-        if phase == "stop":
-            if line["round"].min() <= at <= line["round"].max():
-                y = float(np.interp(at, line["round"], line["mean"]))
-                axis.plot([at], [y], marker="x", color=colour, markersize=6, markeredgewidth=1.4, zorder=4)
-            words.append(f"{label} stopped at {when}")
-        else:
-            axis.axvline(at, color=colour, linewidth=0.9, linestyle=(0, (1.2, 1.6)), zorder=1.5)
-            words.append(f"{label}: {phase} from {when}")
+        axis.axvline(float(np.mean(rounds)), color=colour, linewidth=0.9, linestyle=(0, (1.2, 1.6)), zorder=1.5)
+        words.append(f"{phase} from {when}")
     return words
 
 

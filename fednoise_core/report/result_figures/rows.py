@@ -1,8 +1,8 @@
-"""Figures whose rows are methods and whose columns are settings: where their names and lines stand."""
+"""Figures whose rows are methods and whose columns are settings: where their names and signs stand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,37 +13,40 @@ from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report.floor import floor
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import labels_of, of_setting
+from fednoise_core.report.result_figures.common import labels_of, not_compared, of_setting
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import CEILING, QUIET, SIZE, inches, outer, panels, titles
+from fednoise_core.report.style import CEILING, FILL, QUIET, SIZE, WRONG, inches, outer, panels, titles
 from fednoise_core.report.texts import filled
 
-__all__ = ["BASELINE", "LEFT", "Rows", "baseline_of", "ceilings"]
+__all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
 
 BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
-LEFT = "what is lower stands there as a number (◂): above a row its lowest seed, in a row without a dot the mean."
+DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
+TICK: dict[str, Any] = {"marker": "|", "linestyle": "none", "markersize": 7, "markeredgewidth": 1.1}
 LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
 
 
 class Rows:
-    """A figure of rows and panels. `order`: the methods, the highest at the top; `place`: the height of each."""
+    """A figure of rows and panels. `order`: the methods, the highest at the top; `place`: the height of each; `low`:
+    where the axes start, if that leaves something out.
+    """
 
     def __init__(
         self, runs: Sequence[RecordedRun], shown: Sequence[Setting], order: Sequence[str], spec: Mapping[str, Any]
     ) -> None:
         width = inches(spec)
         self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
+        self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
         words = [filled(labels[m], 26 if width > 5 else 17) for m in order]
-        lines = np.array([word.count("\n") + 1 for word in words])
-        sizes = 0.05 + lines * SIZE * 1.3 / 72  # inches
-        columns = spec.get("columns") or (min(4, len(shown)) if width > 5 else min(2, len(shown)))
-        heads = max(1, max(len(self.names.title(setting)) for setting in shown) // 14)
-        self.figure, self.axes = panels(
-            len(shown), spec, max(sizes.sum(), LEAST) + 0.45 + 0.12 * heads, columns, sharex=True, sharey=True
-        )
+        sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
+        columns = spec.get("columns") or min(4 if width > 5 else 2, len(shown))
+        heads = [self.names.title(setting) for setting in shown]
+        height = max(sizes.sum(), LEAST) + 0.45 + 0.12 * max(1, max(map(len, heads)) // 14)
+        self.figure, self.axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
         places = np.cumsum(sizes) - sizes / 2
-        self.order, self.place = list(order), dict(zip(order, places.tolist(), strict=True))
-        titles(self.axes, [self.names.title(setting) for setting in shown])
+        self.place = dict(zip(order, places.tolist(), strict=True))
+        self.low: float | None = None
+        titles(self.axes, heads)
         for axis in self.axes:
             axis.set_ylim(sizes.sum() + 0.02, -0.02)
             axis.set_yticks(places, words)
@@ -53,49 +56,59 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def cut(self, values: Sequence[Sequence[float]], span: tuple[float, float], negative: bool = False) -> float | None:
-        """The x axis for `values` (a list a panel, %), all that is drawn lying within `span`: it starts where most of
-        them stand apart, with `negative` also below 0. Returns where, if that leaves something out.
+    def cut(self, table: pd.DataFrame, shown: Sequence[Setting], more: Iterable[float] = (), lift: float = 0) -> str:
+        """The x axis for the means, lows and highs of a table, and `more` values of every panel: it starts where most
+        means stand apart, and no seed of these is cut off. Differences have a `lift`: `floor` starts no axis below 0.
+        Returns the caption's sentence about what is left out.
         """
-        least, most = span
-        if not np.isfinite([least, most]).all():
-            return None
-        lift = 1000.0 if negative else 0.0  # `floor` starts no axis of accuracies below 0
-        floors = [None if (start := floor([x + lift for x in each])) is None else start - lift for each in values]
-        low = None if None in floors or not floors else min(value for value in floors if value is not None)
-        cut = low is not None and low > least
-        start = low if cut and low is not None else least - 0.05 * (most - least) - 0.5
+        more = list(more)
+        if not table["mean"].notna().any():
+            return ""
+        least, most = min([table["low"].min(), *more]), max([table["high"].max(), *more])
+        means = [[x + lift for x in (*more, *of_setting(table, setting)["mean"].dropna())] for setting in shown]
+        floors = [floor(each) for each in means]
+        if None not in floors:
+            start = min(value for value in floors if value is not None) - lift
+            start = min([start, *table["low"][table["mean"] >= start]])
+            self.low = start if start > least else None
+        start = least - 0.05 * (most - least) - 0.5 if self.low is None else self.low
         for axis in self.axes:
             axis.set_xlim(start, most + 0.05 * (most - start) + 0.5)
-        return low if cut else None
+        if self.low is None:
+            return ""
+        said = f" The axes start at {self.low:.3g}: a mean that is lower stands there as a number (◂)."
+        return said.replace("-", "−")
 
-    def beside(self, axis: Axes, method: str, value: float, low: float | None) -> bool:
-        """Put a method's mean at the axes' left as a number, if it is cut off; whether it is."""
-        if low is None or value >= low:
-            return False
-        self._cut(axis, method, value, low, va="center")
-        return True
+    def draw(self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], **span: Any) -> None:
+        """A method's mean as a dot, hollow if it is not compared, a tick for each of several values, and a line as
+        wide as they are, or as `span` says.
+        """
+        y, apart = self.place[method], (setting, method) in self.hollow
+        if self.low is not None and mean < self.low:
+            words = f"◂\u202f{mean:.0f}".replace("-", "−")
+            axis.annotate(words, (self.low, y), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center")
+            return
+        colour = WRONG if apart else FILL
+        if len(ticks) > 1:
+            x = span.pop("x", (min(ticks), max(ticks)))
+            axis.plot(x, [y, y], **{"color": colour, "linewidth": 1.0, "zorder": 2, **span})
+            axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
+        axis.plot([mean], [y], color=colour, markerfacecolor="white" if apart else colour, zorder=3, **DOT)
 
-    def cut_seed(self, axis: Axes, method: str, values: Sequence[float], low: float | None, colour: str) -> None:
-        """If the lowest seed of a method whose dot is drawn is cut off, put it above the row as a number."""
-        if low is not None and min(values) < low:
-            self._cut(axis, method, min(values), low, va="bottom", color=colour)
-
-    def _cut(self, axis: Axes, method: str, value: float, low: float, **look: Any) -> None:
-        words, aside = f"◂\u202f{value:.0f}".replace("-", "−"), (2, 1 if look["va"] == "bottom" else 0)
-        axis.annotate(words, (low, self.place[method]), aside, textcoords="offset points", fontsize=SIZE - 0.5, **look)
-
-    def legend(self, handles: Sequence[Line2D], x: str) -> None:
+    def legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D] = ()) -> None:
         """What the signs mean, under the panels, and what x is."""
+        handles = [Line2D([], [], color=FILL, label=dot, **DOT)]
+        handles += [Line2D([], [], color=FILL, label=tick, **TICK)] if tick else []
+        if self.hollow:
+            handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
+        handles += more
         width, height = self.figure.get_size_inches()
         longest = max(len(str(handle.get_label())) for handle in handles)
         columns = int(np.clip(width * 72 // (longest * 4.6 + 34), 1, len(handles)))
-        lines = -(-len(handles) // columns)
-        self.figure.set_size_inches(width, height + 0.17 * lines + 0.1)
+        self.figure.set_size_inches(width, height + 0.17 * -(-len(handles) // columns) + 0.1)
         outer(self.axes, x, "")
-        self.figure.legend(
-            handles=list(handles), loc="outside lower center", ncols=columns, columnspacing=1.4, labelspacing=0.3
-        )
+        look: dict[str, Any] = {"columnspacing": 1.4, "labelspacing": 0.3}
+        self.figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
 def baseline_of(runs: Sequence[RecordedRun]) -> str | None:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
+from fednoise_core.report.ends import End, room
 from fednoise_core.report.marks import marked, marks_of
 from fednoise_core.report.names import Names, field_words
 from fednoise_core.report.result_figures.common import (
-    bars,
     drawn,
+    error_line,
     finish,
     labels_of,
     metric_words,
     n_words,
     of_setting,
     scores,
+    widen,
 )
 from fednoise_core.report.runs import RecordedRun
 from fednoise_core.report.style import Drawn, Look, look, panels
 from fednoise_core.variants import family, settings, swept_field, told, without
 
 __all__ = ["sweep"]
-
-WIDE = 10  # largest over smallest value from which on the axis is logarithmic
 
 
 def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
@@ -42,25 +41,33 @@ def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
     looks = look(list(table["line"]))  # by line: variants of one method would each have a colour of their own
     one = len({key[0] for key in shown}) == 1
-    figure, axes = panels(len(shown), spec, columns=spec.get("columns"), sharex=True, sharey=one)
+    columns, height = room(spec, [list(dict.fromkeys(table["line"]))])
+    figure, axes = panels(len(shown), spec, height, min(columns, len(shown)), sharex=True, sharey=one)
+    ends = []
     for axis, setting in zip(axes, shown, strict=True):
-        here = of_setting(table, setting)
-        for line, points in here[here["value"] != ""].groupby("line", sort=False):
-            points, style = points.sort_values("x", kind="stable"), looks[str(line)].line()
-            axis.plot(points["x"], points["mean"], label=str(line), **style)
-            bars(
-                axis,
-                points["x"],
-                points["mean"],
-                style["color"],
-                yerr=[points["mean"] - points["low"], points["high"] - points["mean"]],
-            )
-        for _, row in here[here["value"] == ""].iterrows():
-            colour = looks[row["line"]].colour
-            axis.axhline(row["mean"], color=colour, linestyle="--", linewidth=1.1, label=labels[row["method"]])
-    _scale(axes, order, numbers)
-    finish(figure, axes, [names.title(setting) for setting in shown], field_words(field), spec)
-    caption = f"Test accuracy ({metric_words(spec)}) against {field_words(field)}; {n_words(table)}"
+        found = []
+        for line, points in of_setting(table, setting).sort_values("x", kind="stable").groupby("line", sort=False):
+            style, last = looks[str(line)].line(), points.iloc[-1]
+            name = str(line)
+            if last["value"]:
+                error_line(axis, points["x"], points, style, name)
+            else:
+                name = labels[last["method"]]
+                style = {"color": style["color"], "linestyle": "--", "linewidth": 1.1}
+                axis.axhline(last["mean"], label=name, **style)
+            known = points["mean"].dropna()
+            value = f"{known.iloc[-1]:.1f}" if len(known) else ""
+            found.append(End(known.iloc[-1] if value else math.nan, name, style, value))
+        ends.append(found)
+        axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
+        axis.margins(x=0.06)
+    if numbers:
+        widen(axes, numbers.values())
+    for axis in axes:
+        axis.set_xticks(table["x"].dropna().unique(), order)
+    heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
+    cut = finish(axes, heads, datasets, field_words(field), ends, spec)
+    caption = f"Test accuracy ({metric_words(spec)}) against {field_words(field)}; {n_words(table)}{cut}"
     caption += " Dashed: a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
     return drawn(figure, table, spec, title, caption, table, runs, names, {}, shape=shape)
@@ -73,13 +80,7 @@ def _lines(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.D
         rest = dict(settings(method))
         value = rest.pop(field, "")
         name = marked(without(label, method), marks[method])
-        found.append(
-            (
-                value,
-                ", ".join(filter(None, [name, told(rest)])),
-                family(method),
-            )
-        )
+        found.append((value, ", ".join(filter(None, [name, told(rest)])), family(method)))
     values, lines, families = zip(*found, strict=True)
     table = table.assign(field=field, value=values, line=lines)
     twice = table.assign(family=families).groupby("line")["family"].transform("nunique") > 1
@@ -93,19 +94,3 @@ def _numbers(texts: Sequence[str]) -> dict[str, float]:
         return {text: float(text) for text in texts}
     except ValueError:
         return {}
-
-
-def _scale(axes: Sequence[Axes], texts: Sequence[str], numbers: Mapping[str, float]) -> None:
-    """A logarithmic axis where the values span much, with a place for 0, and a tick at every value."""
-    places = np.array([numbers[text] for text in texts] if numbers else range(len(texts)), float)
-    above = places[places > 0]
-    if numbers and len(above) > 1 and above.max() / above.min() >= WIDE and (places >= 0).all():
-        for axis in axes:
-            if len(above) == len(places):
-                axis.set_xscale("log")
-            else:
-                axis.set_xscale("symlog", linthresh=float(above.min()), linscale=0.5)
-    for axis in axes:
-        axis.set_xticks(places, texts)
-        axis.minorticks_off()
-        axis.margins(x=0.06)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from fednoise_core.report import frames
 from fednoise_core.report.cells import count_words
 from fednoise_core.report.names import Names
-from fednoise_core.report.result_figures.common import drawn, not_compared, of_setting, smoothed, split_clean
+from fednoise_core.report.result_figures.common import drawn, of_setting, ranked, smoothed, split_clean
 from fednoise_core.report.result_figures.rows import Rows, baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import FILL, WRONG, Drawn, Look
+from fednoise_core.report.style import Drawn, Look
 
 __all__ = ["traffic"]
 
@@ -32,38 +30,21 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     here = [run for run in runs if run.listed.setting in shown]
     (sent, window), base = _sent(here, spec), baseline_of(here)
     words, budgets = _budgets(sent, shown, spec, base)
-    table = pd.concat([_within(sent, budgets[words_of], words_of) for words_of in words], ignore_index=True)
+    table = pd.concat([_within(sent, budgets[word], word) for word in words], ignore_index=True)
     last = table[table["budget"] == words[-1]]
-    order = list(last.groupby("method", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable").index)
-    rows = Rows(here, shown, order, spec)
-    rows.cut([], (table["mean"].min(), table["mean"].max()))
-    told, why = not_compared(here)
-    # Earlier budgets are ticks, the greater the higher: a hollow dot is what no federation can have, in every figure.
-    ticks = [{"marker": "|", "markersize": 6.0 + 2 * place, "markeredgewidth": 1.2} for place in range(len(words) - 1)]
-    signs: list[dict[str, Any]] = [*ticks, {"marker": "o", "markersize": 4.8}]
+    rows = Rows(here, shown, ranked(last), spec)
+    cut = rows.cut(table.assign(low=table["mean"], high=table["mean"]), shown)
     for axis, setting in zip(rows.axes, shown, strict=True):
         for method, found in of_setting(table, setting).dropna(subset=["mean"]).groupby("method", sort=False):
-            apart = (setting, method) in told
-            y, colour = rows.place[str(method)], WRONG if apart else FILL
-            axis.plot(found["mean"], [y] * len(found), color=colour, linewidth=0.8, zorder=2)
-            for name, sign in zip(words, signs, strict=True):
-                at, inside = found[found["budget"] == name]["mean"], "white" if apart else colour
-                axis.plot(at, [y] * len(at), linestyle="none", zorder=3, color=colour, markerfacecolor=inside, **sign)
-    handles = [
-        Line2D([], [], linestyle="none", label=word, color=FILL, **sign)
-        for word, sign in zip(words, signs, strict=True)
-    ]
-    if told:
-        look: dict[str, Any] = {**signs[-1], "linestyle": "none", "color": WRONG, "markerfacecolor": "white"}
-        handles.append(Line2D([], [], label=why, **look))
-    rows.legend(handles, "test accuracy, %")
+            rows.draw(axis, setting, str(method), found["mean"].iloc[-1], list(found["mean"]))
+    rows.legend("test accuracy, %", words[-1], " or ".join(words[:-1]))
     caption = "Test accuracy by the time a budget of traffic (all clients, both ways) is used up: "
     caption += f"{_said(table, words)}; {', '.join(filter(None, (window, count_words(table['n']))))}. A method that "
-    caption += "sends less stands at its end; one that sends more before its first evaluation has no dot."
+    caption += f"sends less stands at its end; one that sends more before its first evaluation has no dot.{cut}"
     names = Names.of_runs(here)
-    which = f"accuracy with {words[-1]}"
-    title, shape = "Accuracy within a budget of traffic", "dots, a row a method"
-    return drawn(rows.figure, table, spec, title, caption, last, here, names, {}, shape=shape, which=which)
+    title = "Accuracy within a budget of traffic"
+    told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"accuracy with {words[-1]}"}
+    return drawn(rows.figure, table, spec, title, caption, last, here, names, {}, **told)
 
 
 def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
@@ -97,27 +78,20 @@ def _budgets(
 
 def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> pd.DataFrame:
     """A row a method and setting: `mean`, `low`, `high` over `n` seeds at the last evaluation within the budget."""
-    limit = [budget[Setting(*ids)] * SLACK for ids in sent[frames.IDS[:3]].itertuples(index=False, name=None)]
-    rows = []
-    for ids, run in sent.assign(limit=limit).groupby([*frames.IDS, "method_label", "seed"], sort=False):
-        inside = run[run["megabytes"] <= run["limit"]]
-        end = inside.iloc[-1] if len(inside) else None
-        told = dict(zip([*frames.IDS, "method_label", "seed"], ids, strict=True))
-        spent = {"megabytes": math.nan, "value": math.nan}
-        if end is not None:
-            spent = {"megabytes": end["megabytes"], "value": end["trailing"]}
-        rows.append({**told, "budget_mb": run["limit"].iloc[0], **spent})
-    grouped = pd.DataFrame(rows).groupby([*frames.IDS, "method_label"], sort=False)
-    table = grouped.agg(
+    ids = [*frames.IDS, "method_label"]
+    limit = [budget[Setting(*key)] * SLACK for key in sent[frames.IDS[:3]].itertuples(index=False, name=None)]
+    sent = sent.assign(budget_mb=limit)
+    inside = sent[sent["megabytes"] <= sent["budget_mb"]].groupby([*ids, "seed"], sort=False).tail(1)
+    runs = sent[[*ids, "seed", "budget_mb"]].drop_duplicates()
+    ends = runs.merge(inside[[*ids, "seed", "megabytes", "trailing"]], how="left")
+    table = ends.groupby(ids, sort=False).agg(
         budget_mb=("budget_mb", "first"),
         megabytes=("megabytes", "mean"),
-        n=("value", "size"),
-        mean=("value", "mean"),
-        low=("value", "min"),
-        high=("value", "max"),
+        n=("trailing", "size"),
+        mean=("trailing", lambda column: column.mean(skipna=False)),
+        low=("trailing", lambda column: column.min(skipna=False)),
+        high=("trailing", lambda column: column.max(skipna=False)),
     )
-    lost = grouped["value"].agg(lambda column: bool(column.isna().any())).to_numpy(bool)
-    table.loc[lost, ["mean", "low", "high"]] = math.nan
     return table.assign(budget=word).reset_index()
 
 
