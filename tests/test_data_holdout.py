@@ -152,11 +152,11 @@ def test_figures_rename_their_words() -> None:
     axes.set_ylabel("test accuracy, %")
     mine, theirs = (SimpleNamespace(listed=SimpleNamespace(dataset=name), summary=summary) for name, summary in RUNS)
     words = "Accuracy", "Test accuracy over work.", "Highest at the end."
-    same = agreement.in_figure(Drawn(figure, pd.DataFrame(), *words), [theirs])  # type: ignore[list-item]
+    same = agreement.in_figure(Drawn(figure, pd.DataFrame(), {}, *words), [theirs])  # type: ignore[list-item]
     assert (same.title, same.caption, axes.get_ylabel()) == (*words[:2], "test accuracy, %")
-    both = agreement.in_figure(Drawn(figure, pd.DataFrame(), *words), [mine, theirs])  # type: ignore[list-item]
+    both = agreement.in_figure(Drawn(figure, pd.DataFrame(), {}, *words), [mine, theirs])  # type: ignore[list-item]
     assert both.caption == f"{words[1]} {agreement.note(['mine'])}"
-    only = agreement.in_figure(Drawn(figure, pd.DataFrame(), *words), [mine])  # type: ignore[list-item]
+    only = agreement.in_figure(Drawn(figure, pd.DataFrame(), {}, *words), [mine])  # type: ignore[list-item]
     assert only.title == "Agreement with given labels"
     assert only.caption.startswith("Agreement with given labels over work.")
     assert axes.get_ylabel() == "agreement with given labels, %"
