@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,6 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 
 from fednoise_core.io import ArtifactError, atomic
 from fednoise_core.report.texts import filled, one_line
@@ -136,15 +137,21 @@ STYLE: Any = {
 
 @dataclass
 class Drawn:
-    """A figure, the frame that was drawn, and words: what it shows, for a caption, and for those who cannot see it."""
+    """A figure, the frame that was drawn, and words: what it shows, for a caption, and for those who cannot see it. The
+    title and the caption of `spec` go before.
+    """
 
     figure: Figure
     frame: pd.DataFrame
+    spec: InitVar[Mapping[str, Any]]
     title: str
     caption: str
     alt: str
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, spec: Mapping[str, Any]) -> None:
+        self.title = spec.get("title") or self.title
+        self.caption = f"{spec.get('caption') or ''} {self.caption}"
+        self.alt = f"{self.title}: {self.alt}"
         # The SVG keeps caption and alternative text as a line each (`words_of`).
         self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))
 
@@ -242,25 +249,17 @@ def panels(
     return figure, flat[:count]
 
 
-def legend_below(figure: Figure, axes: Sequence[Axes], columns: int | None = None) -> None:
-    """One legend for all panels, under them, and the figure made taller by as much; equal labels appear once."""
-    found: dict[str, Any] = {}
-    for each in axes:
-        handles, labels = each.get_legend_handles_labels()
-        for handle, label in zip(handles, labels, strict=True):
-            found.setdefault(label, handle)
-    found = dict(sorted(found.items(), key=lambda item: item[0].endswith("no noise")))  # the ceiling last
-    if not found:
-        return
+def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """One legend for all panels, under them, and the figure made taller by as much."""
     width, height = figure.get_size_inches()
     size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
-    entry = max(map(len, found)) * 0.6 * size + (handle_long + 0.8 + gap) * size
-    columns = columns or int(np.clip((width * 72 + gap * size) // entry, 1, min(len(found), 5)))
-    rows = -(-len(found) // columns)
-    columns = -(-len(found) // rows)  # as even as possible
+    entry = max(len(str(handle.get_label())) for handle in handles) * 0.6 * size + (handle_long + 0.8 + gap) * size
+    columns = int(np.clip((width * 72 + gap * size) // entry, 1, min(len(handles), 5)))
+    rows = -(-len(handles) // columns)
+    columns = -(-len(handles) // rows)  # as even as possible
     figure.set_size_inches(width, height + 0.024 * size * rows + 0.1)
     look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": 0.35}
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, **look)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
 def wrap(text: str, inches: float, size: float = SIZE) -> str:

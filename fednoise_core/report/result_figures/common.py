@@ -37,7 +37,6 @@ __all__ = [
     "scores",
     "smoothed",
     "split_clean",
-    "stop_mark",
     "time_of",
     "widen",
 ]
@@ -137,11 +136,6 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
     return found, f"not compared: {' '.join(mark for mark in NO_MEMBERS if mark in marks)}"
 
 
-def stop_mark(axis: Axes, line: pd.DataFrame, x: str, y: str, colour: str) -> None:
-    """A cross where a line stops because a run diverged: at its last mean, if it has any."""
-    axis.plot(line[x][-1:], line[y][-1:], color=colour, zorder=4.5, marker="x", markersize=6, markeredgewidth=1.4)
-
-
 def error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
     """A line through the means, with bars from the lowest to the highest seed."""
     spread = [(points["mean"] - points["low"]).clip(lower=0), (points["high"] - points["mean"]).clip(lower=0)]
@@ -218,11 +212,10 @@ def drawn(
         for setting, group in groups.items()
         if setting not in ceiling
     ]
-    alt = f"{spec.get('title') or title}{': ' if shape else ''}{shape}, {end['method'].nunique()} methods. "
+    alt = f"{shape}, {end['method'].nunique()} methods. "
     alt += f"Highest {which or metric_words(spec)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
     alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
-    text = f"{spec['caption']} {caption}" if spec.get("caption") else caption
-    return Drawn(figure, table, spec.get("title") or title, text, alt)
+    return Drawn(figure, table, spec, title, caption, alt)
 
 
 def _order(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:

@@ -25,7 +25,6 @@ from fednoise_core.report.result_figures.common import (
     scores,
     smoothed,
     split_clean,
-    stop_mark,
 )
 from fednoise_core.report.result_figures.rows import baseline_of
 from fednoise_core.report.runs import RecordedRun, Setting
@@ -125,7 +124,8 @@ def _lines(
         grey = style is PALE
         axis.plot(line["x"], line["drawn"], label=labels[str(method)], zorder=2.2 if grey else 3, **style)
         if len(line) < len(found):
-            stop_mark(axis, line, "x", "drawn", style["color"])
+            cross: dict[str, Any] = {"marker": "x", "markersize": 6, "markeredgewidth": 1.4, "zorder": 4.5}
+            axis.plot(line["x"][-1:], line["drawn"][-1:], color=style["color"], **cross)  # a run diverged
         if band != "none" and not grey:
             wide = line["spread"].fillna(0)
             low, high = (line["drawn"] - wide, line["drawn"] + wide) if band == "std" else (line["low"], line["high"])

@@ -13,7 +13,19 @@ from fednoise_core.report.cells import count_words, settings_of, signed
 from fednoise_core.report.reproduction import BASELINE, KEYS
 from fednoise_core.report.result_figures.scoreboard import table_frames
 from fednoise_core.report.runs import RecordedRun
-from fednoise_core.report.style import FILL, QUIET, SIZE, WRONG, Drawn, Look, inches, outer, panels, titles
+from fednoise_core.report.style import (
+    FILL,
+    QUIET,
+    SIZE,
+    WRONG,
+    Drawn,
+    Look,
+    inches,
+    legend_below,
+    outer,
+    panels,
+    titles,
+)
 from fednoise_core.report.texts import filled
 
 __all__ = ["compared", "gains"]
@@ -21,6 +33,8 @@ __all__ = ["compared", "gains"]
 KEPT = [*KEYS, "dataset_label", "noise_label", "partition_label", "method_label"]
 NUMBERS = ["ours_gain", "paper_gain", "ours_rank", "paper_rank", "seeds"]
 OURS = {True: FILL, False: WRONG}
+RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markersize": 5}
+TIPS: dict[bool, dict[str, Any]] = {True: {"marker": "D", "markersize": 4}, False: {"marker": "X", "markersize": 6}}
 
 
 def compared(frame: pd.DataFrame) -> pd.DataFrame:
@@ -61,23 +75,18 @@ def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
         axis.margins(x=0.16)
         axis.locator_params(axis="x", nbins=4)
     outer(axes, f"points above {label}", "")
-    ring: dict[str, Any] = {"marker": "o", "linestyle": "none", "markerfacecolor": "white", "markersize": 5}
-    tip: dict[str, Any] = {"marker": "D", "linestyle": "none", "markersize": 4}
+    look: dict[str, Any] = {"linestyle": "none"}
     legend = [
-        Line2D([], [], color=QUIET, label="the paper", **ring),
-        Line2D([], [], color=FILL, label="ours, of the same sign", **tip),
+        Line2D([], [], color=QUIET, label="the paper", **look, **RING),
+        Line2D([], [], color=FILL, label="ours, of the same sign", **look, **TIPS[True]),
     ]
     if not rows["same"].all():
-        other = {**tip, "marker": "X", "markersize": 6}
-        legend.append(Line2D([], [], color=WRONG, label="ours, of the other sign", **other))
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + (0.3 if wide else 0.7))
-    figure.legend(handles=legend, loc="outside lower center", ncols=len(legend) if wide else 1, fontsize=SIZE)
+        legend.append(Line2D([], [], color=WRONG, label="ours, of the other sign", **look, **TIPS[False]))
+    legend_below(figure, legend)
     return _told(figure, rows, spec, label)
 
 
 def _told(figure: Any, rows: pd.DataFrame, spec: Mapping[str, Any], label: str) -> Drawn:
-    title = spec.get("title") or f"Gains over {label}, the paper's and ours"
     said = f"{int(rows['same'].sum())} of {len(rows)} gains over {label} have the paper's sign."
     caption = (
         f"Points of accuracy above {label} in the same column: a ring the paper's, the mark at the line's end ours. "
@@ -90,9 +99,8 @@ def _told(figure: Any, rows: pd.DataFrame, spec: Mapping[str, Any], label: str) 
         f"{signed(row['paper_gain'], 1)}, ours {signed(row['ours_gain'], 1)}"
         for row in rows.to_dict("records")
     ]
-    alt = f"{title}. {said} {'; '.join(each)}." if each else f"{title}. {said}"
-    text = f"{spec['caption']} {caption}" if spec.get("caption") else caption
-    return Drawn(figure, rows, title, text, alt)
+    alt = f"{said} {'; '.join(each)}." if each else said
+    return Drawn(figure, rows, spec, f"Gains over {label}, the paper's and ours", caption, alt)
 
 
 def _head(rows: pd.DataFrame, key: Sequence[str]) -> str:
@@ -107,8 +115,8 @@ def _line(axis: Axes, y: int, row: pd.Series) -> None:
     paper, ours, same = row["paper_gain"], row["ours_gain"], bool(row["same"])
     colour = OURS[same]
     axis.plot([paper, ours], [y, y], color=colour, linewidth=1.4, zorder=2)
-    axis.plot([paper], [y], "o", color=QUIET, markerfacecolor="white", markersize=5, zorder=3)
-    axis.plot([ours], [y], "D" if same else "X", color=colour, markersize=4 if same else 6, zorder=4)
+    axis.plot([paper], [y], color=QUIET, zorder=3, **RING)
+    axis.plot([ours], [y], color=colour, zorder=4, **TIPS[same])
     axis.annotate(
         signed(ours, 0),
         (ours, y),

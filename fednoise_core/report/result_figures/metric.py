@@ -60,11 +60,10 @@ def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     caption += f" Vertical lines, in the methods' colours: {said}." if said else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""
-    caption = f"{spec['caption']} {caption}" if spec.get("caption") else caption
     last = table.groupby(frames.IDS, sort=False).tail(1)
     told = [f"{row['method_label']} {row['mean']:.3g}" for _, row in last.iterrows()]
-    title = spec.get("title") or f"{words} by round"
-    return Drawn(figure, table, title, caption, f"{title}: lines by round. At the end: {'; '.join(told)}.")
+    alt = f"lines by round. At the end: {'; '.join(told)}."
+    return Drawn(figure, table, spec, f"{words} by round", caption, alt)
 
 
 def _values(run: RecordedRun, name: str) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report import frames
@@ -58,12 +59,12 @@ def pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     high = max(LEAST, min(HIGH, TALL / -(-len(places) // columns)))
     share = "col" if len(costs) == 2 else True
     figure, axes = panels(len(places), spec, high, columns=columns, sharex=share)
+    styles = {method: {**one.line(), "linestyle": "none", "markersize": 6} for method, one in looks.items()}
     ends = []
     for axis, (setting, cost) in zip(axes, places, strict=True):
         here = of_setting(table, setting).dropna(subset=["mean"])
         for _, row in here.iterrows():
-            style = {**looks[str(row["method"])].line(), "linestyle": "none", "markersize": 6}
-            axis.plot([row[cost]], [row["mean"]], label=labels[str(row["method"])], **style)
+            axis.plot([row[cost]], [row["mean"]], label=labels[row["method"]], **styles[row["method"]])
         front = here[here[f"front_{cost}"]].sort_values(cost, kind="stable")
         axis.plot(front[cost], front["mean"], **FRONT, **RING)
         axis.margins(0.1)
@@ -78,9 +79,9 @@ def pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping
     starts = focus(axes, [" ".join(setting) for setting, _ in places], ends, spec)
     low = {setting: axis.get_ylim()[0] for axis, (setting, _) in zip(axes, places, strict=True)}
     under = table[[row["mean"] < low[Setting(*row[frames.IDS[:3]])] for _, row in table.iterrows()]]
-    if fair:
-        axes[0].plot([], [], label="not dominated", linestyle="none", **RING)
-    legend_below(figure, axes)
+    handles = [Line2D([], [], label=labels[method], **styles[method]) for method in table["method"].unique()]
+    handles += [Line2D([], [], label="not dominated", linestyle="none", **RING)] if fair else []
+    legend_below(figure, handles)
     device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
     against = f"{unit} (device: {device})" + (" and traffic" if len(costs) == 2 else "")
     caption = f"Test accuracy ({metric_words(spec)}) against {against}; mean of {count_words(table['n'])}."

@@ -15,7 +15,7 @@ from fednoise_core.report.floor import floor
 from fednoise_core.report.names import Names
 from fednoise_core.report.result_figures.common import labels_of, not_compared, of_setting
 from fednoise_core.report.runs import RecordedRun, Setting
-from fednoise_core.report.style import CEILING, FILL, QUIET, SIZE, WRONG, inches, outer, panels, titles
+from fednoise_core.report.style import CEILING, FILL, QUIET, SIZE, WRONG, inches, legend_below, outer, panels, titles
 from fednoise_core.report.texts import filled
 
 __all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
@@ -101,14 +101,8 @@ class Rows:
         handles += [Line2D([], [], color=FILL, label=tick, **TICK)] if tick else []
         if self.hollow:
             handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
-        handles += more
-        width, height = self.figure.get_size_inches()
-        longest = max(len(str(handle.get_label())) for handle in handles)
-        columns = int(np.clip(width * 72 // (longest * 4.6 + 34), 1, len(handles)))
-        self.figure.set_size_inches(width, height + 0.17 * -(-len(handles) // columns) + 0.1)
         outer(self.axes, x, "")
-        look: dict[str, Any] = {"columnspacing": 1.4, "labelspacing": 0.3}
-        self.figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
+        legend_below(self.figure, [*handles, *more])
 
 
 def baseline_of(runs: Sequence[RecordedRun]) -> str | None:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from fednoise_core.report.cells import count_words, settings_of
 from fednoise_core.report.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
 from fednoise_core.report.reproduction import reproduction
 from fednoise_core.report.runs import RecordedRun, select
 from fednoise_core.report.scorecard import score, states_words
-from fednoise_core.report.style import FILL, INK, QUIET, SIZE, WRONG, Drawn, Look, canvas, inches
+from fednoise_core.report.style import FILL, QUIET, SIZE, WRONG, Drawn, Look, canvas, inches
 from fednoise_core.report.texts import filled
 
 __all__ = ["HELD", "claims_frame", "scoreboard", "table_frames"]
@@ -24,8 +26,15 @@ __all__ = ["HELD", "claims_frame", "scoreboard", "table_frames"]
 SMALL = SIZE - 1  # points
 LETTER = 0.56 * SIZE / 72  # inches, of a letter
 LINE = 1.3 * SIZE / 72  # inches, of a line
-SIDE, GAP, AIR = 0.155, 0.025, 0.1  # inches: of a square, between two, and below a claim
+SIDE, AIR = 0.18, 0.1  # inches: from a square to the next, and below a claim
 INKS = {AGREES: FILL, MIXED: "#8A6D00", DISAGREES: WRONG, NOT_RUN: QUIET}
+WORDS = {True: "agrees", False: "disagrees", None: "not run"}
+SIGNS: dict[bool | None, dict[str, Any]] = {
+    True: {"marker": "s", "linestyle": "none", "color": FILL},
+    False: {"marker": "s", "linestyle": "none", "color": WRONG},
+    None: {"marker": "s", "linestyle": "none", "color": "#b5b5b5", "markerfacecolor": "none"},
+}
+STROKE: dict[str, Any] = {"marker": [(-1, -1), (1, 1)], "color": "white", "alpha": 1}
 HELD = {AGREES: True, DISAGREES: False}
 """What the frame says of a column → whether the claim holds there; any other word: nobody knows."""
 
@@ -63,22 +72,19 @@ def scoreboard(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Map
         Board(str(table.get("title") or name).split(":")[0], frame[(frame["ceiling"] == 0)], scores[name].claims)
         for name, (table, frame) in frames.items()
     ]
-    figure = canvas(width := inches(spec), 1)
-    figure.set_layout_engine("none")  # everything is placed in inches
-    height = _draw(figure.add_axes((0, 0, 1, 1)), boards, width)
-    figure.set_size_inches(width, height)
-    figure.axes[0].set(xlim=(0, width), ylim=(height, 0))
+    gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
         "A square is a column of the paper's table, in the table's order: above by our numbers, below by the paper's "
         "own. Struck through: the numbers of this column contradict the claim. Empty: not run, or not printed. "
         f"Of the runs so far, {count_words(seeds)}."
     )
-    title = spec.get("title") or "The paper's claims, column by column"
-    alt = f"{title}. {states_words(one for board in boards for one in board.claims)} "
+    caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
+    alt = f"{states_words(one for board in boards for one in board.claims)} "
     alt += " ".join(f"{board.title}, {one.says}: {one.state}, {one.counted}." for board in boards for one in board.ran)
-    text = f"{spec['caption']} {caption}" if spec.get("caption") else caption
-    return Drawn(figure, claims_frame({name: found.claims for name, found in scores.items()}), title, text, alt.strip())
+    frame = claims_frame({name: found.claims for name, found in scores.items()})
+    figure = _draw([board for board in boards if board.ran], inches(spec))
+    return Drawn(figure, frame, spec, "The paper's claims, column by column", caption, alt)
 
 
 @dataclass
@@ -114,79 +120,60 @@ def _within(column: Sequence[str], key: Sequence[str]) -> bool:
     return all(part in ("", one) for one, part in zip(column, key, strict=False))
 
 
-def _left_out(boards: Sequence[Board]) -> str:
-    """What was not run, in words."""
-    gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
-    count = sum(gone.values())
-    return f"Not run: {count} claim{'s' * (count != 1)} of {', '.join(gone)}." if gone else ""
-
-
-def _draw(axis: Axes, boards: Sequence[Board], width: float) -> float:
-    """Draw all in inches from the upper left; returns the height."""
-    axis.set_axis_off()
-    shown = [board for board in boards if board.ran]
-    most = max((len(board.columns) for board in shown), default=1)
+def _draw(boards: Sequence[Board], width: float) -> Figure:
+    """A panel a table, below each other."""
+    if not boards:
+        figure = canvas(width, 0.5)
+        figure.text(0.5, 0.5, "No claim was run.", ha="center", va="center", color=QUIET)
+        return figure
     narrow = width < 5
-    right = 0.85 if narrow else 1.75  # of the words behind the squares
-    step = min(SIDE + GAP, (width - right - (1.1 if narrow else 2.2)) / most)
-    left = width - right - most * step
-    y = 0.08
-    for board in shown:
-        axis.text(0.05, y, board.title, va="top", color=QUIET, fontsize=SMALL)
-        fit = all(len(words) * LETTER * SMALL / SIZE < count * step for words, count in board.datasets)
-        start = left
-        for words, count in board.datasets if fit and len(board.datasets) > 1 else ():
-            axis.text(start, y, words, va="top", color=QUIET, fontsize=SMALL)
-            start += count * step
-        y += LINE * 1.15
-        for one in board.ran:
-            y = _row(axis, board, one, (y, left, step, width - right, narrow))
-        y += 0.04
-    words = filled(_left_out(boards) or ("" if shown else "No claim was run."), int((width - 0.1) / LETTER))
-    if words:
-        axis.text(0.05, y, words, va="top", color=QUIET)
-        y += (words.count("\n") + 1.4) * LINE
-    return _legend(axis, y + 0.04, narrow) if shown else y
+    most = max(len(board.columns) for board in boards)
+    right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
+    step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
+    letters = max(12, int((width - right - most * step - 0.25) / LETTER))
+    says = [[filled(_sentence(one.says), letters) for one in board.ran] for board in boards]
+    sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
+    figure = canvas(width, sum(map(sum, sizes)) + 0.35 * len(boards) + (0.7 if narrow else 0.4))
+    grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))
+    for axis, board, words, size in zip(grid[:, 0], boards, says, sizes, strict=True):
+        middles = np.cumsum(size) - np.array(size) / 2
+        axis.set(xlim=(-0.5, most - 0.5), ylim=(sum(size), 0))
+        axis.set_yticks(middles, words)
+        axis.set_xticks([])
+        axis.tick_params(length=0)
+        axis.grid(False)
+        axis.spines[:].set_visible(False)
+        _heads(axis, board, step)
+        for one, middle in zip(board.ran, middles, strict=True):
+            for key, ours, theirs in zip(one.keys, one.ours.values(), one.theirs.values(), strict=True):
+                for holds, y in ((ours, middle - SIDE / 2), (theirs, middle + SIDE / 2)):
+                    sign = {**SIGNS[holds], "markersize": 72 * step - 2.5, "alpha": 1 if y < middle else 0.5}
+                    axis.plot([board.place(key)], [y], **sign)
+                    if holds is False:  # in a grey print the stroke tells the two colours apart
+                        axis.plot([board.place(key)], [y], **{**sign, **STROKE})
+            known = [holds for holds in one.ours.values() if holds is not None]
+            said = f"{one.state}\n{sum(known)} of {len(known)}" + (
+                "" if narrow else f" column{'s' * (len(known) != 1)}"
+            )
+            look: dict[str, Any] = {"color": INKS[one.state], "fontsize": SMALL + 0.5, "fontweight": "bold"}
+            axis.text(most - 0.3, middle, said, va="center", **look)
+    handles = [Line2D([], [], label=words, **{**SIGNS[holds], "markersize": 8}) for holds, words in WORDS.items()]
+    handles.append(Line2D([], [], linestyle="none", label="above: ours, below: the paper’s"))
+    look = {"ncols": 2 if narrow else 4, "fontsize": SMALL, "handlelength": 1.2}
+    figure.legend(handles=handles, loc="outside lower center", **look)
+    return figure
 
 
-def _row(axis: Axes, board: Board, one: Claim, where: tuple[float, float, float, float, bool]) -> float:
-    """A claim: its words, its squares, what they say. Returns where the next one starts."""
-    y, left, step, right, narrow = where
-    says = one.says[:1].upper() + one.says[1:] if one.says[1:2].isalpha() else one.says  # ε, p stay as they are
-    words = filled(says, max(12, int((left - 0.15) / LETTER)))
-    tall = max((words.count("\n") + 1) * LINE, 2 * SIDE + GAP)
-    middle = y + tall / 2
-    axis.text(0.05, middle, words, va="center", linespacing=1.15)
-    for key, *both in zip(one.keys, one.ours.values(), one.theirs.values(), strict=True):
-        x = left + board.place(key) * step
-        for holds, top in zip(both, (middle - SIDE - GAP / 2, middle + GAP / 2), strict=True):
-            _square(axis, x, top, step - GAP, holds, faint=top > middle)
-    known = [holds for holds in one.ours.values() if holds is not None]
-    count = f"{sum(known)} of {len(known)}"
-    said = f"{one.state}\n{count}" if narrow else f"{one.state}, {count} column{'s' * (len(known) != 1)}"
-    axis.text(right + 0.05, middle, said, va="center", color=INKS[one.state], fontsize=SMALL + 0.5, fontweight="bold")
-    return y + tall + AIR
+def _sentence(says: str) -> str:
+    return says[:1].upper() + says[1:] if says[1:2].isalpha() else says  # ε, p stay as they are
 
 
-def _square(axis: Axes, x: float, y: float, side: float, holds: bool | None, faint: bool) -> None:
-    """A square; in a grey print the stroke tells the two colours apart."""
-    if holds is None:
-        axis.add_patch(Rectangle((x, y), side, SIDE, facecolor="none", edgecolor="#b5b5b5", linewidth=0.7))
-        return
-    colour = FILL if holds else WRONG
-    axis.add_patch(Rectangle((x, y), side, SIDE, facecolor=colour, edgecolor="none", alpha=0.4 if faint else 1))
-    if not holds:
-        ends = [x + 0.2 * side, x + 0.8 * side], [y + 0.2 * SIDE, y + 0.8 * SIDE]
-        axis.plot(*ends, color=INK if faint else "white", linewidth=1.3, solid_capstyle="round")
-
-
-def _legend(axis: Axes, y: float, narrow: bool) -> float:
-    """What the squares mean; returns the height that is used up."""
-    x = 0.05
-    for holds, words in ((True, "agrees"), (False, "disagrees"), (None, "not run")):
-        _square(axis, x, y, SIDE, holds, faint=False)
-        axis.text(x + SIDE + 0.06, y + SIDE / 2, words, va="center", color=INK, fontsize=SMALL)
-        x += SIDE + 0.06 + (len(words) + 3) * LETTER
-    x, y = (0.05, y + 1.2 * LINE) if narrow else (x, y)
-    axis.text(x, y + SIDE / 2, "above: ours, below: the paper’s", va="center", color=QUIET, fontsize=SMALL)
-    return y + SIDE + 0.06
+def _heads(axis: Axes, board: Board, step: float) -> None:
+    """Over the squares the table's title, and the data sets of its columns where they have room."""
+    fit = all(len(words) * LETTER * SMALL / SIZE < count * step for words, count in board.datasets)
+    named = board.datasets if fit and len(board.datasets) > 1 else []
+    axis.set_title(board.title, color=QUIET, fontsize=SMALL, loc="left", pad=14 if named else 3)
+    start = -0.5
+    for words, count in named:
+        axis.text(start, 0, words, va="bottom", color=QUIET, fontsize=SMALL)
+        start += count

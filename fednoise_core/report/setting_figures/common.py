@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fednoise_core.report.artifacts import SettingArtifacts
+from fednoise_core.report.cells import PARTS
 from fednoise_core.report.style import Drawn
 
 __all__ = ["NUMBERS", "class_axis", "drawn", "short", "varying", "whose"]
@@ -34,19 +36,15 @@ def varying(
     found: Sequence[SettingArtifacts], one: SettingArtifacts, parts: Sequence[str] = ("dataset", "noise", "partition")
 ) -> list[str]:
     """The words of those parts of a setting in which the settings of a figure differ: its panel's title."""
-    place = {"dataset": 0, "noise": 1, "partition": 2}
-    return [one.words[place[part]] for part in parts if len({getattr(other, part) for other in found}) > 1]
+    return [one.words[PARTS.index(part)] for part in parts if len({getattr(other, part) for other in found}) > 1]
 
 
 def whose(found: Sequence[SettingArtifacts]) -> str:
     """The end of a caption: what all settings of a figure share, and the seed that is shown."""
     one = found[0]
-    same = [
-        word
-        for place, (part, word) in enumerate(zip(("dataset", "noise", "partition"), one.words, strict=True))
-        if len({getattr(other, part) for other in found}) == 1 and place < 3
-    ]
-    return f"{' · '.join(same)}{', ' if same else ''}seed {one.seed}."
+    varies = varying(found, one)
+    same = " · ".join(word for word in one.words if word not in varies)
+    return f"{same}{', ' if same else ''}seed {one.seed}."
 
 
 def short(text: str, most: int = 11) -> str:
@@ -55,10 +53,8 @@ def short(text: str, most: int = 11) -> str:
 
 
 def drawn(
-    figure: Any, frames: Sequence[pd.DataFrame], spec: Mapping[str, Any], title: str, caption: str, alt: str
+    figure: Figure, frames: Sequence[pd.DataFrame], spec: Mapping[str, Any], title: str, caption: str, alt: str
 ) -> Drawn:
-    """Finish: the frame that was drawn, and the words with what the figure's settings say."""
+    """Finish: the frame that was drawn, and the words."""
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"note": ["unknown"]})
-    caption = f"{spec['caption']} {caption}" if spec.get("caption") else caption
-    title = str(spec.get("title") or title)
-    return Drawn(figure, frame, title, caption, f"{title}. {alt}")
+    return Drawn(figure, frame, spec, title, caption, alt)

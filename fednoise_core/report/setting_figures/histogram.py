@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from fednoise_core.io import SpecError
@@ -57,8 +56,7 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
     titles(axes, [" · ".join(filter(None, pair)) for pair in zip(words, heads, strict=True)])
     outer(axes, "client", "class")
     wrong = any(frame["mislabelled"].any() for frame in frames)
-    _sizes(axes[0], held, scale, wrong)
-    legend_below(figure, axes[:1])
+    legend_below(figure, _sizes(held, scale, wrong))
     meaning = "the area of a dot is the count"
     meaning += ", that of the dot inside how many of them are mislabelled" if wrong else ""
     cut = " Evenly chosen clients are shown." if any(one.split.clients > most for one in found) else ""
@@ -75,14 +73,17 @@ def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Dra
     return drawn(figure, frames, spec, "Who holds which class", caption, alt)
 
 
-def _sizes(axis: Axes, held: pd.Series, scale: float, wrong: bool) -> None:
-    """What the sizes of dots mean, as entries of the legend."""
+def _sizes(held: pd.Series, scale: float, wrong: bool) -> list[Line2D]:
+    """What the sizes of dots mean, for the legend."""
     style: dict[str, Any] = {"marker": "o", "linestyle": "", "color": FAINT, "markeredgewidth": 0}
+    found = []
     for mark in sorted({max(1, round(held.quantile(share))) for share in (0.1, 0.5, 0.9, 1)}):
         size = max(scale * np.sqrt(mark), np.sqrt(DUST))
-        axis.add_line(Line2D([], [], markersize=size, label=f"{mark} samples" if mark > 1 else "1 sample", **style))
-    if wrong:
-        axis.add_line(Line2D([], [], markersize=4.5, label="mislabelled", **{**style, "color": WRONG}))
+        found.append(Line2D([], [], markersize=size, label=f"{mark} samples" if mark > 1 else "1 sample", **style))
+    return [
+        *found,
+        *([Line2D([], [], markersize=4.5, label="mislabelled", **{**style, "color": WRONG})] if wrong else []),
+    ]
 
 
 def _frame(one: SettingArtifacts, kind: str) -> pd.DataFrame:
