@@ -73,18 +73,11 @@ def test_rotation_is_torchvisions():
     assert torch.equal(A.Rotate()(x, torch.full((24, 1), 0.5)), x)
 
 
-def test_rotation_keeps_bytes_and_turns_at_most_30_degrees():
+def test_rotation_keeps_bytes():
     x = images(size=28, channels=1)
     u = numbers(len(x), 1)
     assert A.Rotate()(x, u).dtype == torch.uint8
     torch.testing.assert_close(A.Rotate()(x, u) / 255, A.Rotate()(x / 255, u))
-    dot = torch.zeros(2, 1, 101, 101)
-    dot[:, :, 50, 90:] = 1  # a bar pointing right, 40 to 50 pixels from the centre
-    turned = A.Rotate()(dot, torch.tensor([[0.0], [ALMOST_ONE]]))
-    for image, degrees in zip(turned[:, 0], (-30, 30), strict=True):
-        row, col = torch.nonzero(image).float().mean(0)
-        angle = torch.rad2deg(torch.atan2(50 - row, col - 50))  # up is positive
-        assert abs(angle - degrees) < 1
 
 
 def by_torchvision(image: torch.Tensor, u: list[float]) -> torch.Tensor:
