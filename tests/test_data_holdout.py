@@ -56,7 +56,7 @@ def test_a_share_of_every_class_is_held_out(arrays, tmp_path) -> None:
 
 
 def test_held_out_labels_of_known_truth_are_trusted(arrays, tmp_path) -> None:
-    arrays["y_train"] = np.where(np.arange(97) % 10 < 3, 2, arrays["given"])
+    arrays["y_train"] = np.arange(97) % 10
     spec = {**saved(tmp_path / "mine.npz", arrays, "x_test", "y_test"), **HELD}
     data = sources.read(spec)
     assert sources.n_train(spec) == data.n
