@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-import yaml
 
 from fednoise_core.data import augment as A
 from fednoise_core.io import SpecError
 
-ROOT = Path(__file__).parents[1]
 ALMOST_ONE = 1 - 2**-24  # the greatest float32 below 1
 
 
@@ -184,13 +180,3 @@ def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
         A.build({"name": "crop_flip", "degrees": 3})
     with pytest.raises(SpecError, match=r"^train\.augment\.per: "):
         A.build({"name": "crop_flip", "per": "epoch"})
-
-
-def test_the_schema_lists_every_augmentation_with_its_settings():
-    described = yaml.safe_load((ROOT / "config/schema/augment.yaml").read_text(encoding="utf-8"))
-    assert list(described) == list(A.AUGMENTS)
-    for name, kind in described.items():
-        assert kind["required"] == []
-        values = {key: setting["default"] for key, setting in kind["properties"].items() if "default" in setting}
-        assert A.build({"name": name, **values}) == A.AUGMENTS[name]
-        A.build(kind["example"])
