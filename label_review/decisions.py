@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fednoise_core.io import digest
-from fednoise_core.report.suspect_files import Count, Row
+from fednoise_core.report.suspect_files import Count, CsvRow
 
 __all__ = ["DECISIONS", "Decision", "Suspect", "data_digest"]
 
@@ -18,7 +18,7 @@ DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "dec
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class Suspect(Row):
+class Suspect(CsvRow):
     """One row of suspects.csv. sample: row in the arrays artifact."""
 
     sample: Count
@@ -34,7 +34,7 @@ class Suspect(Row):
     verdict: Literal["wrong", "check", "keep"]
 
 
-class Decision(Row):
+class Decision(CsvRow):
     """One row of decisions.csv: keep the given label of a sample, give it `label`, or drop it.
 
     source: row of the npz, or file below train/. given, given_name: the label that was judged. data: digest of the data

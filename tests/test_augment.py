@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-import yaml
 
 from fednoise_core.data import augment as A
 from fednoise_core.io import SpecError
 
-ROOT = Path(__file__).parents[1]
 ALMOST_ONE = 1 - 2**-24  # the greatest float32 below 1
 
 
@@ -73,18 +69,11 @@ def test_rotation_is_torchvisions():
     assert torch.equal(A.Rotate()(x, torch.full((24, 1), 0.5)), x)
 
 
-def test_rotation_keeps_bytes_and_turns_at_most_30_degrees():
+def test_rotation_keeps_bytes():
     x = images(size=28, channels=1)
     u = numbers(len(x), 1)
     assert A.Rotate()(x, u).dtype == torch.uint8
     torch.testing.assert_close(A.Rotate()(x, u) / 255, A.Rotate()(x / 255, u))
-    dot = torch.zeros(2, 1, 101, 101)
-    dot[:, :, 50, 90:] = 1  # a bar pointing right, 40 to 50 pixels from the centre
-    turned = A.Rotate()(dot, torch.tensor([[0.0], [ALMOST_ONE]]))
-    for image, degrees in zip(turned[:, 0], (-30, 30), strict=True):
-        row, col = torch.nonzero(image).float().mean(0)
-        angle = torch.rad2deg(torch.atan2(50 - row, col - 50))  # up is positive
-        assert abs(angle - degrees) < 1
 
 
 def by_torchvision(image: torch.Tensor, u: list[float]) -> torch.Tensor:
@@ -191,13 +180,3 @@ def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
         A.build({"name": "crop_flip", "degrees": 3})
     with pytest.raises(SpecError, match=r"^train\.augment\.per: "):
         A.build({"name": "crop_flip", "per": "epoch"})
-
-
-def test_the_schema_lists_every_augmentation_with_its_settings():
-    described = yaml.safe_load((ROOT / "config/schema/augment.yaml").read_text(encoding="utf-8"))
-    assert list(described) == list(A.AUGMENTS)
-    for name, kind in described.items():
-        assert kind["required"] == []
-        values = {key: setting["default"] for key, setting in kind["properties"].items() if "default" in setting}
-        assert A.build({"name": name, **values}) == A.AUGMENTS[name]
-        A.build(kind["example"])

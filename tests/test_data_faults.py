@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -120,21 +117,6 @@ def folder(tmp_path):
 
 def spec_of(folder: Path, **more) -> dict[str, str]:
     return {"source": "imagefolder", "path": str(folder), "given": "labels.csv", **more}
-
-
-def test_a_named_pipe_is_an_error_and_does_not_hang(folder, tmp_path):
-    """In a process of its own: the old code waits for a writer that never comes."""
-    shutil.rmtree(folder / "test" / "emu")
-    os.mkfifo(folder / "train" / "cat" / "9.png")
-    os.mkfifo(tmp_path / "mine.npz")
-    code = "from fednoise_core.data import sources; sources.read({'source': %r, 'path': %r})"
-    for source, path, message in (
-        ("imagefolder", folder, r"train/cat/9.png: not a file"),
-        ("npz", tmp_path / "mine.npz", r"mine.npz is neither a file nor a folder"),
-    ):
-        command = [sys.executable, "-c", code % (source, str(path))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[1])
-        assert message in done.stderr.splitlines()[-1]
 
 
 def test_links_are_followed_only_to_images_inside(folder, tmp_path):

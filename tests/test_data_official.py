@@ -125,48 +125,32 @@ def test_files_that_are_not_what_they_are_called_are_refused(tmp_path, mnist):
         sources.read({"source": "mnist"}, [tmp_path], tmp_path / "cache")
 
 
-def batches(content: dict[str, np.ndarray], parts: list[tuple[str, slice, str]], key: str) -> dict[str, bytes]:
-    """CIFAR's python files: channel planes one after the other in rows of 3,072 bytes."""
-    out = {}
-    for name, rows, part in parts:
+@pytest.fixture
+def cifar10(monkeypatch, web):
+    """A toy CIFAR-10 behind torchvision's address: rows of 3,072 bytes, channel planes one after the other."""
+    content = toy((32, 32, 3))
+    pretend(monkeypatch, "cifar10", content)
+    files = {}
+    parts = [(f"data_batch_{i + 1}", "train", slice(6 * i, 6 * i + 6)) for i in range(5)]
+    for name, part, rows in [*parts, ("test_batch", "test", slice(None))]:
         flat = content[f"x_{part}"][rows].transpose(0, 3, 1, 2).reshape(-1, 3072)
-        out[name] = pickle.dumps({"data": flat, key: content[f"y_{part}"][rows].tolist()}, protocol=2)
-    return out
-
-
-def cifar10_files(content: dict[str, np.ndarray]) -> dict[str, bytes]:
-    parts = [(f"data_batch_{i + 1}", slice(6 * i, 6 * i + 6), "train") for i in range(5)]
-    files = batches(content, [*parts, ("test_batch", slice(None), "test")], "labels")
-    return files | {"batches.meta": pickle.dumps({"label_names": list(facts.FACTS["cifar10"].names)}, protocol=2)}
-
-
-def tar(files: dict[str, bytes], top: str) -> bytes:
+        files[name] = pickle.dumps({"data": flat, "labels": content[f"y_{part}"][rows].tolist()}, protocol=2)
+    files["batches.meta"] = pickle.dumps({"label_names": list(facts.FACTS["cifar10"].names)}, protocol=2)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, body in files.items():
-            info = tarfile.TarInfo(f"{top}/{name}" if "/" not in name else name)
+            info = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
             info.size = len(body)
             archive.addfile(info, io.BytesIO(body))
-    return buffer.getvalue()
-
-
-@pytest.fixture
-def cifar10(monkeypatch, web):
-    content = toy((32, 32, 3))
-    files = cifar10_files(content)
-    pretend(monkeypatch, "cifar10", content)
     kind = datasets.CIFAR10
-    monkeypatch.setattr(kind, "train_list", [[name, md5(files[name])] for name in files if name.startswith("data")])
-    monkeypatch.setattr(kind, "test_list", [["test_batch", md5(files["test_batch"])]])
-    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5(files["batches.meta"])})
-    serve(monkeypatch, web, kind, tar(files, kind.base_folder))
-    return content
-
-
-def serve(monkeypatch, web, kind, archive: bytes) -> None:
-    web.files[f"/{kind.filename}"] = archive
+    sums = [[name, md5(body)] for name, body in files.items()]
+    monkeypatch.setattr(kind, "train_list", sums[:5])
+    monkeypatch.setattr(kind, "test_list", sums[5:6])
+    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": sums[6][1]})
     monkeypatch.setattr(kind, "url", web.url + kind.filename)
-    monkeypatch.setattr(kind, "tgz_md5", md5(archive))
+    monkeypatch.setattr(kind, "tgz_md5", md5(buffer.getvalue()))
+    web.files[f"/{kind.filename}"] = buffer.getvalue()
+    return content
 
 
 def test_cifar10_is_unpacked_and_a_pickle_with_another_md5_is_never_opened(tmp_path, cifar10):
@@ -186,22 +170,16 @@ def test_cifar10_is_unpacked_and_a_pickle_with_another_md5_is_never_opened(tmp_p
     assert proof.exists()  # it would have been
 
 
-def test_cifar100_has_superclasses_and_can_be_read_by_them(tmp_path, monkeypatch, web):
+def test_cifar100_has_superclasses_and_can_be_read_by_them(tmp_path, monkeypatch):
     content = toy((32, 32, 3))
     content["y_train"][:3] = [0, 54, 99]  # apple, orchid, worm
-    files = batches(content, [("train", slice(None), "train"), ("test", slice(None), "test")], "fine_labels")
-    files["meta"] = pickle.dumps({"fine_label_names": list(facts.CIFAR100_NAMES)}, protocol=2)
     pretend(monkeypatch, "cifar100", content)
-    kind = datasets.CIFAR100
-    monkeypatch.setattr(kind, "train_list", [["train", md5(files["train"])]])
-    monkeypatch.setattr(kind, "test_list", [["test", md5(files["test"])]])
-    monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5(files["meta"])})
-    serve(monkeypatch, web, kind, tar(files, kind.base_folder))
-    arrays = sources.read({"source": "cifar100"}, [], tmp_path)
+    np.savez(tmp_path / "cifar100.npz", **content)
+    arrays = sources.read({"source": "cifar100"}, [tmp_path])
     same(arrays, content)
     superclass = [facts.CIFAR100_COARSE_NAMES[i] for i in arrays.coarse[[0, 54, 99]]]
     assert superclass == ["fruit_and_vegetables", "flowers", "non-insect_invertebrates"]
-    coarse = sources.read({"source": "cifar100", "labels": "coarse"}, [], tmp_path)
+    coarse = sources.read({"source": "cifar100", "labels": "coarse"}, [tmp_path])
     assert coarse.classes == sources.classes({"source": "cifar100", "labels": "coarse"}) == 20
     np.testing.assert_array_equal(coarse.y_train, arrays.coarse[arrays.y_train])
     assert coarse.names[coarse.y_train[0]] == "fruit_and_vegetables"

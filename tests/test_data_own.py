@@ -161,9 +161,11 @@ def test_a_table_gives_labels_and_owners(folder):
 
 
 def test_images_are_scaled_and_cut_to_size(trained):
-    picture(trained / "train" / "dog" / "9.png", 90, size=(30, 20))
-    with pytest.raises(ArtifactError, match=r"dog/9\.png: 20x30, other images are 6x8; set size"):
-        sources.read({"source": "imagefolder", "path": str(trained)})
+    for part in ("test", "train"):
+        picture(trained / part / "dog" / "9.png", 90, size=(30, 20))
+        with pytest.raises(ArtifactError, match=rf"{part}/dog/9\.png: 20x30, other images are 6x8; set size"):
+            sources.read({"source": "imagefolder", "path": str(trained)})
+        picture(trained / "test" / "dog" / "9.png", 90)
     arrays = sources.read({"source": "imagefolder", "path": str(trained), "size": 4})
     assert arrays.x_train.shape == (9, 4, 4, 3)
     assert numbers(arrays.x_train[:]) == [*range(8), 9]

@@ -8,7 +8,6 @@ import types
 from pathlib import Path
 
 import numpy as np
-import pytest
 import yaml
 
 import fednoise_core
@@ -57,8 +56,3 @@ def test_the_page_names_every_common_setting():
     text = PAGE.read_text(encoding="utf-8")
     for name in Schemas(ROOT / "config/schema").load("dataset")["svhn"]["properties"]:
         assert f"`{name}" in text, name
-
-
-@pytest.mark.parametrize("source", ["npz", "imagefolder"])
-def test_the_page_shows_the_user_s_sources(source):
-    assert source in PAGE.read_text(encoding="utf-8")

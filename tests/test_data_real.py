@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from real_files import real_folder
 
 from fednoise_core.data import official, sources
-from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.mean_std import mean_and_std
-from workflow_scripts import download
 
 pytestmark = pytest.mark.real_data
 SHAPES = {
@@ -46,19 +42,6 @@ def test_npz_and_raw_files_give_the_arrays_bit_for_bit(source, tmp_path):
     np.testing.assert_allclose(arrays.std, std, atol=2e-4)
 
 
-def test_the_command_finds_the_folder_in_the_environment(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("FEDNOISE_DATA", str(real_folder()))
-    out = tmp_path / "mnist.npz"
-    spec = {"source": "mnist", "subset": {"train": 500, "test": 200}, "public": 100}
-    assert download.main(["--spec", json.dumps(spec), "--out", str(out), "--cache", str(tmp_path / "cache")]) == 0
-    assert "500 train, 200 test, 100 public" in capsys.readouterr().out
-    arrays = Arrays.load(out)
-    share = np.bincount(arrays.y_train) / 500
-    with np.load(real_folder() / "mnist.npz", allow_pickle=False) as archive:
-        whole = np.bincount(archive["y_train"]) / 60000
-    assert np.abs(share - whole).max() < 1 / 500 + 1e-3
-
-
 @pytest.mark.parametrize(
     ("spec", "rates"),  # methods.md 2.5
     [
@@ -81,13 +64,3 @@ def test_human_labels_have_the_published_noise_rates(spec, rates, tmp_path):
     assert set(arrays.given) == set(rates)
     for key, rate in rates.items():
         assert abs((arrays.given[key] != arrays.y_train).mean() - rate) < 1e-5
-
-
-def test_cifar10_with_public_images_of_cifar100(tmp_path):
-    spec = {"source": "cifar10", "public": {"dataset": "cifar100", "n": 5000}}
-    arrays = sources.read(spec, [real_folder()], tmp_path)
-    assert (arrays.n, arrays.x_public.shape) == (50000, (5000, 32, 32, 3))
-    with np.load(real_folder() / "cifar100.npz", allow_pickle=False) as archive:
-        label = {image.tobytes(): y for image, y in zip(archive["x_train"], archive["y_train"], strict=True)}
-    counts = np.bincount([label[image.tobytes()] for image in arrays.x_public], minlength=100)
-    assert np.abs(counts - 50).max() <= 1  # equal images of two classes may be told apart wrongly

@@ -68,15 +68,6 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
         assert len(arrays.given) > 0
 
 
-def test_defaults_are_what_the_readers_do():
-    properties = SCHEMA["digits"]["properties"]
-    plain = sources.read({"source": "digits"})
-    defaults = {key: properties[key]["default"] for key in ("test", "public", "split_seed")}
-    said = sources.read({"source": "digits", **defaults})
-    for name in ("x_train", "x_test", "x_public"):
-        np.testing.assert_array_equal(getattr(plain, name), getattr(said, name))
-
-
 @pytest.mark.parametrize("name", list(DATASETS))
 def test_every_entry_of_the_config_validates_and_knows_its_size(name):
     spec = DATASETS[name]

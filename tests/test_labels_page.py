@@ -154,6 +154,12 @@ def test_files_of_another_run_are_refused(
     assert not out.exists()
 
 
+def test_labels_of_another_run_are_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    dataclasses.replace(found.labels, noisy=(found.labels.noisy + 1) % 3).save(found.folder / "labels.npz")
+    assert make_labels.main([*found.arguments(), "--out", str(found.folder / "labels.html")]) == 2
+    assert "is not in the arrays and labels of this run" in capsys.readouterr().err
+
+
 def test_readers_give_back_what_runs_write(found: LabelRun) -> None:
     suspects, sites = read_rows(found.folder / "suspects.csv", Suspect), read_rows(found.folder / "sites.csv", Site)
     assert len(suspects) == found.arrays.n

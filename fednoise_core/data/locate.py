@@ -37,16 +37,14 @@ def not_found(source: str, files: Sequence[str], places: Sequence[Path], cache: 
 def user_path(spec: Mapping[str, Any], places: Sequence[Path], key: str = "path", default: str | None = None) -> Path:
     """The file or folder that the setting `key` names: in the working folder, else below one of `places`.
 
-    Raises SpecError naming the key if it is nowhere, or neither a file nor a folder.
+    Raises SpecError naming the key if it is nowhere.
     """
     name = spec.get(key, default)
     if name is None:
         raise SpecError(f"dataset {spec.get('source')}: {key} is missing")
     tried = list(dict.fromkeys([Path(name), *(place / name for place in places)]))
     for path in tried:
-        if path.is_file() or path.is_dir():
+        if path.exists():
             return path
-        if path.exists():  # a pipe would be waited for, without end
-            raise SpecError(f"dataset {spec.get('source')}: {key}: {path} is neither a file nor a folder")
     looked = ", ".join(str(path) for path in tried)
     raise SpecError(f"dataset {spec.get('source')}: {key}: {name} does not exist (looked for {looked})")

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.csv_files import read_texts
 
-__all__ = ["Amount", "Count", "Row", "Site", "read_rows"]
+__all__ = ["Amount", "Count", "CsvRow", "Site", "read_rows"]
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
 
 
-class Row(BaseModel):
+class CsvRow(BaseModel):
     """One row of a CSV; columns without a field are passed over. where: file and line, for messages."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -24,10 +24,10 @@ class Row(BaseModel):
     where: str
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=CsvRow)
 
 
-class Site(Row):
+class Site(CsvRow):
     """One row of sites.csv. wrong, wrong_low, wrong_high: estimated number of wrong labels and its 90 % interval."""
 
     client: Count

@@ -21,8 +21,13 @@ def test_a_page_is_made_where_it_is_asked_for(workflow: Workflow) -> None:
     assert "build" not in workflow("dvc", "status")
     with workflow.edited(STUDY, "rounds: 2,", "rounds: 3,"):
         assert workflow.stale(PAGE)["labels"] == 1
-    with workflow.edited("label_review/labels.js", "Undone.", "Taken back."):
-        assert workflow.stale(PAGE) == {"labels": 1}
+    for file, old, new in (
+        ("labels.js", "Undone.", "Taken back."),
+        ("thumbnails.py", "LARGE, SMALL = 2500", "LARGE, SMALL = 99"),
+    ):
+        with workflow.edited(f"label_review/{file}", old, new):
+            assert workflow.stale(PAGE) == {"labels": 1}
+            assert workflow.stale() == {}
 
 
 def test_a_study_may_ask_for_the_pages_of_all_its_runs(workflow: Workflow) -> None:
