@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import KeptSource
 from fednoise_core.engine.fit import FitRequest, FitResult, Rate
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.relay import Relayed
@@ -259,14 +259,13 @@ class Federation:
         tag = f"{self.entering} {tag}" if self.entering else tag
         base, requests, sent = self._sent(state, down), [], []
         for c, extra, turns, target, arch in zip(who, extras, many, given, archs, strict=True):
-            whole, relayed = self._split(state, {**down, **extra})
             requests.append(
                 FitRequest(
                     local=local,
                     client=c,
                     round=state.round,
                     epochs=turns,
-                    down={**whole, **rate},
+                    down=self._with_relayed(state, {**down, **extra, **rate}),
                     mine=partial(state._kept.copy_for, c),
                     targets=state.relabelled.get(c),
                     on=on,
@@ -276,7 +275,6 @@ class Federation:
                     batch=batch or 0,
                     net_of=arch,
                     rate=lr if callable(lr) else None,
-                    relayed=relayed,
                 )
             )
             sent.append(base + self._sent(state, extra) if c != SERVER else 0)
@@ -294,16 +292,6 @@ class Federation:
                     f"give each of a round's fits a tag of its own, fit(…, tag=…)"
                 )
         self._tags[1].update((tag, c) for c in clients)
-
-    def _split(self, state: State, down: Mapping[str, Any]) -> tuple[dict[str, Any], KeptSource]:
-        """What comes down as it is, and how to fetch the rest from other clients' messages when the turn comes."""
-        wanted = {name: value for name, value in down.items() if isinstance(value, Relayed)}
-        for name, value in down.items():
-            if name not in wanted and _holds_relayed(value):
-                cure = "give each a name of its own in `down` or `each`: near0, near1 …"
-                raise ValueError(f"down[{name!r}] holds what fed.relayed gives further down: {cure}")
-        plain = {name: value for name, value in down.items() if name not in wanted}
-        return plain, partial(state._relay.fetch, wanted) if wanted else {}
 
     def _sent(self, state: State, down: Mapping[str, Any]) -> int:
         """Bytes of what comes down."""
@@ -372,8 +360,9 @@ class Federation:
         return out
 
     def _with_relayed(self, state: State, down: Mapping[str, Any]) -> KeptSource:
-        plain, relayed = self._split(state, down)
-        return (lambda: {**plain, **fetched(relayed)}) if relayed else plain
+        """What comes down; what is in other clients' messages is fetched when the client's turn comes."""
+        wanted = {name: value for name, value in down.items() if isinstance(value, Relayed)}
+        return (lambda: {**down, **state._relay.fetch(wanted)}) if wanted else down
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """A label release under epsilon-label-DP (methods.md 4): every client's labels pass randomised response and go
@@ -432,11 +421,6 @@ def _one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:
     if len(values) != count:
         raise ValueError(f"{what}: {len(values)} for {count} clients")
     return values
-
-
-def _holds_relayed(value: Any) -> bool:
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(isinstance(part, Relayed) or _holds_relayed(part) for part in parts)
 
 
 def _models(mine: dict[str, Any] | None) -> list[Weights]:

@@ -33,7 +33,7 @@ class FitRequest:
     client: int
     round: int
     epochs: int
-    down: Mapping[str, Any]
+    down: KeptSource  # with what other clients handed on to it
     mine: KeptSource = field(default_factory=dict)
     targets: Tensor | None = None  # its current targets; None: the given labels
     on: str = "train"
@@ -43,13 +43,12 @@ class FitRequest:
     batch: int = 0  # samples of a step; 0: train.batch
     net_of: int | None = None  # the client whose architecture is trained; None: its own
     rate: Rate | None = None  # what `down["lr"]` is in each step; None: as it is in `down`
-    relayed: KeptSource = field(default_factory=dict)  # what other clients handed on to it, a part of `down`
     together: bool = False  # clients take each step together: one order of images for all, and no choice of samples
     single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
 
     def loaded(self) -> FitRequest:
         """The same with what the client keeps and what was handed on to it at hand, to be sent to a process."""
-        return replace(self, mine=fetched(self.mine), relayed=fetched(self.relayed))
+        return replace(self, mine=fetched(self.mine), down=fetched(self.down))
 
 
 @dataclass
@@ -106,7 +105,7 @@ class ClientFit:
     def open(self) -> ClientFit:
         """Client-side preparation, the plan, and the weights in place. Returns itself."""
         request, world, local = self.request, self.world, self.local
-        self.down = {**request.down, **fetched(request.relayed)}
+        self.down = fetched(request.down)
         self.me = (
             None
             if request.client == SERVER
