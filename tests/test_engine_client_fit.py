@@ -40,7 +40,7 @@ class Spy(Local):
 def task(made: World, local: Local, client: int = 0, epochs: int = 2, **job) -> ClientFit:
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(local, client, 1, epochs, {"model": model, "lr": 0.1}, **job)
-    return ClientFit(made, request, Workspace(made.device))
+    return ClientFit(made, request, Workspace())
 
 
 def run(opened: ClientFit):
@@ -116,14 +116,14 @@ def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
 def test_several_clients_on_one_bench_do_not_see_each_other():
     """Buffers are made once and loaded for each client: values, statistics and momentum must start afresh."""
     made = toy.world({"momentum": 0.9}, net=toy.net(toy.normed))
-    local, bench = make({"name": "fedavg"}, made.train), Workspace(made.device)
+    local, bench = make({"name": "fedavg"}, made.train), Workspace()
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
 
     def fit(client: int, where: Workspace):
         request = FitRequest(local, client, 1, 2, {"model": model, "lr": 0.1})
         return run(ClientFit(made, request, where)).up["model"].flat
 
-    alone = [fit(c, Workspace(made.device)) for c in (0, 3, 0)]
+    alone = [fit(c, Workspace()) for c in (0, 3, 0)]
     shared = [fit(c, bench) for c in (0, 3, 0)]
     assert all(torch.equal(a, b) for a, b in zip(alone, shared, strict=True))
     assert not torch.equal(alone[0], alone[1])

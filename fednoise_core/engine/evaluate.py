@@ -189,19 +189,15 @@ class Evaluator:
         return scored
 
     def _copies(self, views: Views, clients: ClientStore) -> dict[int, Weights]:
-        """id(model) -> the weights to evaluate. Server models are cloned when evaluation overlaps the next round;
-        `FromKept` models are built now in that case, else one by one.
+        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none: `FromKept`
+        models are made when their turn comes, since one a client would be a model a client.
         """
-        copies = {}
-        for members in views.values():
-            for _, models in members:
-                for w in _several(models):
-                    if isinstance(w, FromKept):
-                        if self.deferred:  # else made when its turn comes: one a client would be a model a client
-                            copies[id(w)] = w.make(clients)
-                    elif not isinstance(w, Kept):
-                        copies[id(w)] = w.clone() if self.deferred else w
-        return copies
+        if not self.deferred:
+            return {}
+        named = [w for members in views.values() for _, models in members for w in _several(models)]
+        return {
+            id(w): w.make(clients) if isinstance(w, FromKept) else w.clone() for w in named if not isinstance(w, Kept)
+        }
 
     def _logits(
         self,
@@ -218,8 +214,7 @@ class Evaluator:
                 self._held.append(w)  # the client may put something else in its place before this has run
             return self.fed._world.evaluate(net, w, self.pool, self.rows)
         if id(model) not in done:
-            late = isinstance(model, FromKept) and not self.deferred
-            w = model.make(clients) if late else copies[id(model)]  # type: ignore[union-attr]
+            w = copies[id(model)] if id(model) in copies else _model(client, model, clients)
             done[id(model)] = self.fed._world.evaluate(net, w, self.pool, self.rows)
         return done[id(model)]
 

@@ -22,6 +22,7 @@ from fednoise_core.tree import finite, nbytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 
+Workspace = dict[Any, Trained]  # buffers of one lane, by (name, layout, rule), which are loaded for each client
 Rate = float | Callable[[int, int], float]  # learning rate, or a function of (step, steps) with steps from 0
 
 
@@ -69,21 +70,6 @@ class FitResult:
     twice: int = 0  # bytes of `relay` that are in `up` too: they cross once
 
 
-class Workspace:
-    """Trained buffers of one lane, made once per (name, layout, rule) and loaded for each client."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self._made: dict[Any, Trained] = {}
-
-    def trained(self, name: str, layout: Any, rule: Any) -> Trained:
-        """The buffers for weights `name` of this layout under this update rule."""
-        key = (name, layout, rule)
-        if key not in self._made:
-            self._made[key] = Trained(layout, rule, self.device)
-        return self._made[key]
-
-
 class ClientFit:
     """One FitRequest in progress in one Workspace.
 
@@ -128,7 +114,11 @@ class ClientFit:
             self.down["lr"] = self.rate(0)
         self.carry: dict[str, Trained] = {}
         for name, start in local.begin(self.net, self.down, self.mine).items():
-            self.carry[name] = self.workspace.trained(name, start.layout, local.optimiser(name))
+            rule = local.optimiser(name)
+            key = (name, start.layout, rule)
+            if key not in self.workspace:
+                self.workspace[key] = Trained(start.layout, rule, world.device)
+            self.carry[name] = self.workspace[key]
             self.carry[name].load(start, local.memory(name, self.down, self.mine))
         for trained in self.carry.values():
             trained.alone = len(self.carry) == 1

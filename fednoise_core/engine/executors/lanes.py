@@ -147,8 +147,8 @@ class LanePool:
 class RunOnLane:
     """What one run has on one lane: training buffers, and buffers and captures for each kind of step."""
 
-    def __init__(self, graphs: Graphs, device: torch.device):
-        self.workspace = Workspace(device)
+    def __init__(self, graphs: Graphs):
+        self.workspace = Workspace()
         self.steps: dict[Any, StepBuffers] = {}  # by signature, the least recently used first
         self.memory = graphs.memory()
 
@@ -184,7 +184,7 @@ class Lane:
         self.graphs.stream_waits(self.stream)
         with self.graphs.on(self.stream):
             if run not in self._runs:
-                self._runs[run] = RunOnLane(self.graphs, self.device)
+                self._runs[run] = RunOnLane(self.graphs)
             mine = self._runs[run]
             self.fit = fit = ClientFit(world, request, mine.workspace).open()
         return self._steps(mine, fit, refused)
