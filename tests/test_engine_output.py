@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, Kept, confusion, scores
+from fednoise_core.engine.evaluate import Evaluator, Kept, _named, _scores, confusion
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
@@ -47,7 +47,7 @@ FILES = {
 def test_scores_by_hand():
     logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]])
     y = torch.tensor([0, 1, 0, 0])
-    found = scores(logits, y, 3)
+    found = _named(_scores(logits, y, 3).tolist(), 3)
     a, b = math.log(math.e**2 + 2), math.log(3)
     assert found["accuracy"] == 0.75  # the tie goes to class 0
     assert found["loss"] == pytest.approx(((a - 2) * 2 + a + b) / 4)

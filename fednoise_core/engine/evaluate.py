@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Evaluator", "FromKept", "Kept", "Row", "Views"),
-    *("confusion", "looked_up", "models_of", "scores", "valid_accuracy"),
+    *("confusion", "looked_up", "models_of", "valid_accuracy"),
 ]
 
 
@@ -45,16 +45,10 @@ Views = dict[str, list[Member]]
 Row = tuple[str, int, str, float]  # view, client, metric, value
 
 
-def scores(logits: Tensor, y: Tensor, classes: int) -> dict[str, float]:
-    """accuracy, loss (mean cross entropy) and accuracy_class_k (classes without test samples are left out) of logits
-    [n, K] for labels y [n]. All NaN if a logit is not finite.
-    """
-    return _named(_scores(logits, y, classes).tolist(), classes)
-
-
 def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
-    """The same as one tensor [2 + 2K], which nobody has waited for yet; NaN where a logit is not finite: the largest of
-    such numbers is no prediction.
+    """Accuracy, mean cross entropy, and the hits and the number of samples of each class, of logits [n, K] for labels
+    y [n], as one tensor [2 + 2K] that nobody has waited for yet. The first 2 + K are NaN if a logit is not finite: the
+    largest of such numbers is no prediction.
     """
     right = (logits.argmax(1) == y).to(torch.float64)
     loss = torch.nn.functional.cross_entropy(logits.double(), y)
@@ -66,6 +60,7 @@ def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
 
 
 def _named(numbers: list[float], classes: int) -> dict[str, float]:
+    """accuracy, loss, accuracy_class_k of what `_scores` gives; classes without test samples are left out."""
     hits, counts = numbers[2 : 2 + classes], numbers[2 + classes :]
     shares = {f"accuracy_class_{k}": h / n for k, (h, n) in enumerate(zip(hits, counts, strict=True)) if n}
     return {"accuracy": numbers[0], "loss": numbers[1], **shares}

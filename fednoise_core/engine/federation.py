@@ -57,6 +57,7 @@ class Federation:
         self.all = [c for c in range(self.n) if self.sizes[c]]  # clients without samples are never drawn
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
+        self.passes_a_round = max(1.0, self.train.epochs * world.samples_a_round)  # of FedAvg on average clients
         self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
         # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
         self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
@@ -65,11 +66,6 @@ class Federation:
         self.passes = 0
         self.asked: list[int] = []  # clients of the fits since the last round, for the loop, which empties both lists
         self.dropped: list[int] = []  # those whose update was not finite
-
-    @property
-    def passes_a_round(self) -> float:
-        """The passes of one round of FedAvg on cohorts of average clients."""
-        return max(1.0, self.train.epochs * self._world.samples_a_round)
 
     @property
     def public(self) -> int:
@@ -304,7 +300,9 @@ class Federation:
         who, ups = [], []
         for request, down, result in zip(requests, sent, results, strict=True):
             c = request.client
-            good = result.finite and finite(result.up) and finite(result.relay) and finite(_models(result.mine))
+            # other numbers that a client keeps may be infinite for good reasons
+            models = [value for value in (result.mine or {}).values() if isinstance(value, Weights)]
+            good = result.finite and finite([result.up, result.relay, models])
             if c == SERVER and not good:
                 raise SpecError(
                     f"round {state.round}: the server's own training ({type(request.local).__name__}) diverges: give "
@@ -421,8 +419,3 @@ def _one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:
     if len(values) != count:
         raise ValueError(f"{what}: {len(values)} for {count} clients")
     return values
-
-
-def _models(mine: dict[str, Any] | None) -> list[Weights]:
-    """The models in what a client keeps: other numbers of its own may be infinite for good reasons."""
-    return [value for value in (mine or {}).values() if isinstance(value, Weights)]

@@ -90,8 +90,7 @@ class Workers(Sequential):
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.kept, me.targets if me.holds_targets else None, me.round, down)
-            for me, down in zip(clients, downs, strict=True)
+            _Call(fn, me.id, me.kept, me.relabelled, me.round, down) for me, down in zip(clients, downs, strict=True)
         ]
         for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
             if mine is not None:
