@@ -64,5 +64,5 @@ def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
     state = method.init(fed)
     for state.round in (1, 2, 3):
         fed.fit(method, state, fed.all, method.down(fed, state))
-    (run,) = lanes.pool.lanes[0]._runs.values()
+    (run,) = lanes.pool.lanes[0].runs.values()
     assert len(run.steps) == 1
