@@ -77,11 +77,7 @@ Optimiser = SGD | Adam
 
 def make(name: str, *, momentum: float = 0.0, weight_decay: float = 0.0, clip: float = 0.0) -> Optimiser:
     """The optimiser of a run's training settings ("sgd" or "adam")."""
-    if name == "sgd":
-        return SGD(momentum, weight_decay, clip)
-    if name == "adam":
-        return Adam(weight_decay=weight_decay, clip=clip)
-    raise ValueError(f"unknown optimiser {name!r}; known: adam, sgd")
+    return SGD(momentum, weight_decay, clip) if name == "sgd" else Adam(weight_decay=weight_decay, clip=clip)
 
 
 def _descend(w: Tensor, direction: Tensor, lr: float | Tensor) -> None:

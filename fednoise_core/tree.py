@@ -107,10 +107,6 @@ class Weights:
     def __getitem__(self, name: str) -> Tensor:
         return self.views[name]
 
-    def get(self, name: str) -> Tensor | None:
-        """The view of that name, or None."""
-        return self.views.get(name)
-
     @property
     def trained(self) -> Tensor:
         """The trained stretch, a view [layout.trained]: weights and norm affines, without running statistics."""

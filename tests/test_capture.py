@@ -111,7 +111,7 @@ def test_results_do_not_share_memory_with_a_lane():
     results = list(lanes.run(jobs(made, Everything(made.train))))
     inner = {
         t.untyped_storage().data_ptr()
-        for mine in lanes.pool.lanes[0]._runs.values()
+        for mine in lanes.pool.lanes[0].runs.values()
         for buffers in mine.steps.values()
         for t in [*buffers._written(), buffers.x, buffers.y]
     }

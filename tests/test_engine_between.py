@@ -109,7 +109,7 @@ def spied(works: dict[int, Work], epochs: int, client: int = 3, **train: Any) ->
     spy = Spy(made.train, works)
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, mine={"kept": torch.ones(2)})
-    fit = ClientFit(made, request, Workspace(made.device)).open()
+    fit = ClientFit(made, request, Workspace()).open()
     for steps in fit.stretches():
         for k in steps:
             fit.step(k)

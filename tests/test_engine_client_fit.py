@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 import torch
 import toy
 
@@ -41,7 +40,7 @@ class Spy(Local):
 def task(made: World, local: Local, client: int = 0, epochs: int = 2, **job) -> ClientFit:
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(local, client, 1, epochs, {"model": model, "lr": 0.1}, **job)
-    return ClientFit(made, request, Workspace(made.device))
+    return ClientFit(made, request, Workspace())
 
 
 def run(opened: ClientFit):
@@ -84,21 +83,6 @@ def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised(
 # dropout
 
 
-def test_dropout_comes_from_the_given_numbers():
-    net = toy.net(toy.dropping)
-    assert net.draws == 6
-    w = net.fresh(torch.Generator().manual_seed(0))
-    x = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    u = torch.tensor([[0.1, 0.9, 0.1, 0.9, 0.5, 0.4]]).repeat(3, 1)
-    features = net.features(w, x, train=True, u=u).view(3, 6, -1)
-    whole = net.features(w, x).view(3, 6, -1)
-    assert not features[:, [0, 2, 5]].any()  # numbers below the rate drop the channel
-    torch.testing.assert_close(features[:, [1, 3, 4]], 2 * whole[:, [1, 3, 4]])
-    assert whole[:, 0].any()
-    with pytest.raises(ValueError, match="random numbers"):
-        net.train(w, x)
-
-
 def test_every_pass_has_its_own_dropout_and_methods_share_it():
     made = toy.world(net=toy.net(toy.dropping))
     one, two = Spy(made.train, draws=0, passes=1), Spy(made.train, draws=3, passes=2)
@@ -113,31 +97,7 @@ def test_every_pass_has_its_own_dropout_and_methods_share_it():
     assert two.seen[0].drop(toy.net(toy.linear)) is None
 
 
-def test_dropout_at_evaluation_repeats():
-    made = toy.world(net=toy.net(toy.dropping, dropout_at_eval=True))
-    w = made.net(0).fresh(torch.Generator().manual_seed(0))
-    first, again = (made.evaluate(made.net(0), w, made.pool("train"), made.rows(0, "train")) for _ in range(2))
-    assert torch.equal(first, again)
-    plain = toy.world(net=toy.net(toy.dropping))
-    without = plain.evaluate(plain.net(0), w, plain.pool("train"), plain.rows(0, "train"))
-    assert not torch.equal(first, without)
-
-
 # batch normalisation
-
-
-def test_running_statistics_move_by_hand():
-    net = toy.net(toy.normed)
-    w = net.fresh(torch.Generator().manual_seed(0))
-    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    before = torch.nn.functional.conv2d(x, w["conv.weight"], w["conv.bias"], stride=2)
-    net.train(w, x)
-    flat = before.permute(1, 0, 2, 3).flatten(1)
-    torch.testing.assert_close(w["norm.running_mean"], 0.1 * flat.mean(1))
-    torch.testing.assert_close(w["norm.running_var"], 0.9 + 0.1 * flat.var(1))  # unbiased, as torch keeps it
-    kept = w.flat.clone()
-    net.predict(w, x)
-    assert torch.equal(w.flat, kept)
 
 
 def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
@@ -156,14 +116,14 @@ def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
 def test_several_clients_on_one_bench_do_not_see_each_other():
     """Buffers are made once and loaded for each client: values, statistics and momentum must start afresh."""
     made = toy.world({"momentum": 0.9}, net=toy.net(toy.normed))
-    local, bench = make({"name": "fedavg"}, made.train), Workspace(made.device)
+    local, bench = make({"name": "fedavg"}, made.train), Workspace()
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
 
     def fit(client: int, where: Workspace):
         request = FitRequest(local, client, 1, 2, {"model": model, "lr": 0.1})
         return run(ClientFit(made, request, where)).up["model"].flat
 
-    alone = [fit(c, Workspace(made.device)) for c in (0, 3, 0)]
+    alone = [fit(c, Workspace()) for c in (0, 3, 0)]
     shared = [fit(c, bench) for c in (0, 3, 0)]
     assert all(torch.equal(a, b) for a, b in zip(alone, shared, strict=True))
     assert not torch.equal(alone[0], alone[1])

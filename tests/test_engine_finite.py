@@ -13,7 +13,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.evaluate import scores
+from fednoise_core.engine.evaluate import _named, _scores
 from fednoise_core.engine.local import Work
 from fednoise_core.engine.loop import Diverged
 from fednoise_core.engine.output import summary
@@ -166,7 +166,7 @@ def test_other_errors_of_server_code_stay_what_they_are():
 def test_scores_of_logits_that_are_not_finite_are_no_numbers(value):
     logits = torch.eye(3)
     logits[1, 2] = value
-    found = scores(logits, torch.arange(3), 3)
+    found = _named(_scores(logits, torch.arange(3), 3).tolist(), 3)
     assert found.keys() == {"accuracy", "loss", "accuracy_class_0", "accuracy_class_1", "accuracy_class_2"}
     assert all(math.isnan(v) for v in found.values())
 

@@ -78,7 +78,7 @@ def test_what_steps_do_not_read_asks_for_no_further_capture():
         state = method.init(fed)
         for state.round in (1, 2, 3):
             fed.fit(method, state, fed.all, {})
-        (kept,) = lanes.pool.lanes[0]._runs.values()
+        (kept,) = lanes.pool.lanes[0].runs.values()
         return len(kept.steps)
 
     assert captured(Keeps(train=world.train)) == captured(LocalOnly(train=world.train)) == 1

@@ -65,15 +65,19 @@ def run(executor: str, who: Any = (0, 3), train: dict[str, Any] | None = None, *
     return fed, state, ups
 
 
+def falling(step: int, steps: int) -> float:
+    return 0.5 * (1 - step / steps)
+
+
 def test_two_clients_are_a_loop_by_hand(executor):
     """In float64: two epochs of batches of 4, 4 and 2."""
-    fed, state, ups = run(executor, epochs=2, lr=0.5)
+    fed, state, ups = run(executor, epochs=2, lr=falling)
     x = (torch.from_numpy(toy.arrays().x_public)[IDS].double() / 255 - 0.25) / 0.2
     nets = []
     for c in (0, 3):
         w = fed.fresh("model", c, client=c)
         nets.append([w[name].double().requires_grad_() for name in w.views])
-    order = torch_stream(0, "batches", "lockstep", 1)
+    order, rates = torch_stream(0, "batches", "lockstep", 1), iter(falling(k, 6) for k in range(6))
 
     def logits(net, rows):
         hidden = torch.relu(x[rows].flatten(1) @ net[0].T + net[1])
@@ -81,12 +85,12 @@ def test_two_clients_are_a_loop_by_hand(executor):
 
     for _ in range(2):
         for rows in torch.randperm(10, generator=order).split(4):
-            said = [logits(net, rows).detach() for net in nets]
+            said, rate = [logits(net, rows).detach() for net in nets], next(rates)
             for k in (0, 1):
                 theirs = torch.softmax(said[1 - k], 1)
                 loss = (theirs * (theirs.log() - torch.log_softmax(logits(nets[k], rows), 1))).sum(1).mean()
                 grads = torch.autograd.grad(loss, nets[k])
-                nets[k] = [(p - 0.5 * g).detach().requires_grad_() for p, g in zip(nets[k], grads, strict=True)]
+                nets[k] = [(p - rate * g).detach().requires_grad_() for p, g in zip(nets[k], grads, strict=True)]
     for c, net in zip((0, 3), nets, strict=True):
         found = state.clients[c]["model"]
         for name, expected in zip(found.views, net, strict=True):
@@ -114,49 +118,11 @@ def test_all_see_the_same_images_in_the_same_order(executor):
     assert epochs[0] != epochs[1]
 
 
-class WithHook(Mutual):
-    """Keeps and prepares something, counts per image, and has a rate by step."""
-
-    draws = 1
-
-    def prepare(self, me, down):
-        return Work(state={"seen": torch.zeros(10)}, facts={"weight": 1.0 + me.id})
-
-    def objective(self, net, w, batch, down, mine):
-        batch.state["seen"].add_(1)
-        return super().objective(net, w, batch, down, mine) * mine["weight"] * batch.u.mean() + down["bias"].sum() * 0
-
-    def after(self, me, up, down):
-        return {**up, "seen": me.mine["seen"], "id": me.id}
-
-
-def sloping(step: int, steps: int) -> float:
-    return 0.2 * (1 - step / steps)
-
-
-@pytest.mark.parametrize("name", ["workers:2", "workers:5", "lanes:2"])
-def test_executors_agree_bit_for_bit_with_nets_of_several_kinds(name):
-    ends = []
-    for executor in ("sequential", name):
-        with toy.federation_on(executor, train={"net": toy.PAIR, "momentum": 0.9}) as fed:
-            who, down = (0, 1, 3, 4), {"bias": torch.zeros(3)}
-            state = start(fed, who)
-            _, ups = fed.lockstep(WithHook(fed.train), state, who, down, others, ids=IDS, batch=3, epochs=2, lr=sloping)
-            ends.append((dict(state.clients.items()), ups, fed.bytes_up, fed.bytes_down, fed.passes))
-    assert toy.same(*ends)
-    assert [up["id"] for up in ends[0][1]] == [0, 1, 3, 4]
-    assert all(up["seen"].tolist() == [2.0] * 10 for up in ends[0][1])
-
-
-def test_who_is_left_out_or_said_twice(executor):
+def test_every_client_must_be_answered(executor):
     with toy.federation_on(executor) as fed:
         state = start(fed, (0, 3))
         with pytest.raises(ValueError, match="combine answered 1 of 2 clients"):
             fed.lockstep(Mutual(fed.train), state, (0, 3), {}, lambda said: others(said)[:1], ids=IDS)
-        with pytest.raises(ValueError, match="client 3 stands twice"):
-            fed.lockstep(Mutual(fed.train), state, (3, 3), {}, others, ids=IDS)
-        with pytest.raises(ValueError, match=r"second fit of client 0 with tag 'lockstep'.*tag="):
-            fed.lockstep(Mutual(fed.train), state, (0,), {}, others, ids=IDS)
         # the executor is as good as before
         state.round = 2
         assert fed.lockstep(Mutual(fed.train), state, (0, 3), {}, others, ids=IDS).who == [0, 3]

@@ -165,33 +165,15 @@ def test_another_key_is_ignored_and_no_file_is_no_checkpoint(tmp_path):
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
     path = checkpoint(tmp_path, server={"w": torch.arange(4096.0)})
-    whole = path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        numbers = max(archive.infolist(), key=lambda info: info.file_size)
-    damages = {
-        "truncated": whole[: len(whole) // 2],
-        "empty": b"",
-        "text": b"not a checkpoint",
-        "flipped": whole[: numbers.header_offset + 9000]
-        + bytes([whole[numbers.header_offset + 9000] ^ 1])
-        + whole[numbers.header_offset + 9001 :],
-    }
-    for what, content in damages.items():
+    for content in (b"", b"not a checkpoint"):
         path.write_bytes(content)
         with pytest.raises(ArtifactError, match=r"checkpoint\.pt: damaged"):
             load_checkpoint(path, "key", torch.device("cpu"))
-        assert what
-    for incomplete in ({"key": "key"}, {"key": "key", "log": {}, "state": {"round": 1}}, [1]):
+    code = {"key": "key", "state": print}
+    for incomplete in ({"key": "key"}, {"key": "key", "log": {}, "state": {"round": 1}}, [1], code):
         torch.save(incomplete, path)
         with pytest.raises(ArtifactError, match=r"checkpoint\.pt: damaged"):
             load_checkpoint(path, "key", torch.device("cpu"))
-
-
-def test_a_checkpoint_with_code_in_it_is_refused(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    torch.save({"key": "key", "state": print}, path)
-    with pytest.raises(ArtifactError, match="damaged"):
-        load_checkpoint(path, "key", torch.device("cpu"))
 
 
 def test_checkpoints_are_written_when_due_and_not_after_the_last_round(tmp_path, monkeypatch):

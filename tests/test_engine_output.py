@@ -18,15 +18,13 @@ from safetensors.torch import load_file
 
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, FromKept, Kept, confusion, scores
+from fednoise_core.engine.evaluate import Evaluator, Kept, _named, _scores, confusion
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
 from fednoise_core.engine.output import _plain, summary
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError, digest
-from fednoise_core.methods import METHODS
-from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.simulate import run
 from fednoise_core.tree import Weights
 
@@ -49,7 +47,7 @@ FILES = {
 def test_scores_by_hand():
     logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]])
     y = torch.tensor([0, 1, 0, 0])
-    found = scores(logits, y, 3)
+    found = _named(_scores(logits, y, 3).tolist(), 3)
     a, b = math.log(math.e**2 + 2), math.log(3)
     assert found["accuracy"] == 0.75  # the tie goes to class 0
     assert found["loss"] == pytest.approx(((a - 2) * 2 + a + b) / 4)
@@ -381,39 +379,6 @@ def test_inputs_that_do_not_belong_together_are_refused():
             executor_for(toy.world(), name)
     with pytest.raises(SpecError, match=r"train\.lr"):
         run(data, labels, split, "fedavg", {"lr": -1})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Personal(FedAvg):
-    """Keeps its model's head and a matrix; is evaluated under the mean of the kept heads."""
-
-    def finish(self, net, carry, down, mine, steps):
-        up = super().finish(net, carry, down, mine, steps)
-        return {**up, "mine": {"bias": up["model"]["head.bias"].clone(), "T": torch.eye(net.classes)}}
-
-    def views(self, fed, state):
-        def made(kept):
-            model = state.server["model"].clone()
-            model["head.bias"].copy_(sum(own["bias"] for own in kept.values()) / max(len(kept), 1))
-            return model
-
-        return {"made": [(SERVER, FromKept(made))], **super().views(fed, state)}
-
-    def estimates(self, fed, state):
-        return {"transition": Kept("T")}
-
-
-def test_what_clients_keep_is_evaluated_without_being_sent(monkeypatch):
-    monkeypatch.setitem(METHODS, "personal", f"{__name__}:Personal")
-    made, plain = toy.play("fedavg", method={"name": "personal"}), toy.play("fedavg")
-    state, model = made.outcome.state, next(made.outcome.models("made"))[1][0]
-    assert torch.equal(model["head.bias"], sum(own["bias"] for own in state.clients.values()) / len(state.clients))
-    assert torch.equal(model["hidden.weight"], plain.outcome.state.server["model"]["hidden.weight"])
-    for way in ("bytes_up", "bytes_down"):
-        assert made.summary[way] == plain.summary[way]
-    rows = [(client, name) for r, client, name, _ in made.outcome.record.diagnostics if r == 3 and name == "T_error"]
-    assert [client for client, _ in rows] == [*sorted(state.clients), -1]
-    assert made.summary["diagnostics"]["T_error"] < 0.5
 
 
 def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):

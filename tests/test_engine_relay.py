@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ import toy
 
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.local import Local
-from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.relay import Relayed
 from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
-from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.spec import Train
 
 pytestmark = pytest.mark.usefixtures("taped")
@@ -128,62 +125,6 @@ def test_the_server_holds_a_name_and_nothing_else():
     assert not state.server
     assert 0 not in state.clients
     assert "Relay" not in repr(state)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ring(FedAvg):
-    """Every client also trains towards the model that another of the last round handed on."""
-
-    size: int = 3
-
-    def round(self, fed, state, among=None):
-        who = fed.sample(state.round)
-        found = [fed.relayed(state, c, "peer") for c in fed.all]
-        peers = [one for one in found if one is not None]
-        each = [{"peer": peers[(c + state.round) % len(peers)]} if peers else {} for c in who]
-        who, ups = fed.fit(self, state, who, self.down(fed, state), each=each)
-        self.merge(fed, state, who, ups)
-        return {"peers": float(len(peers))}
-
-    def correct(self, grad, w, down, mine):
-        if "peer" in down:
-            grad.add_(w.trained.detach() - down["peer"].trained, alpha=0.3)
-
-    def finish(self, net, carry, down, mine, steps):
-        model = carry["model"].values()
-        return {"model": model, "relay": {"peer": model, "rest": torch.full((self.size,), float(steps))}}
-
-
-def ring(size: int = 3, **train: Any) -> Ring:
-    return Ring(train=Train(**{**toy.TRAIN, "rounds": 4, **train}), size=size)
-
-
-@pytest.mark.parametrize("name", ["workers:2", "lanes:2"])
-def test_a_ring_is_the_same_on_every_executor(name):
-    expected, found = toy.finished(ring()), toy.finished(ring(), name)
-    if name == "workers:2":
-        assert toy.same(found.state, expected.state)
-        assert toy.same(found.record, expected.record)
-    torch.testing.assert_close(found.state.server["model"].flat, expected.state.server["model"].flat, rtol=0, atol=1e-4)
-    assert (found.fed.bytes_up, found.fed.bytes_down) == (expected.fed.bytes_up, expected.fed.bytes_down)
-    assert max(v for *_, metric, v in expected.record.metrics if metric == "peers") > 4
-
-
-@pytest.mark.parametrize("name", ["sequential", "workers:2", "lanes:2"])
-@pytest.mark.parametrize("room", [0, 1 << 30])
-def test_a_ring_goes_on_bit_for_bit_after_a_stop(name, room, tmp_path):
-    whole = toy.finished(ring(), name)
-    for stop in (1, 3):
-        path, asked = tmp_path / str(stop) / "c.pt", iter([False] * (stop - 1) + [True])
-        path.parent.mkdir()
-        with pytest.raises(Stopped):
-            toy.finished(ring(), name, room=room, saving=Saving(path, "k", stop=lambda asked=asked: next(asked)))
-        assert (kept_folder(path, "k") / "relay").exists() == (room == 0)
-        assert not (kept_folder(path, "k") / "clients").exists()  # clients keep nothing
-        resumed = toy.finished(ring(), name, room=room, saving=Saving(path, "k"))
-        assert resumed.resumed == stop
-        assert toy.same(resumed.state, whole.state)
-        assert toy.same(resumed.record, whole.record)
 
 
 def test_a_checkpoints_messages_outlive_what_came_after_it(tmp_path):

@@ -193,19 +193,6 @@ def test_arrays_are_neither_sent_nor_kept():
     assert type(tree.to_plain(np.float64(0.5))) is float
 
 
-def test_a_relayed_thing_below_the_first_level_is_refused():
-    fed, state = toy.federation(), State(round=1)
-
-    class Hands(Plain):
-        def finish(self, net, carry, down, mine, steps):
-            return {"relay": {"model": carry["model"].values()}}
-
-    fit(fed, Hands(fed.train), state)
-    near = fed.relayed(state, 0, "model")
-    with pytest.raises(ValueError, match=r"down\['near'\].*near0, near1"):
-        fed.fit(Plain(fed.train), state, [3], {"model": fed.fresh("model")}, each=[{"near": [near]}], tag="second")
-
-
 # drops and draws on the way into a phase
 
 

@@ -90,5 +90,5 @@ def test_runs_that_share_lanes_are_as_alone_and_leave_nothing(names):
     for k, name in enumerate(names):
         alone = toy.play(name, seed=k, executor="lanes:1")
         assert toy.same(found[k].outcome.state, alone.outcome.state)
-    assert all(not lane._runs for lane in pool.lanes)
+    assert all(not lane.runs for lane in pool.lanes)
     assert all(lane.fit is None for lane in pool.lanes)

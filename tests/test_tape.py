@@ -218,7 +218,7 @@ def test_a_field_of_many_numbers_that_changes_is_not_replayed_stale():
     assert apart(expected[0], expected[1]) > 1e-2
     lanes = Lanes(made, LanePool("cpu", 1, TapeGraphs()))
     assert apart(expected, trained(lanes, Field(made.train))) < 1e-4
-    (kept,) = lanes.pool.lanes[0]._runs.values()
+    (kept,) = lanes.pool.lanes[0].runs.values()
     assert len(kept.steps) == 3  # one kind of step for each table
 
 

@@ -47,7 +47,6 @@ def test_views_share_the_buffer_and_kernels_lie_channels_last():
     assert w["scalar"].shape == ()
     w.flat[32] = -1.0
     assert w["scalar"].item() == -1.0
-    assert w.get("nothing") is None
 
 
 def test_arithmetic_is_elementwise_and_refuses_other_layouts():

@@ -27,7 +27,8 @@ class Client:
     """
 
     def __init__(self, world: World, number: int, kept: KeptSource, targets: Tensor | None, round: int):
-        self._world, self._targets, self.kept = world, targets, kept
+        self._world, self.kept = world, kept
+        self.relabelled = targets  # None: its targets are its given labels
         self._mine: dict[str, Any] | None = None
         self._had: dict[str, Any] | None = None  # what `mine` was when it was fetched
         self._versions: list[tuple[str, Tensor, int]] = []  # of the tensors in it then
@@ -74,19 +75,14 @@ class Client:
     @property
     def targets(self) -> Tensor:
         """What it trains on now, [n] int64 or [n, K]; starts as the given labels."""
-        return self.labels if self._targets is None else self._targets
+        return self.labels if self.relabelled is None else self.relabelled
 
     @targets.setter
     def targets(self, value: Tensor) -> None:
         """Raises ValueError for another number of rows."""
         if len(value) != self.n:
             raise ValueError(f"client {self.id} has {self.n} samples, got {len(value)} targets")
-        self._targets, self.changed = value, True
-
-    @property
-    def holds_targets(self) -> bool:
-        """Whether its targets differ from its given labels."""
-        return self._targets is not None
+        self.relabelled, self.changed = value, True
 
     def stream(self, *words: str | int) -> torch.Generator:
         """A random stream for (run seed, words, round, client): a torch CPU generator. No other code draws from it; the

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Evaluator", "FromKept", "Kept", "Row", "Views"),
-    *("confusion", "looked_up", "models_of", "scores", "valid_accuracy"),
+    *("confusion", "looked_up", "models_of", "valid_accuracy"),
 ]
 
 
@@ -45,16 +45,10 @@ Views = dict[str, list[Member]]
 Row = tuple[str, int, str, float]  # view, client, metric, value
 
 
-def scores(logits: Tensor, y: Tensor, classes: int) -> dict[str, float]:
-    """accuracy, loss (mean cross entropy) and accuracy_class_k (classes without test samples are left out) of logits
-    [n, K] for labels y [n]. All NaN if a logit is not finite.
-    """
-    return _named(_scores(logits, y, classes).tolist(), classes)
-
-
 def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
-    """The same as one tensor [2 + 2K], which nobody has waited for yet; NaN where a logit is not finite: the largest of
-    such numbers is no prediction.
+    """Accuracy, mean cross entropy, and the hits and the number of samples of each class, of logits [n, K] for labels
+    y [n], as one tensor [2 + 2K] that nobody has waited for yet. The first 2 + K are NaN if a logit is not finite: the
+    largest of such numbers is no prediction.
     """
     right = (logits.argmax(1) == y).to(torch.float64)
     loss = torch.nn.functional.cross_entropy(logits.double(), y)
@@ -66,6 +60,7 @@ def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
 
 
 def _named(numbers: list[float], classes: int) -> dict[str, float]:
+    """accuracy, loss, accuracy_class_k of what `_scores` gives; classes without test samples are left out."""
     hits, counts = numbers[2 : 2 + classes], numbers[2 + classes :]
     shares = {f"accuracy_class_{k}": h / n for k, (h, n) in enumerate(zip(hits, counts, strict=True)) if n}
     return {"accuracy": numbers[0], "loss": numbers[1], **shares}
@@ -189,19 +184,15 @@ class Evaluator:
         return scored
 
     def _copies(self, views: Views, clients: ClientStore) -> dict[int, Weights]:
-        """id(model) -> the weights to evaluate. Server models are cloned when evaluation overlaps the next round;
-        `FromKept` models are built now in that case, else one by one.
+        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none: `FromKept`
+        models are made when their turn comes, since one a client would be a model a client.
         """
-        copies = {}
-        for members in views.values():
-            for _, models in members:
-                for w in _several(models):
-                    if isinstance(w, FromKept):
-                        if self.deferred:  # else made when its turn comes: one a client would be a model a client
-                            copies[id(w)] = w.make(clients)
-                    elif not isinstance(w, Kept):
-                        copies[id(w)] = w.clone() if self.deferred else w
-        return copies
+        if not self.deferred:
+            return {}
+        named = [w for members in views.values() for _, models in members for w in _several(models)]
+        return {
+            id(w): w.make(clients) if isinstance(w, FromKept) else w.clone() for w in named if not isinstance(w, Kept)
+        }
 
     def _logits(
         self,
@@ -218,8 +209,7 @@ class Evaluator:
                 self._held.append(w)  # the client may put something else in its place before this has run
             return self.fed._world.evaluate(net, w, self.pool, self.rows)
         if id(model) not in done:
-            late = isinstance(model, FromKept) and not self.deferred
-            w = model.make(clients) if late else copies[id(model)]  # type: ignore[union-attr]
+            w = copies[id(model)] if id(model) in copies else _model(client, model, clients)
             done[id(model)] = self.fed._world.evaluate(net, w, self.pool, self.rows)
         return done[id(model)]
 

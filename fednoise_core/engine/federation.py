@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import KeptSource
 from fednoise_core.engine.fit import FitRequest, FitResult, Rate
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.relay import Relayed
@@ -57,6 +57,7 @@ class Federation:
         self.all = [c for c in range(self.n) if self.sizes[c]]  # clients without samples are never drawn
         self._held = frozenset(self.all)
         self.cohort = world.cohort  # m
+        self.passes_a_round = max(1.0, self.train.epochs * world.samples_a_round)  # of FedAvg on average clients
         self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
         # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
         self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
@@ -65,11 +66,6 @@ class Federation:
         self.passes = 0
         self.asked: list[int] = []  # clients of the fits since the last round, for the loop, which empties both lists
         self.dropped: list[int] = []  # those whose update was not finite
-
-    @property
-    def passes_a_round(self) -> float:
-        """The passes of one round of FedAvg on cohorts of average clients."""
-        return max(1.0, self.train.epochs * self._world.samples_a_round)
 
     @property
     def public(self) -> int:
@@ -259,14 +255,13 @@ class Federation:
         tag = f"{self.entering} {tag}" if self.entering else tag
         base, requests, sent = self._sent(state, down), [], []
         for c, extra, turns, target, arch in zip(who, extras, many, given, archs, strict=True):
-            whole, relayed = self._split(state, {**down, **extra})
             requests.append(
                 FitRequest(
                     local=local,
                     client=c,
                     round=state.round,
                     epochs=turns,
-                    down={**whole, **rate},
+                    down=self._with_relayed(state, {**down, **extra, **rate}),
                     mine=partial(state._kept.copy_for, c),
                     targets=state.relabelled.get(c),
                     on=on,
@@ -276,7 +271,6 @@ class Federation:
                     batch=batch or 0,
                     net_of=arch,
                     rate=lr if callable(lr) else None,
-                    relayed=relayed,
                 )
             )
             sent.append(base + self._sent(state, extra) if c != SERVER else 0)
@@ -295,16 +289,6 @@ class Federation:
                 )
         self._tags[1].update((tag, c) for c in clients)
 
-    def _split(self, state: State, down: Mapping[str, Any]) -> tuple[dict[str, Any], KeptSource]:
-        """What comes down as it is, and how to fetch the rest from other clients' messages when the turn comes."""
-        wanted = {name: value for name, value in down.items() if isinstance(value, Relayed)}
-        for name, value in down.items():
-            if name not in wanted and _holds_relayed(value):
-                cure = "give each a name of its own in `down` or `each`: near0, near1 …"
-                raise ValueError(f"down[{name!r}] holds what fed.relayed gives further down: {cure}")
-        plain = {name: value for name, value in down.items() if name not in wanted}
-        return plain, partial(state._relay.fetch, wanted) if wanted else {}
-
     def _sent(self, state: State, down: Mapping[str, Any]) -> int:
         """Bytes of what comes down."""
         return sum(state._relay.size(v) if isinstance(v, Relayed) else nbytes(v) for v in down.values())
@@ -316,7 +300,9 @@ class Federation:
         who, ups = [], []
         for request, down, result in zip(requests, sent, results, strict=True):
             c = request.client
-            good = result.finite and finite(result.up) and finite(result.relay) and finite(_models(result.mine))
+            # other numbers that a client keeps may be infinite for good reasons
+            models = [value for value in (result.mine or {}).values() if isinstance(value, Weights)]
+            good = result.finite and finite([result.up, result.relay, models])
             if c == SERVER and not good:
                 raise SpecError(
                     f"round {state.round}: the server's own training ({type(request.local).__name__}) diverges: give "
@@ -372,8 +358,9 @@ class Federation:
         return out
 
     def _with_relayed(self, state: State, down: Mapping[str, Any]) -> KeptSource:
-        plain, relayed = self._split(state, down)
-        return (lambda: {**plain, **fetched(relayed)}) if relayed else plain
+        """What comes down; what is in other clients' messages is fetched when the client's turn comes."""
+        wanted = {name: value for name, value in down.items() if isinstance(value, Relayed)}
+        return (lambda: {**down, **state._relay.fetch(wanted)}) if wanted else down
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """A label release under epsilon-label-DP (methods.md 4): every client's labels pass randomised response and go
@@ -432,13 +419,3 @@ def _one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:
     if len(values) != count:
         raise ValueError(f"{what}: {len(values)} for {count} clients")
     return values
-
-
-def _holds_relayed(value: Any) -> bool:
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(isinstance(part, Relayed) or _holds_relayed(part) for part in parts)
-
-
-def _models(mine: dict[str, Any] | None) -> list[Weights]:
-    """The models in what a client keeps: other numbers of its own may be infinite for good reasons."""
-    return [value for value in (mine or {}).values() if isinstance(value, Weights)]

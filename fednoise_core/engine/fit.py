@@ -22,6 +22,7 @@ from fednoise_core.tree import finite, nbytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 
+Workspace = dict[Any, Trained]  # buffers of one lane, by (name, layout, rule), which are loaded for each client
 Rate = float | Callable[[int, int], float]  # learning rate, or a function of (step, steps) with steps from 0
 
 
@@ -33,7 +34,7 @@ class FitRequest:
     client: int
     round: int
     epochs: int
-    down: Mapping[str, Any]
+    down: KeptSource  # with what other clients handed on to it
     mine: KeptSource = field(default_factory=dict)
     targets: Tensor | None = None  # its current targets; None: the given labels
     on: str = "train"
@@ -43,13 +44,12 @@ class FitRequest:
     batch: int = 0  # samples of a step; 0: train.batch
     net_of: int | None = None  # the client whose architecture is trained; None: its own
     rate: Rate | None = None  # what `down["lr"]` is in each step; None: as it is in `down`
-    relayed: KeptSource = field(default_factory=dict)  # what other clients handed on to it, a part of `down`
     together: bool = False  # clients take each step together: one order of images for all, and no choice of samples
     single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
 
     def loaded(self) -> FitRequest:
         """The same with what the client keeps and what was handed on to it at hand, to be sent to a process."""
-        return replace(self, mine=fetched(self.mine), relayed=fetched(self.relayed))
+        return replace(self, mine=fetched(self.mine), down=fetched(self.down))
 
 
 @dataclass
@@ -68,21 +68,6 @@ class FitResult:
     relay: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
     twice: int = 0  # bytes of `relay` that are in `up` too: they cross once
-
-
-class Workspace:
-    """Trained buffers of one lane, made once per (name, layout, rule) and loaded for each client."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self._made: dict[Any, Trained] = {}
-
-    def trained(self, name: str, layout: Any, rule: Any) -> Trained:
-        """The buffers for weights `name` of this layout under this update rule."""
-        key = (name, layout, rule)
-        if key not in self._made:
-            self._made[key] = Trained(layout, rule, self.device)
-        return self._made[key]
 
 
 class ClientFit:
@@ -106,7 +91,7 @@ class ClientFit:
     def open(self) -> ClientFit:
         """Client-side preparation, the plan, and the weights in place. Returns itself."""
         request, world, local = self.request, self.world, self.local
-        self.down = {**request.down, **fetched(request.relayed)}
+        self.down = fetched(request.down)
         self.me = (
             None
             if request.client == SERVER
@@ -129,7 +114,11 @@ class ClientFit:
             self.down["lr"] = self.rate(0)
         self.carry: dict[str, Trained] = {}
         for name, start in local.begin(self.net, self.down, self.mine).items():
-            self.carry[name] = self.workspace.trained(name, start.layout, local.optimiser(name))
+            rule = local.optimiser(name)
+            key = (name, start.layout, rule)
+            if key not in self.workspace:
+                self.workspace[key] = Trained(start.layout, rule, world.device)
+            self.carry[name] = self.workspace[key]
             self.carry[name].load(start, local.memory(name, self.down, self.mine))
         for trained in self.carry.values():
             trained.alone = len(self.carry) == 1

@@ -315,10 +315,7 @@ class _Running:
 
 
 def _clients(who: list[int]) -> str:
-    """The first few of these clients, in words."""
-    who = sorted(set(who))
-    named = ", ".join(map(str, who[:8]))
-    return f"client {named}" if len(who) == 1 else f"clients {named}{', …' if len(who) > 8 else ''}"
+    return f"clients {', '.join(map(str, sorted(set(who))))}"
 
 
 def _over(state: State, phase: Phase) -> bool:

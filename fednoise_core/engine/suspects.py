@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.evaluate import Member, Views, models_of
+from fednoise_core.engine.evaluate import Views, models_of
 from fednoise_core.engine.world import SERVER
 from fednoise_core.tree import Weights
 from fednoise_core.wrong_labels import Opinion, SiteLabels, judge
@@ -64,11 +64,11 @@ def _predicted(
     own = {client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER}
     for client, members in sorted(own.items()):
         if _held(fed, client) is not None:
-            yield [_part(fed, client, _looked_up(members, clients))]
+            yield [_part(fed, client, list(models_of(members, clients)))]
     others = [client for client in range(fed.n) if client not in own and _held(fed, client) is not None]
     ofserver = next((members for members in views.values() if members[0][0] == SERVER), None)
     if others and ofserver is not None:
-        found = _looked_up(ofserver, clients)
+        found = list(models_of(ofserver, clients))
         yield [_part(fed, client, found) for client in others]
 
 
@@ -77,12 +77,6 @@ def _held(fed: Federation, client: int) -> Tensor | None:
     world = fed._world
     rows = torch.cat([world.index[client], world.valid[client]])
     return rows if len(rows) else None
-
-
-def _looked_up(
-    members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
-) -> list[tuple[int, list[Weights]]]:
-    return list(models_of(members, clients))
 
 
 def _part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:

@@ -305,22 +305,17 @@ def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject:
 
 
 def test_if_all_updates_are_nan_the_run_ends_with_a_clear_error(subject: Subject) -> None:
+    said = None
     with poisoned(range(len(world.SIZES))) as hit:
-        said = _diverged(subject)
+        try:
+            subject.play()
+        except Diverged as error:
+            said = str(error)
     if not hit:
         pytest.skip("no fit sends or keeps a number that could be NaN")
     assert said is not None, "no update was finite, and the run did not say so"
     assert "no update is finite" in said
     assert "Lower train.lr" in said
-
-
-def _diverged(subject: Subject) -> str | None:
-    """What the run said when it ended as diverged; None if it went to its end."""
-    try:
-        subject.play()
-    except Diverged as error:
-        return str(error)
-    return None
 
 
 @pytest.mark.parametrize("lr", [1e3, 1e30])

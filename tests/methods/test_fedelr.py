@@ -7,6 +7,8 @@ import toy
 import toy64
 from torch.nn import functional as F
 
+from fednoise_core.engine.executors.lanes import Lanes
+from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make
 
 
@@ -38,3 +40,15 @@ def test_strength_zero_is_fedavg():
     """log(1 - <p, t>) times 0 adds nothing to the gradient."""
     a, b = toy.play("fedelr", method={"strength": 0.0}), toy.play("fedavg")
     torch.testing.assert_close(a.outcome.state.server["model"].flat, b.outcome.state.server["model"].flat)
+
+
+def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
+    world = toy.world()
+    lanes = Lanes(world, lanes=1)
+    fed = Federation(world, lanes)
+    method = make({"name": "fedelr"}, fed.train)
+    state = method.init(fed)
+    for state.round in (1, 2, 3):
+        fed.fit(method, state, fed.all, method.down(fed, state))
+    (run,) = lanes.pool.lanes[0].runs.values()
+    assert len(run.steps) == 1

@@ -79,7 +79,7 @@ class Lanes(Sequential):
     def close(self) -> None:
         """Give up the buffers and graphs that this run had in the pool."""
         for lane in self.pool.lanes:
-            lane.forget(self._run)
+            lane.runs.pop(self._run, None)
 
 
 def lanes_for(world: World) -> int:
@@ -147,8 +147,8 @@ class LanePool:
 class RunOnLane:
     """What one run has on one lane: training buffers, and buffers and captures for each kind of step."""
 
-    def __init__(self, graphs: Graphs, device: torch.device):
-        self.workspace = Workspace(device)
+    def __init__(self, graphs: Graphs):
+        self.workspace = Workspace()
         self.steps: dict[Any, StepBuffers] = {}  # by signature, the least recently used first
         self.memory = graphs.memory()
 
@@ -177,15 +177,15 @@ class Lane:
         self.pool, self.graphs, self.device = pool, pool.graphs, pool.device
         self.stream = self.graphs.stream()
         self.fit: ClientFit | None = None
-        self._runs: dict[int, RunOnLane] = {}  # by run number: each is touched by its run's thread only
+        self.runs: dict[int, RunOnLane] = {}  # by run number: each is touched by its run's thread only
 
     def start(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
         """Open a fit; the iterator launches one step at a time. refused: signatures known to run eagerly."""
         self.graphs.stream_waits(self.stream)
         with self.graphs.on(self.stream):
-            if run not in self._runs:
-                self._runs[run] = RunOnLane(self.graphs, self.device)
-            mine = self._runs[run]
+            if run not in self.runs:
+                self.runs[run] = RunOnLane(self.graphs)
+            mine = self.runs[run]
             self.fit = fit = ClientFit(world, request, mine.workspace).open()
         return self._steps(mine, fit, refused)
 
@@ -259,7 +259,3 @@ class Lane:
         """End a fit that failed: what was launched may still read its inputs."""
         self.graphs.join(self.stream)
         self.fit = None
-
-    def forget(self, run: int) -> None:
-        """Drop all that a run has here."""
-        self._runs.pop(run, None)

@@ -23,7 +23,7 @@ class Together:
     """
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
-        self._fits = [ClientFit(world, request, Workspace(world.device)).open() for request in requests]
+        self._fits = [ClientFit(world, request, Workspace()).open() for request in requests]
         self._steps = [[k for stretch in fit.stretches() for k in stretch] for fit in self._fits]
         self._batches: list[Batch] = []
         self.steps = [len(steps) for steps in self._steps]
@@ -59,7 +59,7 @@ class Sequential:
 
     def __init__(self, world: World):
         self.world = world
-        self.workspace = Workspace(world.device)
+        self.workspace = Workspace()
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Results in the order of the requests."""

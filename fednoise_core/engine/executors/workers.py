@@ -37,6 +37,7 @@ from fednoise_core.tree import Layout, Weights
 __all__ = ["WorkerDied", "Workers"]
 
 PARENT_SECONDS = 1.0  # between looks for the parent
+_FORKING = threading.Lock()  # runs in several threads tell their processes apart
 
 
 class WorkerDied(RuntimeError):
@@ -73,10 +74,11 @@ class Workers(Sequential):
         self.world = world
         self.count = count or _cores()
         self._layouts = [net.layout for net in world.nets]
-        others = mp.active_children()
-        self._pool = ProcessPoolExecutor(self.count, mp.get_context("fork"), _begin, (world, os.getpid()))
-        self._pool.submit(os.getpid).result()  # now they are forked
-        self.processes = [one for one in mp.active_children() if one not in others]
+        with _FORKING:
+            others = mp.active_children()
+            self._pool = ProcessPoolExecutor(self.count, mp.get_context("fork"), _begin, (world, os.getpid()))
+            self._pool.submit(os.getpid).result()  # now they are forked
+            self.processes = [one for one in mp.active_children() if one not in others]
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Results in the order of the requests; the largest clients start first, so that no worker ends with a long
@@ -90,8 +92,7 @@ class Workers(Sequential):
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.kept, me.targets if me.holds_targets else None, me.round, down)
-            for me, down in zip(clients, downs, strict=True)
+            _Call(fn, me.id, me.kept, me.relabelled, me.round, down) for me, down in zip(clients, downs, strict=True)
         ]
         for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
             if mine is not None:
