@@ -132,7 +132,7 @@ def test_the_loss_of_a_mixed_batch_by_hand():
     net = toy.world().net(0)
     w, other = two_models(net)
     pool, rest = batch_of(4, 3, clean=0.7), batch_of(3, 4)
-    pool.more["unlabelled"] = rest
+    pool.more["unlabelled"], pool.u[0, 2] = rest, 0.3
     chosen = method(mixup=1.0)
     prior = torch.tensor([0.5, 0.5, 0.0, 0.0, 0.0])
     found = chosen._mixed(net, w, other, pool, 2.5, prior)
