@@ -120,14 +120,8 @@ def smallest(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
     return (rank < r).to(per_sample.dtype)
 
 
-def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0, schedule: str = "paper") -> float:
-    """The share tau_t that small-loss selection leaves out in the 0-based round t (Han et al., NeurIPS 2018; methods.md
-    5.9).
-
-    "paper": tau*min(t^c/T_k, 1). "code", as the authors' script: linspace(0, tau^c, T_k) over the first T_k rounds and
-    tau (not tau^c) after them, where its first round is number 1.
+def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0) -> float:
+    """The share tau_t = tau*min(t^c/T_k, 1) that small-loss selection leaves out in the 0-based round t (Han et al.,
+    NeurIPS 2018; methods.md 5.9).
     """
-    if schedule == "code":
-        number = round + 1
-        return rate**exponent * number / (ramp - 1) if number < ramp else rate
     return rate * min(round**exponent / ramp, 1.0)

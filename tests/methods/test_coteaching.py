@@ -60,8 +60,6 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
     [
         ({}, [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.2]),
         ({"exponent": 2.0}, [0.0, 0.02, 0.08, 0.18, 0.2, 0.2]),  # .2 * min(t^2 / 10, 1)
-        # to tau^2, then tau; the authors' first round is entry 1 of their table (tests/test_losses.py)
-        ({"exponent": 2.0, "schedule": "code"}, [0.04 * k / 9 for k in range(1, 10)] + [0.2, 0.2]),
         ({"ramp": 1}, [0.0, 0.2, 0.2]),
     ],
 )
