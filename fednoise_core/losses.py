@@ -11,24 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "CONTRAST_FLOOR",
-    "ce",
-    "forgotten",
-    "forward",
-    "gce",
-    "log_probs",
-    "mae",
-    "mean_ce",
-    "product",
-    "rce",
-    "reweighted",
-    "sce",
-    "sharpen",
-    "smallest",
-    "wide",
-]
-
 RCE_SCALE = -math.log(1e-4)  # -log of the clamped zero of a one-hot target: 9.2103
 GCE_FLOOR = -math.log(1e-7)  # 16.12, of p_y >= 1e-7
 CONTRAST_FLOOR = -math.log(1e-8)  # 18.42, bounds the negative term of contrastive losses (CORES)
@@ -84,8 +66,6 @@ def mae(logits: Tensor, y: Tensor) -> Tensor:
     1 - (1 - p_y) keeps no digit of a small p_y; nor does the derivative of expm1.
     """
     return 1.0 - (-ce(logits, y)).exp()
-
-
 
 
 def forward(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:

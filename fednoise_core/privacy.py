@@ -19,8 +19,6 @@ import numpy as np
 from fednoise_core.io import SpecError
 from fednoise_core.params import integer, number
 
-__all__ = ["Release", "debias", "epsilon_of", "keep_probability", "project", "randomise"]
-
 
 def keep_probability(epsilon: float, K: int) -> float:
     """p = 1 / (1 + (K-1)·e^-ε): the probability to tell the true label, above 1/K and at most 1 (ε = ∞)."""

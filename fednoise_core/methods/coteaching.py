@@ -17,8 +17,6 @@ from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.settings import AlsoAccepts, Rounds
 from fednoise_core.stats import by_rank
 
-__all__ = ["Coteaching"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Coteaching(TwoNets):

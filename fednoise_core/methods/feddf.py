@@ -18,8 +18,6 @@ from fednoise_core.engine.api import SERVER, Federation, Local, Optimiser, State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["Distil", "FedDF", "architectures"]
-
 
 def architectures(fed: Federation) -> dict[int, int]:
     """Client with samples -> the first one that runs the same architecture, whose number stands for it."""

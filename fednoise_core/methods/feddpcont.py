@@ -17,8 +17,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings import Rounds
 
-__all__ = ["FedDPCont"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPCont(FedAvg):

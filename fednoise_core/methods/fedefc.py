@@ -15,8 +15,6 @@ from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, counted, weighted
 from fednoise_core.stats import confident_counts, filled
 
-__all__ = ["FedEFC"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedEFC(Prestop):
