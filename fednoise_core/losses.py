@@ -1,4 +1,4 @@
-"""Per-sample losses [B] from logits [B, K] and targets: class numbers [B] (int64) or distributions [B, K].
+"""Per-sample losses [B] from logits [B, K] and targets: class numbers [B] (int64), of `ce` also distributions [B, K].
 
 All are computed in float32 from log_softmax, also under autocast. Floors and clamps are those of methods.md 5.0.
 """
@@ -63,12 +63,10 @@ def mean_ce(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def rce(logits: Tensor, y: Tensor) -> Tensor:
-    """Reverse cross entropy -sum p log clip(onehot, 1e-4, 1) = 9.2103 (1 - p_y) for class numbers (Wang et al., ICCV
+    """Reverse cross entropy -sum p log clip(onehot, 1e-4, 1) = 9.2103 (1 - p_y) of class numbers (Wang et al., ICCV
     2019).
     """
-    if y.dim() == 1:
-        return RCE_SCALE * mae(logits, y)
-    return -(log_probs(logits).exp() * y.clamp_min(1e-4).log()).sum(-1)
+    return RCE_SCALE * mae(logits, y)
 
 
 def sce(logits: Tensor, y: Tensor, alpha: float, beta: float) -> Tensor:
@@ -77,20 +75,17 @@ def sce(logits: Tensor, y: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 def gce(logits: Tensor, y: Tensor, q: float) -> Tensor:
-    """Generalised cross entropy (1 - p_y^q)/q, p_y >= 1e-7 (Zhang and Sabuncu, NeurIPS 2018)."""
-    return (1.0 - (-q * _surprise(logits, y).clamp_max(GCE_FLOOR)).exp()) / q
+    """Generalised cross entropy (1 - p_y^q)/q of class numbers, p_y >= 1e-7 (Zhang and Sabuncu, NeurIPS 2018)."""
+    return (1.0 - (-q * ce(logits, y).clamp_max(GCE_FLOOR)).exp()) / q
 
 
 def mae(logits: Tensor, y: Tensor) -> Tensor:
-    """1 - p_y, half the L1 distance to the one-hot target; for a distribution 1 - sum q p."""
-    return 1.0 - (-_surprise(logits, y)).exp()
-
-
-def _surprise(logits: Tensor, y: Tensor) -> Tensor:
-    """-log p_y, or -log sum q p. Losses made of p_y start here, since 1 - (1 - p_y) keeps no digit of a small p_y; nor
-    does the derivative of expm1.
+    """1 - p_y of class numbers, half the L1 distance to the one-hot target. Losses made of p_y start at -log p_y, since
+    1 - (1 - p_y) keeps no digit of a small p_y; nor does the derivative of expm1.
     """
-    return ce(logits, y) if y.dim() == 1 else -torch.logsumexp(log_probs(logits) + y.log(), -1)
+    return 1.0 - (-ce(logits, y)).exp()
+
+
 
 
 def forward(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:

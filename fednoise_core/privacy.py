@@ -32,7 +32,7 @@ def keep_probability(epsilon: float, K: int) -> float:
 def epsilon_of(p: float, K: int) -> float:
     """ε = ln(p·(K-1)/(1-p)), the inverse of `keep_probability`; p in (1/K, 1]."""
     integer(K, "classes", 2)
-    number(p, "p", 1 / K, 1, open_low=True)
+    number(p, "keep", 1 / K, 1, open_low=True)
     return math.inf if p == 1 else math.log(p * (K - 1) / (1 - p))
 
 

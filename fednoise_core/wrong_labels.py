@@ -9,6 +9,7 @@ estimates how many are wrong there. docs/wrong_labels.md has the measurements th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -138,12 +139,10 @@ def _at(table: np.ndarray, column: np.ndarray) -> np.ndarray:
 
 def _climb(value: Callable[[int], float]) -> int:
     """Index of STEPS with the largest value, found uphill from START."""
-    known: dict[int, float] = {}
 
+    @functools.cache
     def at(k: int) -> float:
-        if k not in known:
-            known[k] = value(k) if 0 <= k < len(STEPS) else -np.inf
-        return known[k]
+        return value(k) if 0 <= k < len(STEPS) else -np.inf
 
     k = START
     for way in (1, -1):

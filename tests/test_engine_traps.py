@@ -337,3 +337,5 @@ def test_mixed_nets_take_the_same_steps_together(toy_nets):
     fed.lockstep(Says(fed.train), State(round=1), [0, 3], {}, lambda said: [{}] * 2, **how)
     assert seen[::2] == seen[1::2]
     assert all(len(i) == 3 for i in seen)
+
+

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
-from fednoise_core.methods import make, method_class
+from fednoise_core.methods import make
 from fednoise_core.simulate import FinishedRun
 from fednoise_core.testing.compare import same as same
 from fednoise_core.testing.subject import Subject
@@ -23,9 +23,9 @@ KINDS = ("fedavg", "scaffold", "coteaching", "sce", "fedcorr", "feddpcont", "fed
 
 def subject(name: str) -> Subject:
     """A method with settings under which three rounds on the small world do all that it can do."""
-    from cases import FIELDS
+    from cases import FIELDS, several_nets
 
-    net = {"net": PAIR} if method_class(name).several_nets else {}
+    net = {"net": PAIR} if several_nets(name) else {}
     return Subject({"name": name, **FIELDS[name]}, {**TRAIN, **net})
 
 

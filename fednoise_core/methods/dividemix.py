@@ -134,13 +134,12 @@ class DivideMix(TwoNets):
     def _targets(self, net: Net, w: Weights, other: Weights, pool: Batch, labelled: bool) -> Tensor:
         """[B, K]: given labels refined by the net's own guesses, or the mean guess of both nets; sharpened."""
         guess = [net.train(w, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
+        if not labelled:
+            guess += [net.predict(other, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
+        mean = torch.stack([torch.softmax(z.float(), -1) for z in guess]).mean(0)
         if labelled:
-            mean = torch.stack([torch.softmax(z.float(), -1) for z in guess]).mean(0)
             given = (pool.y[:, None] == torch.arange(mean.shape[1], device=mean.device)).to(mean.dtype)
             mean = pool.aux["clean"][:, None] * given + (1 - pool.aux["clean"][:, None]) * mean
-        else:
-            guess += [net.predict(other, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
-            mean = torch.stack([torch.softmax(z.float(), -1) for z in guess]).mean(0)
         return losses.sharpen(mean, self.temperature)
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:

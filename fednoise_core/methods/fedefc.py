@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.api import Batch, Client, Federation, FromKept, Net, State, Weights, Work
+from fednoise_core.engine.api import Client, Federation, FromKept, State, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, counted, weighted
 from fednoise_core.stats import confident_counts, filled
@@ -58,11 +58,6 @@ class FedEFC(Prestop):
         joint = weighted(filled(counts), y)
         return joint if self.compensation == "code" else joint.T.contiguous()
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
-        if "stopped" not in down:
-            return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["corrects"]).mean()
-
     # what the engine asks
 
     def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -91,9 +86,7 @@ def _counts(logits: Tensor, y: Tensor) -> Tensor:
 
 def _pooled(clients: Mapping[int, Mapping[str, Any]]) -> Any:
     """T [K, K] of the clients' summed counts; {} if nobody has counted."""
-    total = None
-    for c in sorted(clients):  # one after the other: they may lie in a file because they do not fit into memory
-        counts = clients[c].get("counts")
-        if counts is not None:
-            total = counts if total is None else total + counts
-    return {} if total is None else counted(total)
+    # one after the other: they may lie in a file because they do not fit into memory
+    counts = (clients[c].get("counts") for c in sorted(clients))
+    total = sum(one for one in counts if one is not None)
+    return counted(total) if isinstance(total, Tensor) else {}
