@@ -26,7 +26,7 @@ from fednoise_core.engine.loop import Outcome, loop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.io import digest
+from fednoise_core.io import SpecError, digest
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
@@ -117,6 +117,8 @@ def run(
     arrays = with_foreign(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
     check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
+    if chosen.needs_public and "public" not in world.pools:
+        raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):

@@ -27,7 +27,7 @@ class FedELC(FedNoRo):
     """
 
     example: ClassVar = {"given": 0.5}
-    without = ("ramp_from", "ramp_to", "teacher", "temperature")
+    without = ("ramp_to", "teacher", "temperature")
 
     given: Annotated[float, Field(ge=0, description="alpha, how strongly label logits stay with the given label.")] = (
         0.5

@@ -21,6 +21,4 @@ class FedHNL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
     # RHFL's and RHFL+'s
-    without = (  # type: ignore[assignment]
-        "rce_weight", "confidence_ce", "confidence_rce", "normalise", "epochs_by_size",
-    )
+    without = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]

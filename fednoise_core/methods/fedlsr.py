@@ -11,12 +11,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.local import Batch
+from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.mixed_prediction import MixedPrediction
-from fednoise_core.nets.net import Net
-from fednoise_core.tree import Weights
 
-__all__ = ["FedLSR", "entropy", "jensen_shannon"]
+__all__ = ["FedLSR", "jensen_shannon"]
 
 
 def jensen_shannon(q1: Tensor, q2: Tensor) -> Tensor:
@@ -25,7 +23,7 @@ def jensen_shannon(q1: Tensor, q2: Tensor) -> Tensor:
     return (q1 * (q1.log() - log_m) + q2 * (q2.log() - log_m)).sum(-1) / 2
 
 
-def entropy(q: Tensor) -> Tensor:
+def _entropy(q: Tensor) -> Tensor:
     """-sum q log q [B], of positive numbers [B, K]."""
     return -(q * q.log()).sum(-1)
 
@@ -59,16 +57,11 @@ class FedLSR(MixedPrediction):
         loss = self.prediction_loss(z[0], z[1], batch)
         q = [torch.softmax(losses.wide(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
         if self.gamma:
-            loss = loss + self.gamma * down["ramp"] * self._disagreement(q)
+            apart = jensen_shannon(q[0], q[1]).mean()
+            if self.js_mode == "code":
+                apart = apart / q[0].shape[1]
+            loss = loss + self.gamma * down["ramp"] * apart
         if self.entropy_weight:
-            loss = loss + self.entropy_weight * self._entropy(q)
+            spread = [torch.softmax(q[0], -1)] if self.entropy_mode == "code" else q
+            loss = loss + self.entropy_weight * torch.stack([_entropy(one) for one in spread]).mean()
         return loss
-
-    def _disagreement(self, q: list[Tensor]) -> Tensor:
-        mean = jensen_shannon(q[0], q[1]).mean()
-        return mean / q[0].shape[1] if self.js_mode == "code" else mean
-
-    def _entropy(self, q: list[Tensor]) -> Tensor:
-        if self.entropy_mode == "code":
-            return entropy(torch.softmax(q[0], -1)).mean()
-        return (entropy(q[0]) + entropy(q[1])).mean() / 2

@@ -11,22 +11,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Local
-from fednoise_core.engine.state import State
-from fednoise_core.io import SpecError
-from fednoise_core.methods.local import LocalOnly
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.spec import Train
-from fednoise_core.tree import Weights
+from fednoise_core.engine.api import Client, Federation, State, Train
+from fednoise_core.methods.local import LocalOnly, OwnModel
 
 __all__ = ["Digest", "FedMD"]
 
 
 @dataclass(frozen=True)
-class Digest(Local):
+class Digest(OwnModel):
     """Move one's own model towards the consensus logits on public images."""
 
     train: Train
@@ -35,18 +27,10 @@ class Digest(Local):
     def augments(self) -> list[Any]:
         return ["none"]  # the consensus was made on the images as they are
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": mine["model"]}
-
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         if self.kind == "l1":
             return (logits.float() - y).abs().mean(-1)
         return losses.ce(logits, torch.softmax(y, -1)) - losses.ce(y, torch.softmax(y, -1))
-
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
-    ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +48,12 @@ class FedMD(LocalOnly):
     pretrain: Annotated[
         int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
     ] = 10
-    revisit: Annotated[
-        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
-    ] = 0
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     digest: Annotated[int, Field(ge=1, description="Epochs of digesting the consensus.")] = 1
     digest_batch: Annotated[int, Field(ge=1, description="Public images in a step of digesting.")] = 256
     digest_loss: Annotated[
         Literal["l1", "kl"], Field(description="L1 on logits (official), or KL between softmaxes.")
     ] = "l1"
-
-    def init(self, fed: Federation) -> State:
-        if not fed.public:  # said before the pre-training, not after it
-            raise SpecError("fedmd needs public images: give the data set a `public` part")
-        return super().init(fed)
 
     def _say(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
         """Client-side: its logits on the round's public images."""
@@ -102,5 +78,4 @@ class FedMD(LocalOnly):
             targets=consensus,
             tag="digest",
         )
-        fed.fit(self, state, who, {}, **{"epochs": self.revisit or None, **how})  # digest first, then revisit
-        return {"clients": len(who)}
+        return super().round(fed, state, among, **how)  # revisit

@@ -12,11 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.local import Batch
+from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.mixed_prediction import MixedPrediction
-from fednoise_core.nets.net import Net
 from fednoise_core.settings import AlsoAccepts
-from fednoise_core.tree import Weights
 
 __all__ = ["FedMixCon", "contrast"]
 

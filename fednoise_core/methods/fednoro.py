@@ -15,17 +15,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.settings import Rounds, Share
-from fednoise_core.spec import stage
 from fednoise_core.stats import majority_group
-from fednoise_core.tree import Weights
 
 __all__ = ["FedNoRo", "adjusted_kl", "comparable", "distances"]
 
@@ -84,14 +77,11 @@ class FedNoRo(FedAvg):
         Rounds,
         Field(description="s_1, rounds before noisy clients are looked for, or their share; 0 = a tenth of all."),
     ] = 0
-    ramp_from: Annotated[
-        Rounds, Field(description="t_b, rounds after which the teacher's weight rises, or their share; 0 = warmup.")
-    ] = 0
     ramp_to: Annotated[
         Rounds,
         Field(
-            description="t_e, rounds after which it is full, or their share; at once if not after ramp_from; 0 = "
-            "half of all."
+            description="t_e, rounds after which the teacher's weight is full, or their share; at once if not after "
+            "warmup; 0 = half of all."
         ),
     ] = 0
     teacher: Annotated[Share, Field(description="a, full weight of the teacher on noisy clients.")] = 0.8
@@ -136,10 +126,8 @@ class FedNoRo(FedAvg):
         return [weight * math.exp(-d) for weight, d in zip(plain, far, strict=True)]
 
     def teacher_weight(self, round: int) -> float:
-        """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between ramp_from and ramp_to."""
-        rounds = self.train.rounds
-        start = stage(rounds, self.ramp_from) if self.ramp_from else self.warm_rounds
-        end = stage(rounds, self.ramp_to or 0.5)
+        """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between warm-up and ramp_to."""
+        start, end = self.warm_rounds, stage(self.train.rounds, self.ramp_to or 0.5)
         x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
         return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
+from fednoise_core.engine.api import Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.tree import Weights
 
 __all__ = ["FedProx"]
 
@@ -25,23 +25,7 @@ class FedProx(FedAvg):
     example: ClassVar = {"mu": 0.1}
 
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
-    form: Annotated[
-        Literal["squared", "norms"],
-        Field(
-            description="Proximal term: the squared distance, or the sum of each tensor's distance, not squared, "
-            "as in FNBench."
-        ),
-    ] = "squared"
 
     def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        """Add the term's gradient: mu (theta - theta_g), or mu/2 times each tensor's unit vector."""
-        away = w.trained.detach() - down["model"].trained
-        if self.form == "squared":
-            grad.add_(away, alpha=self.mu)
-            return
-        for entry in w.layout.entries:
-            if entry.kind != "stat":
-                at = w.layout.offsets[entry.name]
-                piece = away[at : at + entry.size]
-                # where nothing has moved the gradient is 0, as torch's norm has it
-                grad[at : at + entry.size].add_(piece / piece.norm().clamp_min(1e-30), alpha=self.mu / 2)
+        """Add the term's gradient, mu (theta - theta_g)."""
+        grad.add_(w.trained.detach() - down["model"].trained, alpha=self.mu)

@@ -11,22 +11,30 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Local, Work
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Local,
+    Net,
+    Phase,
+    State,
+    Train,
+    Trained,
+    Weights,
+    Work,
+    stage,
+)
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import Rounds, Share
-from fednoise_core.spec import Train, stage
 from fednoise_core.stats import cosine, low_loss, scaled
-from fednoise_core.tree import Entry, Layout, Weights
 
 __all__ = ["FedRN", "Heads"]
 
 HEAD = ("head.weight", "head.bias")
+TRUSTED = 0.5  # posterior above which a label is trusted
 
 
 def right(me: Client, w: Weights, word: str) -> Tensor:
@@ -44,7 +52,6 @@ class Heads(Local):
     """
 
     train: Train
-    threshold: float
 
     passes = 0  # a step sees features only: no pass through the net
 
@@ -55,7 +62,7 @@ class Heads(Local):
         own = right(me, _own(me, down), "own")
         me.mine["clean"] = own
         aux = {name: me.features(down[name]) for name in _near(down)}
-        return Work(samples=(own > self.threshold).nonzero().squeeze(1), aux=aux)
+        return Work(samples=(own > TRUSTED).nonzero().squeeze(1), aux=aux)
 
     def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
         return {name: _head(down[name]) for name in _near(down)}
@@ -104,8 +111,6 @@ class FedRN(FedAvg):
         Share, Field(description="w, of a neighbour's accuracy on its own labels; 1 - w: of its likeness.")
     ] = 0.6
     warmup: Annotated[Rounds, Field(description="Rounds on all labels, or their share; 0 = a fifth of all.")] = 0
-    threshold: Annotated[Share, Field(description="Posterior above which a label is trusted.")] = 0.5
-    tune: Annotated[int, Field(ge=0, description="Epochs that the heads of neighbours' models are tuned.")] = 1
 
     @property
     def warm_rounds(self) -> int:
@@ -120,9 +125,7 @@ class FedRN(FedAvg):
         probe = torch.randn(1, *fed.net().shape, generator=fed.stream("probe")).to(device)
         fed.on_clients(state, fed.all, _keep_probe, {"probe": probe})
         state.server["probe"] = probe
-        state.server["known"] = []  # clients that have trained; of these alone accuracy and answers mean something
-        none = torch.zeros(fed.n, 1 + fed.classes, dtype=torch.float64, device=device)
-        state.server["skill"], state.server["answers"] = none[:, 0].clone(), none[:, 1:].clone()
+        state.server["told"] = {}  # accuracy and answer of each client that has trained
         return state
 
     def phases(self, fed: Federation) -> list[Phase]:
@@ -141,17 +144,14 @@ class FedRN(FedAvg):
         for c in who:
             near, scores = self.choose(fed, state, c)
             if near:
-                own = {} if c in state.server["known"] else self.down(fed, state)
+                own = {} if c in state.server["told"] else self.down(fed, state)
                 models = {f"near{k}": fed.relayed(state, other, "model") for k, other in enumerate(near)}
                 asked.append(c)
                 each.append({**own, **models, "scores": torch.tensor(scores, dtype=torch.float64)})
-        heads = Heads(self.train, self.threshold)
-        tuned = set(fed.fit(heads, state, asked, {}, each=each, epochs=self.tune, tag="heads").who)
+        tuned = set(fed.fit(Heads(self.train), state, asked, {}, each=each, epochs=1, tag="heads").who)
         each = [{"asked": c in tuned} for c in who]  # others had no neighbours, or their tuning diverged
-        who, ups = fed.fit(self, state, who, self.down(fed, state), each=each)
-        if who:
-            self.merge(fed, state, who, ups)
-        return {"clients": len(who), "neighbours": len(tuned)}
+        report = super().round(fed, state, among, each=each) or {}
+        return {**report, "neighbours": len(tuned)}
 
     def choose(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
         """The neighbours of client c, best first (ties: the lower number), and scores in 0..1: its own, then theirs.
@@ -159,26 +159,25 @@ class FedRN(FedAvg):
         score = w·accuracy + (1 - w)·cosine of the answers on the probe, both min-max scaled over the clients that have
         trained; its own cosine is 1. A client that has not trained yet answers with the global model, at half skill.
         """
-        server, known = state.server, state.server["known"]
+        server, told = state.server, state.server["told"]
+        known = sorted(told)
         if not known:
             return [], [1.0]
-        answer = server["answers"][c] if c in known else _answer(fed.net(), server["model"], server["probe"])
-        able = scaled(server["skill"][known])
-        alike = cosine(answer.double(), server["answers"][known])
+        answer = told[c]["answer"] if c in told else _answer(fed.net(), server["model"], server["probe"])
+        able = scaled(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
+        alike = cosine(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
         alike = scaled(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
         scores = self.weight * able + (1 - self.weight) * alike
-        own = self.weight * (float(able[known.index(c)]) if c in known else 0.5) + 1 - self.weight
+        own = self.weight * (float(able[known.index(c)]) if c in told else 0.5) + 1 - self.weight
         best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if known[j] != c]
         best = best[: self.neighbours]
-        told = [own, *scores[best].tolist()]
-        return [known[j] for j in best], told if sum(told) > 0 else [1.0] * len(told)
+        found = [own, *scores[best].tolist()]
+        return [known[j] for j in best], found if sum(found) > 0 else [1.0] * len(found)
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
         super().merge(fed, state, who, ups)
-        skill, answers = state.server["skill"].clone(), state.server["answers"].clone()
-        for c, up in zip(who, ups, strict=True):
-            skill[c], answers[c] = up["skill"], up["answer"].double()
-        state.server |= {"skill": skill, "answers": answers, "known": sorted({*state.server["known"], *who})}
+        new = {c: {"skill": up["skill"], "answer": up["answer"]} for c, up in zip(who, ups, strict=True)}
+        state.server["told"] = {**state.server["told"], **new}
 
     # the client's side
 
@@ -187,7 +186,7 @@ class FedRN(FedAvg):
             return None
         if not down["asked"]:
             me.mine["clean"] = right(me, _own(me, down), "own")
-        trusted = me.mine["clean"] > self.threshold
+        trusted = me.mine["clean"] > TRUSTED
         return Work(samples=trusted.nonzero().squeeze(1)) if trusted.any() else None
 
     def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.phase import Phase
+from fednoise_core.engine.api import Federation, Phase, stage
 from fednoise_core.methods.transition import Corrected, confident_rows
 from fednoise_core.settings import Rounds, Share
-from fednoise_core.spec import stage
 
 __all__ = ["LC"]
 

@@ -8,20 +8,26 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fednoise_core.engine.evaluate import Kept, Views
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Federation, Kept, Local, Net, Phase, State, Trained, Views, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Weights
 
-__all__ = ["LocalOnly"]
+__all__ = ["LocalOnly", "OwnModel"]
+
+
+class OwnModel(Local):
+    """Trains the model that the client keeps."""
+
+    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
+        return {"model": mine["model"]}
+
+    def finish(
+        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    ) -> dict[str, Any]:
+        return {"mine": {"model": carry["model"].values()}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOnly(FedAvg):
+class LocalOnly(OwnModel, FedAvg):
     """Local-only training, no exchange (baseline of paper 003).
 
     In a round the cohort trains its own models (methods.md 5.26), so that the work equals the other methods'. Paper 003
@@ -46,14 +52,6 @@ class LocalOnly(FedAvg):
 
     def down(self, fed: Federation, state: State) -> dict[str, Any]:
         return {}
-
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": mine["model"]}
-
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
-    ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values()}}
 
     def warm(self, fed: Federation, state: State) -> dict[str, float]:
         fed.fit(self, state, fed.all, {}, epochs=self.pretrain, tag="pretrain")

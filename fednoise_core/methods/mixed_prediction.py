@@ -12,16 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import stage
 from fednoise_core.stats import beta
-from fednoise_core.tree import Weights
 
 __all__ = ["MixedPrediction", "mixture"]
 

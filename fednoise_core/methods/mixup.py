@@ -10,11 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.local import Batch
+from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.stats import beta
-from fednoise_core.tree import Weights
 
 __all__ = ["Mixup", "mixed"]
 

@@ -15,17 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Kept, Views
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Local
-from fednoise_core.engine.state import State
-from fednoise_core.io import SpecError
-from fednoise_core.methods.local import LocalOnly
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.spec import Train
-from fednoise_core.tree import Weights
+from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Train, Trained, Views, Weights
+from fednoise_core.methods.local import LocalOnly, OwnModel
 
 __all__ = ["Align", "Mutual", "client_weights", "mixtures"]
 
@@ -80,7 +71,7 @@ def mixtures(said: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: st
 
 
 @dataclass(frozen=True)
-class Align(Local):
+class Align(OwnModel):
     """One pass over public images: each client moves towards what the others say about the very batch."""
 
     train: Train
@@ -89,9 +80,6 @@ class Align(Local):
 
     def augments(self) -> list[Any]:
         return ["none"]  # all must speak about the same images
-
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": mine["model"]}
 
     def say(
         self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
@@ -116,11 +104,6 @@ class Align(Local):
                 memory.zero_()
         super().step(net, carry, batch, down, mine)
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
-    ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values()}}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mutual(LocalOnly):
@@ -139,13 +122,6 @@ class Mutual(LocalOnly):
         Literal["own", "ce"],
         Field(description="Loss of the pre-training. own: that of one's own data in a round; ce: cross entropy."),
     ] = "own"
-    revisit: Annotated[
-        int, Field(ge=0, description="Epochs on one's own data in a round; 0 = the run's local epochs.")
-    ] = 0
-    epochs_by_size: Annotated[
-        bool,
-        Field(description="Parity: max(1, floor(public images / own samples)) epochs on one's own data in a round."),
-    ] = False
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     public_batch: Annotated[int, Field(ge=1, description="Public images between two exchanges of soft outputs.")] = 256
     hma: Annotated[
@@ -191,8 +167,6 @@ class Mutual(LocalOnly):
     ] = False
 
     def init(self, fed: Federation) -> State:
-        if self.hma and not fed.public:  # said before the pre-training, not after it
-            raise SpecError(f"{type(self).__name__} needs public images: give the data set a `public` part")
         state = super().init(fed)
         state.notes["losses"] = [None] * fed.n  # of each client, when it took part last
         state.server["cohort"] = []
@@ -211,8 +185,7 @@ class Mutual(LocalOnly):
         weights = self._weigh(fed, state, who, alike) if weighed else alike
         if self.hma and len(who) > 1:
             self._align(fed, state, who, alike if on_own else weights)
-        each = [{"weight": w} for w in weights] if self.cws and on_own else None
-        fed.fit(self, state, who, {}, **{"epochs": self._epochs(fed, who), "each": each, **how})
+        fed.fit(self, state, who, {}, each=[{"weight": w} for w in weights] if self.cws and on_own else None, **how)
         told = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
         return {"clients": len(who), **told}
 
@@ -243,12 +216,6 @@ class Mutual(LocalOnly):
             batch=self.public_batch,
             tag="align",
         )
-
-    def _epochs(self, fed: Federation, who: list[int]) -> int | list[int] | None:
-        if self.epochs_by_size:
-            images = min(self.public or fed.public, fed.public)
-            return [max(1, images // fed.sizes[c]) for c in who]
-        return self.revisit or None
 
     def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
         """The loss on one's own data; times one's own weight where equation 13 is taken as printed."""

@@ -11,36 +11,25 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Net,
+    Phase,
+    State,
+    Trained,
+    Weights,
+    stage,
+)
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import stage
-from fednoise_core.tree import Entry, Layout, Weights
 
-__all__ = ["Prestop", "watched"]
+__all__ = ["Prestop"]
 
 COUNTS = Layout([Entry("right", (1,), "stat"), Entry("seen", (1,), "stat")])  # predictions of a fit's steps
-
-
-def watched(
-    before: Mapping[str, Any], accuracy: float, counts: bool, best: bool, tie_counts: bool = True
-) -> dict[str, Any]:
-    """{"reference", "misses"} after one more round's accuracy; the rule of methods.md 5.23.
-
-    counts: whether the round is late enough to count. best: compare with the best counted accuracy so far, which starts
-    at 0; else with the round before. tie_counts: whether an equal accuracy is a miss.
-    """
-    reference, misses = before["reference"], before["misses"]
-    if not counts:
-        return {"reference": reference if best else accuracy, "misses": 0}
-    rose = accuracy > reference or (not tie_counts and accuracy == reference)
-    return {"reference": max(accuracy, reference) if best else accuracy, "misses": 0 if rose else misses + 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +100,18 @@ class Prestop(FedAvg):
             state.notes["prestop"] = self._watched(state, sum(said) / len(said))
 
     def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
-        rounds = self.train.rounds
-        start, latest = stage(rounds, self.start or 0.2), stage(rounds, self.latest) if self.latest else 0
-        after = watched(
-            state.notes["prestop"], accuracy, state.round > start, self.compare == "best", self.tie == "count"
-        )
-        stops = after["misses"] >= self.patience or 0 < latest <= state.round
-        return {"round": state.round if stops else 0, "accuracy": accuracy, **after}
+        """The note after one more round's accuracy; the rule of methods.md 5.23. The best counted one starts at 0."""
+        rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
+        counts = state.round > stage(rounds, self.start or 0.2)
+        if counts and not (accuracy > reference or (self.tie == "reset" and accuracy == reference)):
+            misses = state.notes["prestop"]["misses"] + 1
+        if self.compare == "previous":
+            reference = accuracy
+        elif counts:
+            reference = max(accuracy, reference)
+        stops = misses >= self.patience or (self.latest and state.round >= stage(rounds, self.latest))
+        now = state.round if stops else 0
+        return {"round": now, "accuracy": accuracy, "reference": reference, "misses": misses}
 
     # the client's side
 
@@ -126,6 +120,12 @@ class Prestop(FedAvg):
         if "stopped" in down or self.monitor != "train":
             return carry
         return {**carry, "counts": COUNTS.zeros(down["model"].flat.device)}
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        """The forward loss -log (T' p)_y where the client prepared a matrix, the fact "corrects"."""
+        if "corrects" not in mine:
+            return super().objective(net, w, batch, down, mine)
+        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["corrects"]).mean()
 
     def step(
         self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
@@ -154,9 +154,5 @@ class Prestop(FedAvg):
     def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
         if "stopped" in down or self.monitor != "pre_eval":
             return up
-        return {**up, "accuracy": _accuracy(me.predict(down["model"]), me.labels)}
-
-
-def _accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    """Share [1] of right predictions."""
-    return (logits.argmax(1) == y).float().mean()[None]
+        right = me.predict(down["model"]).argmax(1) == me.labels
+        return {**up, "accuracy": right.float().mean()[None]}

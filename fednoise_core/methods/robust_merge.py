@@ -10,23 +10,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Federation, State, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.tree import Weights
 
-__all__ = ["RFA", "Krum", "Median", "TrimmedMean", "middle", "products"]
+__all__ = ["RFA", "Krum", "Median", "TrimmedMean"]
 
 CHUNK = 1 << 20  # coordinates at a time: a second copy of a whole cohort's models may not fit into memory
 
 
-def middle(models: Sequence[Weights], cut: int) -> Weights:
-    """Mean of each coordinate, statistics too, without its `cut` largest and `cut` smallest values."""
-    parts = [torch.stack(several).sort(0).values for several in _chunks([w.flat for w in models])]
-    return models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))
-
-
-def products(models: Sequence[Weights], start: Weights) -> Tensor:
+def _products(models: Sequence[Weights], start: Weights) -> Tensor:
     """Scalar products [n, n] of the displacements from `start`, over the trained numbers, in float64."""
     total = torch.zeros(len(models), len(models), dtype=torch.float64, device=start.flat.device)
     for origin, *several in _chunks([w.trained for w in (start, *models)]):
@@ -56,7 +48,10 @@ class TrimmedMean(FedAvg):
         return int(self.trim * n + 1e-9)
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        one = middle([up["model"] for up in ups], self.cut(len(ups)))
+        """Mean of each coordinate, statistics too, without its largest and smallest values."""
+        models, cut = [up["model"] for up in ups], self.cut(len(ups))
+        parts = [torch.stack(several).sort(0).values for several in _chunks([w.flat for w in models])]
+        one = models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))
         super().merge(fed, state, who[:1], [{"model": one}])  # the "mean" of one model, and the server's step
 
 
@@ -94,17 +89,14 @@ class Krum(FedAvg):
     ) -> list[float]:
         shares, n = super().weights(fed, state, who, ups), len(ups)
         f = int(self.faulty * n + 1e-9)
-        taken = self.scores(products([up["model"] for up in ups], state.server["model"]), f).argsort(stable=True)
-        best = set(taken[: self.average or n - f].tolist())
-        return [share if k in best else 0.0 for k, share in enumerate(shares)]
-
-    @staticmethod
-    def scores(product: Tensor, f: int) -> Tensor:
-        """[n], from scalar products [n, n]. At least one neighbour counts, however few there are."""
-        n, own = len(product), product.diagonal()
+        product = _products([up["model"] for up in ups], state.server["model"])
+        own = product.diagonal()
         apart = own[:, None] + own[None, :] - 2 * product
         apart = apart.fill_diagonal_(torch.inf).sort(1).values
-        return apart[:, : min(max(n - f - 2, 1), max(n - 1, 1))].sum(1)
+        near = min(max(n - f - 2, 1), max(n - 1, 1))  # at least one neighbour counts, however few there are
+        taken = apart[:, :near].sum(1).argsort(stable=True)
+        best = set(taken[: self.average or n - f].tolist())
+        return [share if k in best else 0.0 for k, share in enumerate(shares)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +116,7 @@ class RFA(FedAvg):
         self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
         shares = super().weights(fed, state, who, ups)
-        product = products([up["model"] for up in ups], state.server["model"])
+        product = _products([up["model"] for up in ups], state.server["model"])
         p = torch.tensor(shares, dtype=torch.float64, device=product.device)
         b = p / p.sum()
         for _ in range(self.iterations):

@@ -14,17 +14,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Work
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Entry, Federation, Layout, Net, State, Trained, Weights, Work, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
 from fednoise_core.settings import AlsoAccepts, Rounds
-from fednoise_core.spec import stage
 from fednoise_core.stats import by_rank, cosine
-from fednoise_core.tree import Entry, Layout, Weights
 
 __all__ = ["RoFL"]
 
@@ -53,10 +46,6 @@ class RoFL(FedAvg):
     ramp: Annotated[
         Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
     ] = 0
-    schedule: Annotated[
-        Literal["paper", "code"],
-        Field(description="Of tau_t, t from 0. paper: tau·min(t/T_k, 1); code: tau·min(t/(T_k - 1), 1)."),
-    ] = "paper"
     label_rounds: Annotated[
         Rounds,
         Field(
@@ -72,23 +61,10 @@ class RoFL(FedAvg):
         Literal["mean", "sum"],
         Field(description="Of the pull over a step's samples. sum: as written; grows with the batch."),
     ] = "mean"
-    detach_features: Annotated[
-        bool, Field(description="Parity: no gradient flows through the pull, so it does nothing.")
-    ] = False
 
-    @property
-    def label_warmup(self) -> int:
-        """T_pl."""
-        rounds = self.train.rounds
-        return stage(rounds, self.label_rounds) if self.label_rounds else math.ceil(rounds / 10)
-
-    def forgotten(self, round: int) -> float:
-        """tau_t of the 0-based round t."""
-        rounds = self.train.rounds
-        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        if self.schedule == "code":  # linspace(0, tau, T_k)
-            ramp = max(ramp - 1, 1)
-        return losses.forgotten(round, self.forget_rate, ramp)
+    def rounds_of(self, length: float) -> int:
+        """T_k or T_pl: a setting as a number of rounds, by default a tenth of all, rounded up."""
+        return stage(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
 
     # the server's side
 
@@ -110,13 +86,14 @@ class RoFL(FedAvg):
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         """What the round number and the broadcast model say: guesses, centroids of classes new to all, rates."""
-        f, w, t = down["centroids"], down["model"], me.round - 1
+        f, w, t, warmup = down["centroids"], down["model"], me.round - 1, self.rounds_of(self.label_rounds)
         new = f.norm(dim=1) == 0
         if new.any():
             f = torch.where(new[:, None], class_means(me.features(w), _onehot(me.labels, me.classes)), f)
-        keep = torch.tensor(1.0 - self.forgotten(t), dtype=torch.float64, device=f.device)
-        pull = torch.tensor(self.centroid * min(1.0, t / self.label_warmup), device=f.device)
-        aux = {"guess": me.predict(w).argmax(1)} if t >= self.label_warmup else {}
+        tau = losses.forgotten(t, self.forget_rate, self.rounds_of(self.ramp))
+        keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
+        pull = torch.tensor(self.centroid * min(1.0, t / warmup), device=f.device)
+        aux = {"guess": me.predict(w).argmax(1)} if t >= warmup else {}
         return Work(aux=aux, facts={"start": f, "keep": keep, "pull": pull})
 
     def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
@@ -137,8 +114,7 @@ class RoFL(FedAvg):
             per = self.loss(logits, torch.where(agrees, y, batch.aux["guess"]))
         loss = (per * pick).sum() / pick.sum()
         if self.centroid:
-            gap = (h.detach() if self.detach_features else h) - f.index_select(0, y)
-            drawn = gap.square().sum(1) * agrees * pick
+            drawn = (h - f.index_select(0, y)).square().sum(1) * agrees * pick
             loss = loss + mine["pull"] * (drawn.sum() / pick.sum() if self.reduction == "mean" else drawn.sum())
         if self.entropy:
             log_p = losses.log_probs(logits)

@@ -12,17 +12,25 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses, optim
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch, Local
-from fednoise_core.engine.phase import Phase
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Local,
+    Net,
+    Optimiser,
+    Phase,
+    State,
+    Train,
+    Trained,
+    Weights,
+    stage,
+)
 from fednoise_core.methods.transition import Corrected, anchor_rows, by_matrix
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Adam, Optimiser, Trained
+from fednoise_core.optim import Adam
 from fednoise_core.settings import Rounds
-from fednoise_core.spec import Train, stage
-from fednoise_core.tree import Entry, Layout, Weights
 
 __all__ = ["Revision", "TRevision"]
 
@@ -88,15 +96,12 @@ class TRevision(Corrected):
         return [
             Phase("plain", self.round, switch),
             Phase("corrected", self.round, revise, enter=self.estimate),
-            Phase("revised", self.revision, rounds, enter=self._enter_revision),
+            # estimates where there were no rounds of the forward loss
+            Phase("revised", self.revision, rounds, enter=self.estimate),
         ]
 
     def matrix(self, p: Tensor, y: Tensor) -> Tensor:
         return anchor_rows(p, self.percentile)
-
-    def _enter_revision(self, fed: Federation, state: State) -> None:
-        if "estimated" not in state.notes:  # where there were no rounds of the forward loss
-            self.estimate(fed, state)
 
     def revision(self, fed: Federation, state: State, among: Iterable[int] | None = None) -> dict[str, float] | None:
         """A round in which clients train `Revision` instead."""

@@ -12,15 +12,9 @@ import torch
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import Kept
-from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.local import Batch
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
 from fednoise_core.stats import filled
-from fednoise_core.tree import Weights
 
 __all__ = ["Corrected", "anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
 
@@ -100,7 +94,9 @@ class Corrected(FedAvg):
         raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
 
     def estimate(self, fed: Federation, state: State) -> None:
-        """Every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
+        """Once, every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
+        if "estimated" in state.notes:
+            return
         state.notes["estimated"] = state.round
         fed.on_clients(state, fed.all, self._estimate, self.down(fed, state))
 

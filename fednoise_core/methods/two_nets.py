@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fednoise_core.engine.evaluate import Views
-from fednoise_core.engine.federation import SERVER, Federation
-from fednoise_core.engine.state import State
+from fednoise_core.engine.api import SERVER, Federation, Net, State, Trained, Views, Weights, mean
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Weights, mean
 
 __all__ = ["NAMES", "TwoNets"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods import make
-from fednoise_core.methods.fedlsr import entropy, jensen_shannon
+from fednoise_core.methods.fedlsr import jensen_shannon
 from fednoise_core.methods.mixed_prediction import mixture
 
 BOTH = pytest.mark.parametrize("name", ["fedlsr", "fedmixcon"])
@@ -60,36 +59,18 @@ def test_the_mixture_lies_on_the_simplex_and_keeps_its_argmax():
             sharp = mixture(z1, z2, torch.tensor([share]), temperature).exp()
             torch.testing.assert_close(sharp.sum(1), torch.ones(50))
             assert torch.equal(sharp.argmax(1), p.argmax(1))
-            assert (entropy(sharp.clamp_min(1e-30)) <= entropy(p.clamp_min(1e-30)) + 1e-5).all()
         torch.testing.assert_close(mixture(z1, z2, torch.tensor([share]), 1.0).exp(), p)
-
-
-def test_equal_views_give_the_prediction_of_one_whatever_the_share():
-    z = draw(9, 5)
-    for share in torch.linspace(0, 1, 5):
-        torch.testing.assert_close(mixture(z, z, share[None], 1.0).exp(), torch.softmax(z, 1))
-
-
-def test_the_sharpened_mixture_by_hand():
-    z1, z2 = torch.tensor([[0.6, 0.3, 0.1]]).log() + 2, torch.tensor([[0.2, 0.7, 0.1]]).log() - 1
-    p = torch.tensor([0.25 * 0.6 + 0.75 * 0.2, 0.25 * 0.3 + 0.75 * 0.7, 0.1])
-    torch.testing.assert_close(mixture(z1, z2, torch.tensor([0.25]), 0.5).exp()[0], p**2 / (p**2).sum())
+        torch.testing.assert_close(mixture(z1, z1, torch.tensor([share]), 1.0).exp(), torch.softmax(z1, 1))
 
 
 def test_double_softmax_is_bounded():
     """-p_y + log sum e^p lies in [1.461, 2.461] for 10 classes, whatever the logits; -log p_y up to -log 1e-7."""
-    method, log = method_of(), method_of(ce_mode="log")
-    ends = []
-    for spread, y in itertools.product((0.1, 3.0, 100.0), range(10)):
-        z = draw(1, 10, seed=y, spread=spread)
-        one = Batch([z, z], torch.tensor([y]), torch.zeros(1, dtype=torch.int64), torch.rand(1, 1), z, {})
-        ends.append(float(method.prediction_loss(z, z, one)))
-        assert 0 <= float(log.prediction_loss(z, z, one)) <= 16.1181
-    least = math.log(math.e + 9) - 1
-    assert least == pytest.approx(1.461, abs=1e-3)
-    assert min(ends) == pytest.approx(least, abs=1e-5)  # sure, and right
-    assert max(ends) == pytest.approx(least + 1, abs=1e-5)  # sure, and wrong
-    assert all(least - 1e-5 <= value <= least + 1 + 1e-5 for value in ends)
+    z = torch.full((2, 10), -100.0).index_fill(1, torch.tensor([3]), 100.0)
+    ends = {}
+    for ce_mode, y in itertools.product(("double_softmax", "log"), (3, 4)):  # sure, and right or wrong
+        one = Batch([], torch.tensor([y, y]), torch.arange(2), torch.rand(2, 1), z, {})
+        ends[ce_mode, y] = float(method_of(ce_mode=ce_mode).prediction_loss(z, z, one))
+    assert list(ends.values()) == pytest.approx([1.4611, 2.4611, 0.0, 16.1181], abs=1e-4)
 
 
 @pytest.mark.parametrize("ce_mode", ["double_softmax", "log"])
@@ -127,20 +108,11 @@ def test_far_logits_and_shares_of_nothing_have_finite_gradients(ce_mode, share):
 # the regulariser
 
 
-def distributions(n=30, k=7, seed=0):
-    return torch.softmax(draw(n, k, seed=seed, spread=3.0), 1).clamp(1e-6, 1)
-
-
 def test_jensen_shannon_is_symmetric_and_zero_only_of_equals():
-    a, b = distributions(), distributions(seed=1)
+    a, b = (torch.softmax(draw(30, 7, seed=k, spread=3.0), 1).clamp(1e-6, 1) for k in range(2))
     torch.testing.assert_close(jensen_shannon(a, b), jensen_shannon(b, a))
     assert (jensen_shannon(a, b) > 1e-3).all()
-    assert (jensen_shannon(a, b) <= math.log(2) + 1e-5).all()
     assert torch.equal(jensen_shannon(a, a), torch.zeros(30))
-    apart = jensen_shannon(torch.tensor([[1.0, 1e-6]]), torch.tensor([[1e-6, 1.0]]))
-    assert apart.item() == pytest.approx(math.log(2), abs=1e-4)
-    by_hand = (0.6 * math.log(0.6 / 0.4) + 0.4 * math.log(0.4 / 0.6) + 0.2 * math.log(0.5) + 0.8 * math.log(4 / 3)) / 2
-    assert jensen_shannon(torch.tensor([[0.6, 0.4]]), torch.tensor([[0.2, 0.8]])).item() == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize("js_mode", ["code", "formula"])
@@ -174,48 +146,23 @@ def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entr
         torch.testing.assert_close(leaf.grad.double(), exact[name].grad, rtol=1e-3, atol=1e-6)
 
 
-def test_equal_views_have_nothing_to_agree_about():
-    fed, batch = toy.federation(), batch_of()
-    w = fed.fresh("model")
-    batch.views[1] = batch.views[0]
-    values = [
-        method_of(gamma=gamma, entropy_weight=0.0).objective(fed.net(), w, batch, {"ramp": 1.0}, {}) for gamma in (0, 9)
-    ]
-    assert values[0] == values[1]
-
-
 # ramp
 
 
-@BOTH
-def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds(name):
+def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds():
     fed = toy.federation()
     for fields, train, expected in (
         ({}, {"rounds": 100}, {1: 0.0, 2: 0.05, 11: 0.5, 21: 1.0, 22: 1.0, 100: 1.0}),
         ({"ramp": 2}, {"rounds": 100}, {1: 0.0, 2: 0.5, 3: 1.0, 50: 1.0}),
-        ({"ramp": 0.04}, {"rounds": 50}, {1: 0.0, 2: 0.5, 3: 1.0, 50: 1.0}),
         ({}, {"rounds": 2}, {1: 0.0, 2: 1.0}),
-        ({"ramp": 0.05}, {"rounds": 80}, {1: 0.0, 2: 0.25, 5: 1.0, 6: 1.0}),
     ):
-        method = method_of(name, train, **fields)
+        method = method_of(train=train, **fields)
         state = method.init(fed)
         for state.round, value in expected.items():
             assert method.down(fed, state)["ramp"] == pytest.approx(value)
 
 
-@BOTH
-@pytest.mark.parametrize(("ramp", "last"), [(2, {"ramp": 2, "train": 3}), (5, {"ramp": 3})])
-def test_the_ramp_is_a_phase_of_its_own(name, ramp, last):
+def test_the_ramp_is_a_phase_of_its_own():
     """The first round of full weight is the one after it."""
-    made = toy.play(name, method={"ramp": ramp})
-    assert {phase["name"]: phase["last"] for phase in made.summary["phases"]} == last
-
-
-def test_the_ramp_weighs_the_agreement_only():
-    fed, batch = toy.federation(), batch_of()
-    w = fed.fresh("model")
-    found = [method_of(gamma=4.0).objective(fed.net(), w, batch, {"ramp": r}, {}) for r in (0.0, 0.5, 1.0)]
-    alone = method_of(gamma=0.0).objective(fed.net(), w, batch, {"ramp": 1.0}, {})
-    torch.testing.assert_close(found[0], alone)
-    torch.testing.assert_close(found[1] - found[0], (found[2] - found[0]) / 2, rtol=1e-2, atol=1e-6)
-    assert found[2] > found[0] + 1e-4
+    made = toy.play("fedlsr", method={"ramp": 2})
+    assert {phase["name"]: phase["last"] for phase in made.summary["phases"]} == {"ramp": 2, "train": 3}

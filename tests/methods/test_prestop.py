@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import toy
 
-from fednoise_core.methods import make
-from fednoise_core.methods.prestop import watched
-
 RISING = [0.1, 0.2, 0.3, 0.35, 0.34, 0.35, 0.33, 0.36, 0.35, 0.34, 0.33, 0.32]
 
 
-def stop(script: list[float], start: int, patience: int, best: bool = True, tie_counts: bool = True) -> int:
+def stop(script: list[float], **fields: Any) -> int:
     """The round in which the rule ends phase 1; 0: never."""
-    seen = {"reference": 0.0, "misses": 0}
-    for t, accuracy in enumerate(script, 1):
-        seen = watched(seen, accuracy, t > start, best, tie_counts)
-        if seen["misses"] == patience:
-            return t
-    return 0
+    _, method, state = toy.started("forward_prestop", fields)
+    for state.round, accuracy in enumerate(script, 1):
+        state.notes["prestop"] = method._watched(state, accuracy)
+        if state.notes["prestop"]["round"]:
+            break
+    return state.notes["prestop"]["round"]
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         # best: .1 .2 .3 .35 rise; .34, .35 (a tie), .33 are three misses
-        ({"start": 0, "patience": 3}, 7),
+        ({"start": 1, "patience": 3}, 7),
         # with ties as rises: .35 rises, .33 misses, .36 rises, then .35, .34, .33
-        ({"start": 0, "patience": 3, "tie_counts": False}, 11),
+        ({"start": 1, "patience": 3, "tie": "reset"}, 11),
         # the best starts at 0 with the first counted round: .34 of round 5, .35, miss .33, .36, then three misses
         ({"start": 4, "patience": 3}, 11),
         # only from round 9 on: .35 rises above 0, then .34, .33, .32
         ({"start": 8, "patience": 3}, 12),
         # the previous round: .34 falls, .35 rises, .33 falls, .36 rises, then four falls
-        ({"start": 0, "patience": 3, "best": False}, 11),
+        ({"start": 1, "patience": 3, "compare": "previous"}, 11),
         # and the round before the first counted one is looked at: .34 < .35
-        ({"start": 4, "patience": 1, "best": False}, 5),
-        ({"start": 0, "patience": 5}, 0),
+        ({"start": 4, "patience": 1, "compare": "previous"}, 5),
+        ({"start": 1, "patience": 5}, 0),
+        ({"start": 1, "patience": 5, "latest": 9}, 9),
     ],
 )
 def test_the_rule_on_a_scripted_curve(options, expected):
@@ -45,9 +45,9 @@ def test_the_rule_on_a_scripted_curve(options, expected):
 
 
 def test_a_curve_that_rises_never_stops_it():
-    assert stop([k / 100 for k in range(1, 100)], 0, 1) == 0
-    assert stop([0.0] * 5, 0, 4) == 4  # nothing above 0 is no rise
-    assert stop([0.5] * 5, 0, 1, best=False, tie_counts=False) == 0
+    assert stop([k / 100 for k in range(1, 100)], start=1, patience=1) == 0
+    assert stop([0.0] * 5, start=1, patience=4) == 5  # nothing above 0 is no rise
+    assert stop([0.5] * 5, start=1, patience=1, compare="previous", tie="reset") == 0
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, script: list[float], **fields):
@@ -84,9 +84,7 @@ def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name
 
 
 def test_the_default_start_is_a_fifth_of_the_rounds():
-    fed = toy.federation(train={"rounds": 200})
-    method = make({"name": "forward_prestop", "patience": 1}, fed.train)
-    state = method.init(fed)
+    _, method, state = toy.started("forward_prestop", {"patience": 1}, train={"rounds": 200})
     for state.round, stops in ((40, 0), (41, 0), (42, 42)):  # 41 rises above 0
         state.notes["prestop"] = method._watched(state, 0.3)
         assert state.notes["prestop"]["round"] == stops
@@ -94,9 +92,7 @@ def test_the_default_start_is_a_fifth_of_the_rounds():
 
 def test_training_accuracy_is_that_of_the_batches_as_they_pass():
     """Two batches by hand: the second is seen after the step on the first. One epoch, so the order is the fit's."""
-    fed = toy.federation(train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
-    method = make({"name": "forward_prestop"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("forward_prestop", train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
     right, inner = [], method.step
 
     def watching(net, carry, batch, down, mine):
@@ -110,9 +106,7 @@ def test_training_accuracy_is_that_of_the_batches_as_they_pass():
 
 
 def test_accuracy_before_training_is_that_of_the_broadcast_model():
-    fed = toy.federation()
-    method = make({"name": "confident_prestop", "monitor": "pre_eval"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("confident_prestop", {"monitor": "pre_eval"})
     who, ups = fed.fit(method, state, [0, 1, 3], method.down(fed, state))
     for client, up in zip(who, ups, strict=True):
         x, y = toy.images_of(fed._world, client)
@@ -125,9 +119,7 @@ def test_accuracy_before_training_is_that_of_the_broadcast_model():
 
 def test_a_client_that_takes_no_step_says_nothing():
     """Client 1 has one sample, which this net cannot normalise."""
-    fed = toy.federation(net=toy.net(toy.normed_point))
-    method = make({"name": "forward_prestop"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("forward_prestop", net=toy.net(toy.normed_point))
     who, ups = fed.fit(method, state, [0, 1], method.down(fed, state))
     assert ["accuracy" in up for up in ups] == [True, False]
     method.merge(fed, state, who, ups)

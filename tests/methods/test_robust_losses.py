@@ -6,8 +6,6 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.methods import make
-
 
 def model(name: str, **fields):
     return toy.play(name, method=fields).outcome.state.server["model"].flat
@@ -24,9 +22,7 @@ def test_gce_at_the_ends_of_q():
 def test_one_step_by_hand(name, q):
     """A full-batch step of softmax regression. dL/dz_k = p_y^q (p_k - [k = y]): the gradient of the cross entropy, each
     sample weighed by p_y^q."""
-    fed = toy.federation(train={"epochs": 1, "batch": 20, "lr": 0.3}, net=toy.net(toy.linear))
-    method = make({"name": name}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started(name, train={"epochs": 1, "batch": 20, "lr": 0.3}, net=toy.net(toy.linear))
     start = state.server["model"].clone()
     (up,) = toy.round_of(method, fed, state, [0])
     x, y = toy.images_of(fed._world, 0)
