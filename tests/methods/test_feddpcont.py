@@ -23,9 +23,7 @@ def method_of(**fields):
 
 
 def started(fields, **train):
-    fed = toy.federation(train=train)
-    method = make({"name": "feddpcont", **fields}, fed.train)
-    return fed, method, method.init(fed)
+    return toy.started("feddpcont", fields, train=train)
 
 
 def contrast(method, logits, u, prior=PRIOR):
