@@ -92,15 +92,16 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
 
 
 def test_a_client_reports_its_mean_lid_and_keeps_its_losses():
-    """Those of its own model."""
+    """Those of its own model, for the labels that it trains on."""
     fed, method, state = found(0)
-    state.round = 1
+    x, y = toy.images_of(fed._world, 0)
+    state.round, state.relabelled[0] = 1, (y + 1) % 5
     _, (up,) = fed.fit(method, state, [0], method.down(fed, state), each=[{"level": torch.tensor(0.0)}])
     assert set(up) == {"model", "lid"}
-    x, y = toy.images_of(fed._world, 0)
     z = fed.net().predict(up["model"], x)
     assert up["lid"] == pytest.approx(float(stats.lid(torch.softmax(z, 1), 20, 1e-6).mean()), rel=1e-3)
-    torch.testing.assert_close(state.clients[0]["loss"], F.cross_entropy(z, y, reduction="none"), rtol=1e-4, atol=1e-5)
+    loss = F.cross_entropy(z, (y + 1) % 5, reduction="none")
+    torch.testing.assert_close(state.clients[0]["loss"], loss, rtol=1e-4, atol=1e-5)
 
 
 def test_levels_are_shares_of_high_losses_and_zero_for_clean_clients():
