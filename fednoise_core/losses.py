@@ -11,24 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "CONTRAST_FLOOR",
-    "ce",
-    "forgotten",
-    "forward",
-    "gce",
-    "log_probs",
-    "mae",
-    "mean_ce",
-    "product",
-    "rce",
-    "reweighted",
-    "sce",
-    "sharpen",
-    "smallest",
-    "wide",
-]
-
 RCE_SCALE = -math.log(1e-4)  # -log of the clamped zero of a one-hot target: 9.2103
 GCE_FLOOR = -math.log(1e-7)  # 16.12, of p_y >= 1e-7
 CONTRAST_FLOOR = -math.log(1e-8)  # 18.42, bounds the negative term of contrastive losses (CORES)
@@ -86,8 +68,6 @@ def mae(logits: Tensor, y: Tensor) -> Tensor:
     return 1.0 - (-ce(logits, y)).exp()
 
 
-
-
 def forward(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
     """Forward correction -log (T' p)_y with T [K, K], T[i, j] = P(given j | true i) (Patrini et al., CVPR 2017)."""
     return F.nll_loss(product(log_probs(logits).exp(), T).clamp_min(1e-12).log(), y, reduction="none")
@@ -120,14 +100,8 @@ def smallest(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
     return (rank < r).to(per_sample.dtype)
 
 
-def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0, schedule: str = "paper") -> float:
-    """The share tau_t that small-loss selection leaves out in the 0-based round t (Han et al., NeurIPS 2018; methods.md
-    5.9).
-
-    "paper": tau*min(t^c/T_k, 1). "code", as the authors' script: linspace(0, tau^c, T_k) over the first T_k rounds and
-    tau (not tau^c) after them, where its first round is number 1.
+def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0) -> float:
+    """The share tau_t = tau*min(t^c/T_k, 1) that small-loss selection leaves out in the 0-based round t (Han et al.,
+    NeurIPS 2018; methods.md 5.9).
     """
-    if schedule == "code":
-        number = round + 1
-        return rate**exponent * number / (ramp - 1) if number < ramp else rate
     return rate * min(round**exponent / ramp, 1.0)

@@ -19,8 +19,6 @@ import numpy as np
 from fednoise_core.io import SpecError
 from fednoise_core.params import integer, number
 
-__all__ = ["Release", "debias", "epsilon_of", "keep_probability", "project", "randomise"]
-
 
 def keep_probability(epsilon: float, K: int) -> float:
     """p = 1 / (1 + (K-1)·e^-ε): the probability to tell the true label, above 1/K and at most 1 (ε = ∞)."""
@@ -32,7 +30,7 @@ def keep_probability(epsilon: float, K: int) -> float:
 def epsilon_of(p: float, K: int) -> float:
     """ε = ln(p·(K-1)/(1-p)), the inverse of `keep_probability`; p in (1/K, 1]."""
     integer(K, "classes", 2)
-    number(p, "p", 1 / K, 1, open_low=True)
+    number(p, "keep", 1 / K, 1, open_low=True)
     return math.inf if p == 1 else math.log(p * (K - 1) / (1 - p))
 
 

@@ -15,22 +15,6 @@ from torch import Tensor
 from fednoise_core import losses
 from fednoise_core.io import SpecError
 
-__all__ = [
-    "beta",
-    "by_confidence",
-    "by_rank",
-    "confident_counts",
-    "cosine",
-    "filled",
-    "label_issues",
-    "lid",
-    "low_loss",
-    "majority_group",
-    "need_cleanlab",
-    "scaled",
-    "two_groups",
-]
-
 
 def two_groups(
     values: np.ndarray, *, seed: int, max_iter: int = 100, tol: float = 1e-3, reg: float = 1e-6

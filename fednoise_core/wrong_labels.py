@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["CHECK", "WRONG", "Opinion", "SiteLabels", "judge", "verdicts"]
-
 WRONG, CHECK = 0.5, 0.2  # P(wrong) above which a label's verdict is "wrong", "check"
 STEPS = tuple(2.0 ** (k / 4) for k in range(-4, 13))  # exponents that are tried: 1/2 .. 8
 START = 7  # the search begins at 2^(3/4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,19 +15,6 @@ Y = torch.tensor([0, 1])
 
 def random_logits(n: int = 9, k: int = 4, spread: float = 3.0) -> torch.Tensor:
     return torch.randn(n, k, generator=torch.Generator().manual_seed(3)) * spread
-
-
-@pytest.mark.parametrize("rate", [0.2, 0.5])
-@pytest.mark.parametrize("ramp", [1, 2, 10, 30])
-@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
-def test_the_authors_schedule_is_their_table(rate, ramp, exponent):
-    """Their script: ones(n_epoch) * tau, of which the first T_k become linspace(0, tau^c, T_k). Their epochs are
-    entries 1, 2, … of it; the first is our round 0.
-    """
-    table = np.ones(60) * rate
-    table[:ramp] = np.linspace(0, rate**exponent, ramp)
-    found = [losses.forgotten(t, rate, ramp, exponent, "code") for t in range(59)]
-    assert found == pytest.approx(table[1:].tolist())
 
 
 def test_cross_entropy_of_classes_and_distributions():

@@ -149,7 +149,7 @@ def test_releases_add_up_and_end() -> None:
         (lambda: privacy.keep_probability(math.nan, 10), "epsilon"),
         (lambda: privacy.Release("1", 10), "epsilon"),
         (lambda: privacy.keep_probability(1.0, 1), "classes"),
-        (lambda: privacy.epsilon_of(0.1, 10), "p:"),  # chance
+        (lambda: privacy.epsilon_of(0.1, 10), "keep: "),  # chance
         (lambda: privacy.randomise(np.array([10]), 10, 1.0, rng()), "labels"),
         (lambda: privacy.randomise(np.array([0.7]), 10, 1.0, rng()), "labels"),
         (lambda: privacy.debias(np.array([1, 2]), 1.0, 3), "counts"),

@@ -24,7 +24,7 @@ STUDY: dict[str, Any] = {
         "held": {"kind": "iid", "clients": 5, "validation": 0.2},
     },
     "methods": {
-        "prox": {"name": "fedprox", "label": "Prox", "form": "norms", "sweep": {"mu": [0, 0.1, 1e-5]}},
+        "prox": {"name": "fedprox", "label": "Prox", "weighting": "uniform", "sweep": {"mu": [0, 0.1, 1e-5]}},
         "cot": {"name": "coteaching", "sweep": {"forget_rate": ["oracle_nominal", 0.2]}},
     },
     "train": {"net": "mlp", "rounds": 3},
@@ -60,10 +60,10 @@ def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
     run = made.run("digits", "sym40", "held", "prox@mu=0.1", 1)
     assert run.folder.startswith("store/runs/digits/symmetric-0.4/iid-5/fedprox/seed1/")
     assert run.label == "Prox, mu 0.1"
-    assert run.spec["method"] == {"name": "fedprox", "mu": 0.1, "form": "norms"}  # nothing says that it is a variant
+    assert run.spec["method"] == {"name": "fedprox", "mu": 0.1, "weighting": "uniform"}  # as any other
 
     def written_out(data: dict[str, Any]) -> None:
-        data["methods"]["prox"] = {"name": "fedprox", "form": "norms", "mu": 0.1}
+        data["methods"]["prox"] = {"name": "fedprox", "weighting": "uniform", "mu": 0.1}
         data["tables"], data["figures"] = {}, {}
 
     assert study(written_out).run("digits", "sym40", "held", "prox", 1).spec == run.spec
@@ -84,11 +84,11 @@ def test_selections_name_methods_or_single_variants(study: Callable[..., Study])
 
 def test_every_combination_of_two_fields(study: Callable[..., Study]) -> None:
     def two(data: dict[str, Any]) -> None:
-        data["methods"]["prox"] = {"name": "fedprox", "sweep": {"mu": [1, 0.5], "form": ["norms", "squared"]}}
+        data["methods"]["prox"] = {"name": "fedprox", "sweep": {"mu": [1, 0.5], "weighting": ["uniform", "samples"]}}
         data["figures"]["mu"]["field"] = "mu"
 
     methods = list(dict.fromkeys(run.method for run in study(two).runs))
-    assert methods[1:3] == ["prox@mu=1@form=norms", "prox@mu=1@form=squared"]
+    assert methods[1:3] == ["prox@mu=1@weighting=uniform", "prox@mu=1@weighting=samples"]
     assert len(methods) == 5
 
 
@@ -140,7 +140,7 @@ def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
         ([1], r"toy.yaml: methods.prox.sweep: expected "),
         ({"mu": [1, 1.0]}, r"toy.yaml: methods.prox.sweep.mu: "),
         ({"mu": [[1]]}, r"toy.yaml: methods.prox."),
-        ({"form": ["norms"]}, r"toy.yaml: methods.prox.sweep.form: form has a value beside the sweep"),
+        ({"weighting": ["samples"]}, r"toy.yaml: methods.prox.sweep.weighting: weighting has a value beside the sweep"),
         ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value beside the sweep"),
         ({"train.lr": [-1]}, r"toy.yaml: methods.prox.train.lr: "),
         ({"train.rate": [1]}, r"toy.yaml: methods.prox.train.rate: unknown key"),
@@ -186,9 +186,9 @@ def test_mistakes_beside_a_sweep(study: Callable[..., Study], edit: Callable[[An
 
 
 def test_ids_are_read_back() -> None:
-    made = variant_id("prox", {"mu": 0.1, "form": "norms", "on": True, "of": None})
-    assert made == "prox@mu=0.1@form=norms@on=true@of=null"
-    assert (family(made), settings(made)["form"]) == ("prox", "norms")
+    made = variant_id("prox", {"mu": 0.1, "weighting": "uniform", "on": True, "of": None})
+    assert made == "prox@mu=0.1@weighting=uniform@on=true@of=null"
+    assert (family(made), settings(made)["weighting"]) == ("prox", "uniform")
     assert told(settings(variant_id("a", {"forget_rate": 20}))) == "forget rate 20"
     assert without("Prox, mu 0.1", "prox@mu=0.1") == "Prox"
     assert (family("fedavg"), settings("fedavg"), without("A, b", "fedavg")) == ("fedavg", {}, "A, b")

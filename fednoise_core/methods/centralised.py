@@ -12,8 +12,6 @@ from torch import Tensor
 from fednoise_core.engine.api import SERVER, Federation, FromKept, Net, State, Trained, Views, Weights
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["Centralised"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Centralised(FedAvg):

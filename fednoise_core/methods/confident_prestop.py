@@ -14,8 +14,6 @@ from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.stats import by_confidence, confident_counts, label_issues, need_cleanlab
 
-__all__ = ["ConfidentPrestop"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidentPrestop(Prestop):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -16,8 +16,6 @@ from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trai
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.settings import AlsoAccepts, Rounds
 from fednoise_core.stats import by_rank
-
-__all__ = ["Coteaching"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +42,12 @@ class Coteaching(TwoNets):
         Rounds, Field(description="T_k, rounds until the full rate, or their share; 0 = a tenth, rounded up.")
     ] = 0
     exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
-    schedule: Annotated[
-        Literal["paper", "code"],
-        Field(description="paper: tau·min(t^c/T_k, 1), t from 0; code: linspace(0, tau^c, T_k), then tau, t from 1."),
-    ] = "paper"
 
     def forgotten(self, round: int) -> float:
         """tau_t of the 0-based round t."""
         rounds = self.train.rounds
         ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        return losses.forgotten(round, self.forget_rate, ramp, self.exponent, self.schedule)
+        return losses.forgotten(round, self.forget_rate, ramp, self.exponent)
 
     def down(self, fed: Federation, state: State) -> dict[str, Any]:
         keep = 1.0 - self.forgotten(max(state.round - 1, 0))

@@ -11,8 +11,6 @@ from pydantic import Field
 from fednoise_core.engine.api import SERVER, Batch, Federation, Kept, Net, State, Trained, Views, Weights
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["Ditto"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(FedAvg):

@@ -20,8 +20,6 @@ from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.settings import Rounds, Share
 from fednoise_core.stats import beta, low_loss
 
-__all__ = ["DivideMix"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DivideMix(TwoNets):

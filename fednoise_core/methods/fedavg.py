@@ -12,8 +12,6 @@ from torch import Tensor
 from fednoise_core.engine.api import SERVER, Client, Federation, Local, Phase, State, Train, Views, mean
 from fednoise_core.spec import Checked
 
-__all__ = ["FedAvg"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Local, Checked):

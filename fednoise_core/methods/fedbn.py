@@ -13,8 +13,6 @@ import torch
 from fednoise_core.engine.api import SERVER, Federation, FromKept, Layout, Net, State, Trained, Views, Weights, mean
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FedBN"]
-
 
 @functools.cache
 def _layouts(whole: Layout) -> tuple[Layout, Layout]:

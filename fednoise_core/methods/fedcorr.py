@@ -20,8 +20,6 @@ from fednoise_core.methods.mixup import mixed
 from fednoise_core.settings import Rounds
 from fednoise_core.stats import by_confidence, lid, two_groups
 
-__all__ = ["FedCorr"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedCorr(FedAvg):

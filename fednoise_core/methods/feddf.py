@@ -15,10 +15,7 @@ from torch import Tensor
 
 from fednoise_core import losses, optim
 from fednoise_core.engine.api import SERVER, Federation, Local, Optimiser, State, Train, Views, mean
-from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-
-__all__ = ["Distil", "FedDF", "architectures"]
 
 
 def architectures(fed: Federation) -> dict[int, int]:
@@ -77,8 +74,6 @@ class FedDF(FedAvg):
     distil_clip: Annotated[float, Field(ge=0, description="Largest gradient norm of distillation; 0 = off.")] = 5.0
 
     def init(self, fed: Federation) -> State:
-        if not fed.public:  # said before the first round's training, not after it
-            raise SpecError("feddf needs public images: give the data set a `public` part")
         firsts = dict.fromkeys(architectures(fed).values())
         return State(server={"models": {c: fed.fresh("model", client=c) for c in firsts}})
 

@@ -17,8 +17,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings import Rounds
 
-__all__ = ["FedDPCont"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPCont(FedAvg):
@@ -94,13 +92,11 @@ class FedDPCont(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.draw != "global" and self.epsilon is not None:
-            raise SpecError(f"method.epsilon: draw {self.draw!r} releases no label, so it has no budget: leave it out")
-        if self.dp == "none" and self.epsilon is not None:
-            raise SpecError("method.epsilon: dp 'none' sends exact counts, which no budget bounds: leave one out")
-        if self.release == "every_round" and (self.draw != "global" or self.dp == "none"):
-            what = f"draw {self.draw!r} releases no label" if self.draw != "global" else "exact counts stay the same"
-            raise SpecError(f"method.release: {what}, so there is nothing to release every round: leave it out")
+        randomised = self.draw == "global" and self.dp == "rr"
+        for key, given in (("epsilon", self.epsilon is not None), ("release", self.release == "every_round")):
+            if given and not randomised:
+                how = f"draw {self.draw!r} and dp {self.dp!r}"
+                raise SpecError(f"method.{key}: with {how} no randomised label is released: leave it out")
 
     # the exchange of labels
 
@@ -126,10 +122,6 @@ class FedDPCont(FedAvg):
         if self.dp == "none":
             counts = np.sum([s["counts"].numpy() for s in fed.on_clients(state, fed.all, self._count)], axis=0)
             return counts / counts.sum()
-        if self.epsilon is None and self.keep * fed.classes <= 1:
-            raise SpecError(
-                f"method.keep: {self.keep} tells nothing of {fed.classes} classes: it must be above 1/{fed.classes}"
-            )
         epsilon = self.epsilon or privacy.epsilon_of(self.keep, fed.classes)
         release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
         return release.prior() if self.debias else release.shares()

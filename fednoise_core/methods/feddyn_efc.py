@@ -12,8 +12,6 @@ from pydantic import Field
 from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, mean
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FedDynEFC"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedDynEFC(FedAvg):

@@ -10,12 +10,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.api import Batch, Client, Federation, FromKept, Net, State, Weights, Work
+from fednoise_core.engine.api import Client, Federation, FromKept, State, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, counted, weighted
 from fednoise_core.stats import confident_counts, filled
-
-__all__ = ["FedEFC"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +55,6 @@ class FedEFC(Prestop):
             return counted(counts)
         joint = weighted(filled(counts), y)
         return joint if self.compensation == "code" else joint.T.contiguous()
-
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
-        if "stopped" not in down:
-            return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["corrects"]).mean()
 
     # what the engine asks
 

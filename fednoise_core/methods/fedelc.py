@@ -17,8 +17,6 @@ from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fednoro import FedNoRo
 from fednoise_core.stats import by_confidence
 
-__all__ = ["FedELC"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedELC(FedNoRo):

@@ -15,8 +15,6 @@ from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings import Share
 
-__all__ = ["FedELR"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedELR(FedAvg):

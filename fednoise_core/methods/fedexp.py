@@ -11,8 +11,6 @@ from pydantic import Field
 from fednoise_core.engine.api import SERVER, Federation, State, Views, mean
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FedExP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedExP(FedAvg):

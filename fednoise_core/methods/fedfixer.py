@@ -19,8 +19,6 @@ from fednoise_core.methods.ditto import Ditto
 from fednoise_core.settings import Rounds
 from fednoise_core.stats import by_confidence
 
-__all__ = ["FedFixer"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedFixer(Ditto):

@@ -150,10 +150,8 @@ class FedRN(FedAvg):
                 each.append({**own, **models, "scores": torch.tensor(scores, dtype=torch.float64)})
         tuned = set(fed.fit(Heads(self.train), state, asked, {}, each=each, epochs=1, tag="heads").who)
         each = [{"asked": c in tuned} for c in who]  # others had no neighbours, or their tuning diverged
-        who, ups = fed.fit(self, state, who, self.down(fed, state), each=each)
-        if who:
-            self.merge(fed, state, who, ups)
-        return {"clients": len(who), "neighbours": len(tuned)}
+        report = super().round(fed, state, among, each=each) or {}
+        return {**report, "neighbours": len(tuned)}
 
     def choose(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
         """The neighbours of client c, best first (ties: the lower number), and scores in 0..1: its own, then theirs.

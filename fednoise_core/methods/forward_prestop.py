@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Weights, Work
+from fednoise_core.engine.api import Client, Federation, Kept, State, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, tail_rows, weighted
 
@@ -40,11 +40,6 @@ class ForwardPrestop(Prestop):
         T = tail_rows(losses.log_probs(me.predict(down["model"])).exp(), self.percentile)
         me.mine["T"] = T  # as it is, for the estimates
         return Work(facts={"corrects": weighted(T, me.labels) if self.prior_weighting else T})
-
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
-        if "stopped" not in down:
-            return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["corrects"]).mean()
 
     def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
         stopped = state.notes["prestop"]["round"]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from fednoise_core import losses
 from fednoise_core.engine.api import (
@@ -119,6 +120,12 @@ class Prestop(FedAvg):
         if "stopped" in down or self.monitor != "train":
             return carry
         return {**carry, "counts": COUNTS.zeros(down["model"].flat.device)}
+
+    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+        """The forward loss -log (T' p)_y where the client prepared a matrix, the fact "corrects"."""
+        if "corrects" not in mine:
+            return super().objective(net, w, batch, down, mine)
+        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["corrects"]).mean()
 
     def step(
         self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]

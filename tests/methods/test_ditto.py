@@ -58,16 +58,15 @@ def test_whole_rounds_against_a_second_implementation():
         _, state, seen, start = toy64.rounds("ditto", {"strength": strength}, **how)
         own: dict[int, torch.Tensor] = {}
         for round in (1, 2, 3):
-            new, who = [], toy64.cohort(seen, round)
-            for c in who:
+            new = {}
+            for c in toy64.cohort(seen, round):
 
                 def pull(v, start=start):
                     return strength / 2 * (v - start).square().sum()
 
-                new.append(toy64.train(start, seen[round, c], lambda v: 0.0, 0.2, **how))
+                new[c] = toy64.train(start, seen[round, c], lambda v: 0.0, 0.2, **how)
                 own[c] = toy64.train(own.get(c, start), seen[round, c], pull, 0.2, **how)
-            total = sum(toy.SIZES[c] for c in who)
-            start = sum(toy.SIZES[c] / total * theta for c, theta in zip(who, new, strict=True))
+            start = toy64.mean(new)
         toy64.close(state.server["model"], start)
         assert sorted(own) == sorted(state.clients)
         for c, v in own.items():

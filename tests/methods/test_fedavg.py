@@ -31,9 +31,7 @@ def test_one_client_is_plain_sgd_bit_for_bit(momentum, decay):
 
 
 def test_full_batches_of_all_clients_are_one_central_gradient_step():
-    fed = toy.federation(train={"fraction": 1.0, "epochs": 1, "batch": 100})
-    method = make({"name": "fedavg"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("fedavg", train={"fraction": 1.0, "epochs": 1, "batch": 100})
     start = state.server["model"].flat.double()
     toy.round_of(method, fed, state)
     x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed._world, c) for c in fed.all), strict=True))
@@ -44,9 +42,7 @@ def test_full_batches_of_all_clients_are_one_central_gradient_step():
 def test_the_merge_is_the_weighted_mean_of_the_answers():
     who = [0, 1, 3]
     for weighting, shares in (("samples", (17, 1, 12)), ("uniform", (1, 1, 1))):
-        fed = toy.federation()
-        method = make({"name": "fedavg", "weighting": weighting}, fed.train)
-        state = method.init(fed)
+        fed, method, state = toy.started("fedavg", {"weighting": weighting})
         ups = toy.round_of(method, fed, state, who)
         expected = sum(s / sum(shares) * up["model"].flat.double() for s, up in zip(shares, ups, strict=True))
         torch.testing.assert_close(state.server["model"].flat, expected.float(), rtol=0, atol=1e-6)
@@ -70,9 +66,7 @@ def test_statistics_are_averaged_whatever_the_server_step():
     """Otherwise a long step could make a running variance negative."""
     who = [0, 3]
     for rate in (1.0, 30.0):
-        fed = toy.federation(net=toy.net(toy.normed), train={"lr": 0.01})
-        method = make({"name": "fedavg", "server_lr": rate}, fed.train)
-        state = method.init(fed)
+        fed, method, state = toy.started("fedavg", {"server_lr": rate}, net=toy.net(toy.normed), train={"lr": 0.01})
         ups = toy.round_of(method, fed, state, who)
         for name in ("norm.running_mean", "norm.running_var"):
             expected = (17 * ups[0]["model"][name] + 12 * ups[1]["model"][name]) / 29
@@ -84,9 +78,7 @@ def test_statistics_are_averaged_whatever_the_server_step():
 def test_adam_is_fresh_in_every_fit():
     """Two rounds of one client are two fits from where the first ended, not one longer one."""
     split = toy.partition(ALONE)
-    fed = toy.federation(split=split, train={"fraction": 1.0, "optimiser": "adam", "lr": 0.01})
-    method = make({"name": "fedavg"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("fedavg", split=split, train={"fraction": 1.0, "optimiser": "adam", "lr": 0.01})
     toy.round_of(method, fed, state)
     after_one = state.server["model"].clone()
     toy.round_of(method, fed, state)

@@ -12,10 +12,8 @@ from fednoise_core.methods import make
 from fednoise_core.tree import Weights
 
 
-def started(fields: dict | None = None, **options):
-    fed = toy.federation(**{"net": toy.net(toy.normed), "train": {"lr": 0.05}, **options})
-    method = make({"name": "fedbn", **(fields or {})}, fed.train)
-    return fed, method, method.init(fed)
+def started(**train):
+    return toy.started("fedbn", net=toy.net(toy.normed), train={"lr": 0.05, **train})
 
 
 def kinds(w: Weights) -> set[str]:
@@ -53,7 +51,7 @@ def test_clients_go_on_from_their_own_layers():
     """Without learning, running means alone move, by a tenth of the way a step: after t rounds of one full step they
     are (1 - .9^t) times the mean of the client's own images.
     """
-    fed, method, state = started(train={"lr": 0.0, "epochs": 1, "batch": 100})
+    fed, method, state = started(lr=0.0, epochs=1, batch=100)
     w = fed.fresh("model")
     for round in (1, 2, 3):
         toy.round_of(method, fed, state, [0, 3])
@@ -90,7 +88,7 @@ def members(fed, method, state, view):
 
 def test_views_by_hand():
     """The round's clients with their own layers, at the end all that ever trained; avg_bn: by the round's samples."""
-    fed, method, state = started(train={"lr": 0.05, "rounds": 3})
+    fed, method, state = started(rounds=3)
     for name in ("personal", "avg_bn"):
         (start,) = members(fed, method, state, name).values()
         assert torch.equal(start.flat, fed.fresh("model").flat)

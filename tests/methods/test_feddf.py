@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import toy
 from torch.nn import functional as F
 
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.methods.feddf import architectures
 from fednoise_core.spec import Train
-from workflow_scripts.compatible import check_method
-from workflow_scripts.config_file import Place, read_yaml
-from workflow_scripts.project import Project
 
 MLP = {"name": "mlp", "hidden": 6}
-X = (torch.from_numpy(toy.arrays().x_public).float()[:, None] / 255 - 0.25) / 0.2
+X = toy.public_images()
 
 
 def started(train: dict | None = None, **fields):
-    fed = toy.federation(train={"net": toy.PAIR, **(train or {})})
-    method = make({"name": "feddf", **fields}, fed.train)
-    return fed, method, method.init(fed)
+    return toy.started("feddf", fields, train={"net": toy.PAIR, **(train or {})})
 
 
 def received(fed, who: list[int], spread: float = 0.3) -> list[dict]:
@@ -152,7 +144,7 @@ def test_where_logits_overflow_nothing_is_distilled():
     torch.testing.assert_close(state.server["models"][0].flat.double(), average, rtol=1e-5, atol=0)
 
 
-# what is evaluated, and settings
+# what is evaluated
 
 
 def test_views():
@@ -162,18 +154,3 @@ def test_views():
     assert method.views(fed, state)[view] == [(c, state.server["models"][c % 2]) for c in (0, 1, 3, 4, 5, 6, 7)]
     fed, method, state = started({"net": MLP})
     assert method.views(fed, state) == {"global": [(SERVER, state.server["models"][0])]}
-
-
-def test_without_public_images_it_says_so():
-    fed = toy.federation()
-    fed._world.pools.pop("public")
-    with pytest.raises(SpecError, match="feddf needs public images"):
-        make({"name": "feddf"}, Train()).init(fed)
-
-
-def test_a_study_must_give_it_public_images(monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[2])
-    project = Project(read_yaml("config/config.yaml"))
-    mixed, place = {"net": ["small_cnn", "mlp"]}, Place("a study")
-    with pytest.raises(SpecError, match="feddf needs public images: give 'mnist' a `public` part"):
-        check_method(project, {"name": "feddf"}, mixed, "mnist", place)

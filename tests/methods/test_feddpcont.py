@@ -23,9 +23,7 @@ def method_of(**fields):
 
 
 def started(fields, **train):
-    fed = toy.federation(train=train)
-    method = make({"name": "feddpcont", **fields}, fed.train)
-    return fed, method, method.init(fed)
+    return toy.started("feddpcont", fields, train=train)
 
 
 def contrast(method, logits, u, prior=PRIOR):
@@ -113,7 +111,7 @@ def test_no_second_release():
     ],
 )
 def test_privacy_that_means_nothing_is_refused(fields, key):
-    with pytest.raises(SpecError, match=rf"method\.{key}: "):
+    with pytest.raises(SpecError, match=rf"{key}: "):
         toy.play("feddpcont", method=fields)
 
 

@@ -8,14 +8,8 @@ import toy
 import toy64
 
 from fednoise_core.engine.local import Work
-from fednoise_core.methods import make, method_class
+from fednoise_core.methods import method_class
 from fednoise_core.settings import parse
-
-
-def started(fields: dict | None = None, **options):
-    fed = toy.federation(**options)
-    method = make({"name": "feddyn", **(fields or {})}, fed.train)
-    return fed, method, method.init(fed)
 
 
 def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit():
@@ -53,7 +47,7 @@ def test_whole_rounds_against_a_second_implementation(how):
 
 
 def test_statistics_are_averaged_only():
-    fed, method, state = started(net=toy.net(toy.normed), train={"lr": 0.01})
+    fed, method, state = toy.started("feddyn", net=toy.net(toy.normed), train={"lr": 0.01})
     for _ in range(2):
         ups = toy.round_of(method, fed, state, [0, 3])
     for name in ("norm.running_mean", "norm.running_var"):
@@ -62,7 +56,7 @@ def test_statistics_are_averaged_only():
 
 def test_a_client_without_a_step_stays():
     """A net that cannot normalise one sample: client 1 takes none."""
-    fed, method, state = started(net=toy.net(toy.normed_point))
+    fed, method, state = toy.started("feddyn", net=toy.net(toy.normed_point))
     start = state.server["model"].clone()
     toy.round_of(method, fed, state, [1])
     assert not state.clients[1]["drift"].any()

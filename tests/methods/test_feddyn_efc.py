@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 import toy
 
-from fednoise_core.methods import make
-
 
 def test_mu_zero_is_fedavg_with_equal_weights_bit_for_bit():
     base = toy.play("fedavg", method={"weighting": "uniform"}).outcome.state.server["model"].flat
@@ -16,9 +14,7 @@ def test_mu_zero_is_fedavg_with_equal_weights_bit_for_bit():
 
 def test_rounds_by_hand():
     """c_k += theta_g - theta_k; theta_g <- mean theta_k - mu sum c_k over the cohort, whoever was drawn before."""
-    fed = toy.federation(net=toy.net(toy.normed), train={"lr": 0.05})
-    method = make({"name": "feddyn_efc", "mu": 0.3}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("feddyn_efc", {"mu": 0.3}, net=toy.net(toy.normed), train={"lr": 0.05})
     n = state.server["model"].layout.trained
     control = {c: torch.zeros(n) for c in fed.all}
     for who in ([0, 3], [3, 5, 6], [0]):

@@ -11,7 +11,6 @@ from fednoise_core.engine.executors.lanes import Lanes
 from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make
 
-
 def loss_of(x, y, targets, strength, rate):
     """The loss of a module on a full batch; targets [n, K] move as it is taken."""
 
@@ -25,9 +24,10 @@ def loss_of(x, y, targets, strength, rate):
 
 
 def test_two_steps_by_hand():
-    fed = toy.federation(train={"epochs": 2, "batch": 20, "lr": 0.1})
-    method = make({"name": "fedelr", "strength": 2.0, "memory_rate": 0.6}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started(
+        "fedelr", {"strength": 2.0, "memory_rate": 0.6}, train={"epochs": 2, "batch": 20, "lr": 0.1}
+    )
+    state.server["model"].flat.mul_(8)  # some predictions are so sure that they are clamped
     flat, t = state.server["model"].flat.double(), torch.zeros(17, 5, dtype=torch.float64)
     for _ in range(2):
         flat = toy64.step(flat, loss_of(*toy.images_of(fed._world, 0), t, 2.0, 0.6), 0.1)

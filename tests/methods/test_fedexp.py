@@ -6,15 +6,12 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.methods import make
 from fednoise_core.tree import Weights
 
 
 def merged(moves: list[list[float]], fields: dict | None = None, round: int = 1):
     """A merge of models that moved from 1 by these numbers, on every trained coordinate in turn; clients 0, 3, …"""
-    fed = toy.federation(net=toy.net(toy.normed))
-    method = make({"name": "fedexp", **(fields or {})}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("fedexp", {**(fields or {})}, net=toy.net(toy.normed))
     state.round = round
     start = state.server["model"] = state.server["model"].like(torch.ones_like(state.server["model"].flat))
     who = [0, 3, 4, 5][: len(moves)]
@@ -66,9 +63,7 @@ def test_agreeing_clients_are_fedavg_bit_for_bit():
 
 
 def test_the_mean_of_the_last_two_models_is_evaluated_from_the_second_round_on():
-    fed = toy.federation()
-    method = make({"name": "fedexp"}, fed.train)
-    state = method.init(fed)
+    fed, method, state = toy.started("fedexp")
     models: list[Weights] = []
     for state.round in (1, 2, 3):
         method.round(fed, state)

@@ -71,17 +71,15 @@ def test_whole_rounds_against_a_second_implementation():
         kept: dict[int, torch.Tensor] = {}
         shares = []
         for round in (1, 2, 3, 4):
-            models, who = [], toy64.cohort(seen, round)
-            for c in who:
+            models = {}
+            for c in toy64.cohort(seen, round):
                 _, y = toy.images_of(fed._world, c)
                 prior = [float((y == k).sum()) / len(y) for k in range(5)]
                 start = kept.get(c, theta)
-                told = naive_client(theta, start, seen[round, c], prior, round > 2, beta, strength, lr)
-                models.append(told[0])
-                kept[c] = told[1]
-                shares.append((round, told[2] / sum(2 * len(y) for _, y in seen[round, c])))
-            sizes = [toy.SIZES[c] for c in who]
-            theta = sum(a * m for a, m in zip(sizes, models, strict=True)) / sum(sizes)
+                batches = seen[round, c]
+                models[c], kept[c], picked = naive_client(theta, start, batches, prior, round > 2, beta, strength, lr)
+                shares.append((round, picked / sum(2 * len(y) for _, y in batches)))
+            theta = toy64.mean(models)
         torch.testing.assert_close(state.server["model"].flat, theta, rtol=0, atol=1e-6)
         for c, v in kept.items():
             torch.testing.assert_close(state.clients[c]["personal"].flat, v, rtol=0, atol=1e-6)
