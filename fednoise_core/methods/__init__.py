@@ -49,8 +49,8 @@ METHODS: dict[str, str] = {
     "fedelc": "fednoise_core.methods.fedelc:FedELC",
     "fedmd": "fednoise_core.methods.fedmd:FedMD",
     "feddf": "fednoise_core.methods.feddf:FedDF",
-    "rhfl": "fednoise_core.methods.rhfl:RHFL",
-    "fedhnl": "fednoise_core.methods.fedhnl:FedHNL",
+    "rhfl": "fednoise_core.methods.mutual:RHFL",
+    "fedhnl": "fednoise_core.methods.mutual:FedHNL",
     "centralised": "fednoise_core.methods.centralised:Centralised",
     "local": "fednoise_core.methods.local:LocalOnly",
 }
