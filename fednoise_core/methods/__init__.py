@@ -31,7 +31,7 @@ METHODS: dict[str, str] = {
     "rfa": "fednoise_core.methods.robust_merge:RFA",
     "scaffold": "fednoise_core.methods.scaffold:Scaffold",
     "lc": "fednoise_core.methods.lc:LC",
-    "t_revision": "fednoise_core.methods.t_revision:TRevision",
+    "t_revision": "fednoise_core.methods.lc:TRevision",
     "forward_prestop": "fednoise_core.methods.forward_prestop:ForwardPrestop",
     "fedefc": "fednoise_core.methods.fedefc:FedEFC",
     "confident_prestop": "fednoise_core.methods.confident_prestop:ConfidentPrestop",
