@@ -1,5 +1,6 @@
-"""What RHFL and FedHNL share: clients of any architecture learn from each other's soft outputs on public images, more
-from those whose labels look right, and train on their own data with a loss that bears wrong labels.
+"""RHFL (Fang and Ye, CVPR 2022) and FedHNL (paper 003): clients of any architecture learn from each other's soft
+outputs on public images, more from those whose labels look right, and train on their own data with a loss that bears
+wrong labels.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -18,7 +19,7 @@ from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Train, Trained, Views, Weights
 from fednoise_core.methods.local import LocalOnly, OwnModel
 
-__all__ = ["Align", "Mutual", "client_weights", "mixtures"]
+__all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mixtures"]
 
 TINY = 1e-8  # a sum below it has no direction to divide by, and no loss counts as smaller
 
@@ -236,3 +237,31 @@ class Mutual(LocalOnly):
     def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
         known = {c: loss for c, loss in enumerate(state.notes["losses"]) if loss is not None}
         return {"client_noise": known} if known else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RHFL(Mutual):
+    """RHFL (Fang and Ye, CVPR 2022): clients of any architecture teach each other on public images.
+
+    Pre-train; then, each round: weights from the fall of each client's symmetric cross entropy, one pass over public
+    images towards the weighed outputs of the others, training on one's own data (methods.md 5.18).
+    """
+
+    example: ClassVar = {"pretrain": 5}
+    wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
+    # switches of the ablation in paper 003, and its open question
+    without = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedHNL(Mutual):
+    """FedHNL (paper 003): RHFL's alignment on public images, with a switch for each of its three parts.
+
+    hma aligns models of any architecture, cl is the robust loss on one's own data, cws weighs who teaches whom
+    (methods.md 5.24). All off is local-only training.
+    """
+
+    example: ClassVar = {"pretrain": 5}
+    wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
+    # RHFL's and RHFL+'s
+    without = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]

@@ -1,22 +1,16 @@
 """What a client can find out about its noise matrix T [K, K], T[i, j] = P(given j | true i), from a model's predictions
-and its given labels; and the base of methods that train on such a matrix.
+and its given labels.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fednoise_core import losses
-from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Weights
-from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.stats import filled
 
-__all__ = ["Corrected", "anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
+__all__ = ["anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
 
 
 def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
@@ -81,37 +75,3 @@ def by_matrix(logits: Tensor, y: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
     joint = losses.log_probs(logits).exp() * T.clamp_min(0).T[y] + 1e-30
     posterior = joint / joint.sum(1, keepdim=True)
     return 1.0 - posterior.gather(1, y[:, None]).squeeze(1), posterior.argmax(1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Corrected(FedAvg):
-    """FedAvg whose clients train on the forward loss as soon as they keep a matrix "T"."""
-
-    step_reads = ("T",)
-
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
-        """T [K, K] float32 from predictions p [n, K] and given labels y [n]."""
-        raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
-
-    def estimate(self, fed: Federation, state: State) -> None:
-        """Once, every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
-        if "estimated" in state.notes:
-            return
-        state.notes["estimated"] = state.round
-        fed.on_clients(state, fed.all, self._estimate, self.down(fed, state))
-
-    def _estimate(self, me: Client, down: Mapping[str, Any]) -> None:
-        me.mine["T"] = self.matrix(losses.log_probs(me.predict(down["model"])).exp(), me.labels)
-
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
-        """Forward correction -log (T' p)_y."""
-        if "T" not in mine:
-            return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["T"]).mean()
-
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {"transition": Kept("T")} if "estimated" in state.notes else {}
-
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By Bayes' rule from the model and the client's T; no opinion before it is estimated."""
-        return by_matrix(me.predict(down["model"]), me.labels, me.mine["T"]) if "T" in me.mine else None

@@ -19,8 +19,8 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Work
 from fednoise_core.methods import make, mutual
-from fednoise_core.methods.fedhnl import FedHNL
 from fednoise_core.methods.local import LocalOnly
+from fednoise_core.methods.mutual import FedHNL
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings import parse
 from fednoise_core.spec import Train

@@ -175,7 +175,7 @@ def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     """Heads are tuned on features [n, d] of the neighbour's model as it predicts."""
     fed, method, state = toy.started("fedrn", train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
     method.round(fed, state)
-    near = state._relay[5]["model"]
+    near = state.clients[5]["model"]
     local = fedrn.Heads(fed.train)
     me = Client(fed._world, 0, dict(state.clients[0]), None, 2)
     work = local.prepare(me, {"near0": near})

@@ -42,7 +42,7 @@ def test_views_by_name():
                 assert first == "none"
                 parts = getattr(made, "parts", (made,))
                 assert {(part.per, part.on) for part in parts} == {(per, on)}
-                assert name != "rotation" or made.degrees == 7.0
+                assert name != "rotation" or parts[0].degrees == 7.0
     assert method_of(train={"augment": "flip"}).augments()[0] == "flip"
 
 
