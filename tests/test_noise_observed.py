@@ -158,11 +158,3 @@ def test_instance_follows_the_original_order_with_a_legacy_generator() -> None:
     source = LabelledData(y, 3, arrays=type("A", (), {"x_train": x}))
     made = noise.inject(source, {"kind": "instance", "rate": 0.3, "noise_seed": 7}, 123)
     assert made.noisy.tolist() == expected
-
-
-def test_instance_does_not_depend_on_blocks(monkeypatch) -> None:
-    y = np.tile(np.arange(3), 40)
-    x = rng(1).integers(0, 256, (120, 5), dtype=np.uint8)
-    whole = instance(y, 3, rng(), images=x, rate=0.4).y_noisy
-    monkeypatch.setattr("fednoise_core.noise.instance.BLOCK", 7)
-    assert np.array_equal(instance(y, 3, rng(), images=x, rate=0.4).y_noisy, whole)
