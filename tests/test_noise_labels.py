@@ -190,6 +190,3 @@ def test_command(tmp_path, capsys) -> None:
     assert inject_noise.main(["--spec", json.dumps(spec), *files]) == 2
     assert capsys.readouterr().err == "inject_noise: noise fedcorr: needs a partition\n"
     assert not (tmp_path / "l.npz").exists()
-    donated = {"kind": "openset_images", "rate": 0.2, "donor": "other"}
-    assert inject_noise.main(["--spec", json.dumps(donated), "--donor", str(tmp_path / "a.npz"), *files]) == 0
-    assert len(Labels.load(tmp_path / "l.npz").replaced) == 80
