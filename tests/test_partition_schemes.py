@@ -64,10 +64,9 @@ def test_iid_sizes() -> None:
 
 @pytest.mark.parametrize("mode", ["uniform", "nonuniform"])
 @pytest.mark.parametrize("q", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize("uncovered", ["assign", "redraw"])
-def test_openset_rows_are_never_full_or_empty(mode, q, uncovered) -> None:
+def test_openset_rows_are_never_full_or_empty(mode, q) -> None:
     for seed in range(5):
-        parts, _ = openset(mode, seed, q=q, uncovered=uncovered)
+        parts, _ = openset(mode, seed, q=q)
         held = (histogram(parts) > 0).sum(1)
         assert held.max() <= K - 1
         if mode == "uniform":
@@ -88,7 +87,7 @@ def test_openset_nonuniform_shares_are_dirichlet() -> None:
     squares, expected = [], []
     for seed in range(60):
         parts, _ = openset("nonuniform", seed, clients=12, y=y, classes=4)
-        rows = schemes.presence(12, 4, 0.5, rng(seed), forbid_full=True, uncovered="assign", notes={})
+        rows = schemes.presence(12, 4, 0.5, rng(seed), forbid_full=True, notes={})
         share = histogram(parts, y, 4) / 10_000
         assert (share[~rows] == 0).all()
         squares += (share**2).sum(0).tolist()
@@ -98,20 +97,13 @@ def test_openset_nonuniform_shares_are_dirichlet() -> None:
 
 def test_openset_presence_has_the_probability_asked_for() -> None:
     # given neither all 0 nor all 1 of 4: P(class) = (q - q⁴)/(1 - q⁴ - (1-q)⁴), for q = .3: .2919/.7518 = .3883
-    rows = schemes.presence(20_000, 4, 0.3, rng(), forbid_full=True, uncovered="assign", notes={})
+    rows = schemes.presence(20_000, 4, 0.3, rng(), forbid_full=True, notes={})
     expected = 0.2919 / 0.7518
     assert (np.abs(rows.mean(0) - expected) < 5 * np.sqrt(expected * (1 - expected) / 20_000)).all()
 
 
 def test_uncovered_classes() -> None:
     y = np.tile(np.arange(20), 30)
-    notes: dict[str, object] = {}
-    dropped = schemes.openset(y, 2, rng(1), classes=20, notes=notes, mode="uniform", q=0.3, uncovered="drop")
-    missing = notes["uncovered_classes"]
-    assert missing
-    left = np.setdiff1d(np.arange(600), np.concatenate(dropped))
-    assert sorted(set(y[left].tolist())) == missing
-    assert len(left) == 30 * len(missing)
     for seed in range(20):
         assigned, facts = openset("uniform", seed, clients=2, y=y, classes=20, q=0.3)
         counts = histogram(assigned, y, 20)
@@ -131,7 +123,7 @@ def test_assign_takes_only_rows_with_room() -> None:
 
 def test_bernoulli_dirichlet_number_of_classes() -> None:
     # (α, p) = (1, .2), K = 10: 10·.2/(1 - .8^10) = 2.24 classes per client, given at least one
-    rows = schemes.presence(10_000, 10, 0.2, rng(), forbid_full=False, uncovered="assign", notes={})
+    rows = schemes.presence(10_000, 10, 0.2, rng(), forbid_full=False, notes={})
     assert rows.sum(1).mean() == pytest.approx(2.24, abs=5 * 1.1 / 100)
     assert rows.any(1).all()
 
@@ -267,11 +259,6 @@ def test_natural() -> None:
     assert [part.tolist() for part in parts] == [[1, 4], [0, 2], [3]]
 
 
-def test_openset_min_size() -> None:
-    assert min(len(part) for part in openset("nonuniform")[0]) < 40
-    assert min(len(part) for part in openset("nonuniform", min_size=40)[0]) >= 40  # the same seed, drawn again
-
-
 FACTS = {"classes": K, "notes": {}}
 
 
@@ -283,11 +270,8 @@ FACTS = {"classes": K, "notes": {}}
         # one client cannot hold both and lack one
         (schemes.openset, np.array([0, 1]), 1, {**FACTS, "classes": 2, "mode": "uniform"}, "10000"),
         (schemes.openset, Y, 3, {**FACTS, "mode": "uniform", "q": 1e-9}, "empty or full after 10000 redraws"),
-        (schemes.openset, Y, C, {**FACTS, "mode": "nonuniform", "min_size": 150}, "in each of 100 draws"),
-        (schemes.openset, Y, 1, {**FACTS, "mode": "uniform", "q": 0.1, "uncovered": "redraw"}, "10000"),
         (schemes.bernoulli_dirichlet, Y, C, {**FACTS, "p": 0}, r"\.p: "),
         (schemes.bernoulli_dirichlet, Y, C, {**FACTS, "alpha": 0}, r"\.alpha: "),
-        (schemes.bernoulli_dirichlet, Y, C, {**FACTS, "uncovered": "asign"}, "did you mean 'assign'"),
         (skew.classes_per_client, Y, C, {**FACTS, "n": 0}, r"\.n: "),
         (skew.classes_per_client, Y, C, {**FACTS, "n": 11}, "n: expected"),
         (skew.classes_per_client, Y, C, {**FACTS, "n": 200, "mode": "shards"}, "8000 shards for 6007 samples"),

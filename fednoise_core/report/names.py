@@ -75,7 +75,6 @@ TECHNICAL = {
     "noise_seed",
     "seed",
     "clients",
-    "uncovered",
     "validation",
     "max_tries",
     "min_size",
