@@ -162,9 +162,7 @@ def predict(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
 
 
 def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors, facts) of a model.safetensors. Raises ArtifactError, naming the file, if it is missing or damaged, or
-    was written by a version that kept no mean, std and options.
-    """
+    """(tensors, facts) of a model.safetensors. Raises ArtifactError, naming the file, if it is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -175,7 +173,4 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise ArtifactError(f"{path}: damaged, or no model of a run ({type(error).__name__}: {error})") from error
-    missing = {"nets", "mean", "std", "class_names"} - facts.keys()
-    if missing:
-        raise ArtifactError(f"{path}: {min(missing)} is missing: written by an older version; run it again")
     return tensors, facts

@@ -213,13 +213,8 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
     expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
     expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
     expect(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
-    try:
-        labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
-        labels.check()
-    except SpecError:
-        raise
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise SpecError(f"labels: {error}; make them with fn.inject") from error
+    labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
+    labels.check()
     partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings import check, model_of, nearest, parse
+from fednoise_core.settings import check, model_of, parse
 
 __all__ = ["Checked", "Train", "parse", "stage"]
 
@@ -30,12 +30,8 @@ class Checked:
     needs_train: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Raise TypeError for dropping a setting that there is not."""
         super().__init_subclass__(**keywords)
-        known = getattr(cls, "__dataclass_fields__", {})  # of the bases
         for name in vars(cls).get("without", ()):
-            if name not in known:
-                raise TypeError(f"{cls.__name__}.without: {name!r} is no inherited setting{nearest(name, known)}")
             cls.__annotations__ = {**inspect.get_annotations(cls), name: ClassVar}  # so `dataclass` drops the field
 
     def __post_init__(self) -> None:

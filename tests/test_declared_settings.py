@@ -225,10 +225,6 @@ def test_a_subclass_may_drop_and_take_up_again() -> None:
     assert (Drops(train=Train()).mu, Drops.mu) == (0.01, 0.01)
     assert settings_of(Again)["mu"].description == "Back."
     assert Again(train=Train(), mu=0.7).mu == 0.7
-    with pytest.raises(TypeError, match=r"Wrong\.without: 'mue' is no inherited setting; did you mean 'mu'\?"):
-
-        class Wrong(Pull):
-            without = ("mue",)
 
 
 def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> None:

@@ -127,39 +127,31 @@ def test_converted_weights_start_a_net(tmp_path: Path, capsys: pytest.CaptureFix
 def test_other_weights_make_another_run(tmp_path: Path) -> None:
     """A checkpoint or a result of a run that started from other weights does not count."""
     path = tmp_path / "start.safetensors"
-    files = {name: tmp_path / name for name in ("arrays", "labels", "partition")}
-    for file in (*files.values(), path):
-        file.write_bytes(b"one")
+    path.write_bytes(b"one")
     spec = {"train": {"net": ["mlp", {"name": "small_cnn", "weights": str(path)}]}}
-    job = TrainingJob(spec, **files, out=tmp_path, work=tmp_path)
-    before = job.inputs()
-    assert set(before) == {*files, f"weights {path}"}
+    job = TrainingJob(spec, arrays=path, labels=path, partition=path, out=tmp_path, work=tmp_path)
+    before = job.inputs()[f"weights {path}"]
     path.write_bytes(b"two")
-    after = job.inputs()
-    assert {name for name in before if before[name] != after[name]} == {f"weights {path}"}
+    assert job.inputs()[f"weights {path}"] != before
 
 
 def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     named = build("small_cnn", (1, 8, 8), 5).fresh(torch.Generator().manual_seed(0)).named()
-
-    def starting(**options: object) -> Weights:
-        return build({"name": "small_cnn", "weights": str(path), **options}, (1, 8, 8), 5).fresh(torch.Generator())
-
+    net = build({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5)
     with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*workflow_scripts\.pretrained"):
-        starting()
-    save_file(named, path)
-    with pytest.raises(ArtifactError, match=r"w\.safetensors: tensor 'conv1\.weight' has shape \(8, 1, 3, 3\)"):
-        starting(width=4)
-    save_file({n: t for n, t in named.items() if n != "conv2.bias"}, path)
-    with pytest.raises(ArtifactError, match=r"tensor 'conv2\.bias' is missing"):
-        starting()
-    save_file(named | {"conv3.bias": torch.zeros(1)}, path)
-    with pytest.raises(ArtifactError, match=r"tensor 'conv3\.bias' is not in this net"):
-        starting()
+        net.fresh(torch.Generator())
+    for tensors, message in (
+        (named | {"conv1.weight": torch.zeros(4, 1, 3, 3)}, r"tensor 'conv1\.weight' has shape \(4, 1, 3, 3\)"),
+        ({n: t for n, t in named.items() if n != "conv2.bias"}, r"tensor 'conv2\.bias' is missing"),
+        (named | {"conv3.bias": torch.zeros(1)}, r"tensor 'conv3\.bias' is not in this net"),
+    ):
+        save_file(tensors, path)
+        with pytest.raises(ArtifactError, match=message):
+            net.fresh(torch.Generator())
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(ArtifactError, match=r"w\.safetensors: damaged weights file"):
-        starting()
+        net.fresh(torch.Generator())
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,6 +150,7 @@ def test_nominal_matrices_match_what_is_drawn() -> None:
         (levels.localized, {"low": 0.3, "high": 0.3}),
         (levels.localized, {"low": 0.3, "high": 0.3, "flip": "pair"}),
         (levels.client_groups, {"groups": [{"share": 1.0, "low": 0.1, "high": 0.5}]}),
+        (levels.client_groups, {"groups": [{"share": 1.0, "low": 0.1, "high": 0.5, "flip": "pair"}]}),
     ]:
         result = model(Y, K, rng(), clients=MIXED, **settings)
         counts = np.stack([np.bincount(Y[p] * K + result.y_noisy[p], minlength=K * K).reshape(K, K) for p in MIXED])

@@ -50,15 +50,6 @@ def test_iid_draws_follow_the_matrix(model, settings) -> None:
     assert result.y_noisy.dtype == np.int64
 
 
-def test_iid_rate_within_its_standard_deviation() -> None:
-    rates = [(models.symmetric(Y, 10, rng(seed), rate=0.4).y_noisy != Y).mean() for seed in range(20)]
-    assert abs(np.mean(rates) - 0.4) < 5 * np.sqrt(0.4 * 0.6 / len(Y) / 20)
-    inclusive = [
-        (models.symmetric(Y, 10, rng(seed), rate=0.4, inclusive=True).y_noisy != Y).mean() for seed in range(20)
-    ]
-    assert abs(np.mean(inclusive) - 0.36) < 5 * np.sqrt(0.36 * 0.64 / len(Y) / 20)  # .4·9/10
-
-
 @pytest.mark.parametrize("sampling", ["iid", "exact", "exact_rate"])
 @pytest.mark.parametrize("rounding", ["largest_remainder", "floor"])
 @pytest.mark.parametrize("model", [models.symmetric, models.random, models.pair, models.semantic])
@@ -142,18 +133,6 @@ def test_random_clips_at_the_ends() -> None:
     assert np.diagonal(models.random(Y, 10, rng(1), rate=0.01).T_nominal).max() == 1
 
 
-def test_random_at_high_rates_misleads_most_classes() -> None:
-    # methods.md 2.2: at .8, 7.3 of 10 classes have a wrong label as their most frequent one; none at .4; none of 100
-    def misled(K: int, rate: float, seeds: int) -> float:
-        y = np.arange(K)
-        T = [models.random(y, K, rng(seed), rate=rate).T_nominal for seed in range(seeds)]
-        return float(np.mean([(t.argmax(1) != y).sum() for t in T]))
-
-    assert abs(misled(10, 0.8, 300) - 7.3) < 0.3
-    assert misled(10, 0.4, 300) == 0
-    assert misled(100, 0.8, 20) == 0
-
-
 def test_pair_targets_by_hand() -> None:
     coarse = np.array([1, 0, 1, 0, 1, 0])  # superclasses {1, 3, 5} and {0, 2, 4}
     for K, offset, within, expected in (
@@ -166,16 +145,6 @@ def test_pair_targets_by_hand() -> None:
     ):
         blocks = models.superclasses(K, within, coarse)
         assert models.neighbours(np.arange(K), blocks, offset).tolist() == expected
-
-
-@pytest.mark.parametrize("within_superclass", ["consecutive5", "coarse"])
-def test_pair_within_superclasses_stays_inside(within_superclass) -> None:
-    coarse = rng(1).permutation(np.arange(20) % 4)
-    block = coarse if within_superclass == "coarse" else np.arange(20) // 5
-    y = np.tile(np.arange(20), 200)
-    noisy = models.pair(y, 20, rng(), rate=0.4, within_superclass=within_superclass, coarse=coarse).y_noisy
-    assert (block[noisy] == block[y]).all()
-    assert (noisy != y).any()
 
 
 def test_semantic_map_of_cifar10() -> None:
@@ -196,44 +165,27 @@ def test_matrix_from_file_and_rows(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [("0.9,0.2\n0,1\n", "sum to 1"), ("1,0,0\n0,1,0\n", "square"), ("1,x\n0,1\n", "T.csv"), ("1.2,-0.2\n0,1\n", "≥ 0")],
-)
-def test_matrix_refuses_what_is_no_matrix(tmp_path, content, message) -> None:
-    (tmp_path / "T.csv").write_text(content)
-    with pytest.raises(SpecError, match=message):
-        models.read_matrix(str(tmp_path / "T.csv"), None)
-
-
-def test_matrix_wants_one_source(tmp_path) -> None:
-    with pytest.raises(SpecError, match="either file or rows"):
-        models.read_matrix(None, None)
-    with pytest.raises(SpecError, match="no such file"):
-        models.read_matrix(str(tmp_path / "none.csv"), None)
-    with pytest.raises(SpecError, match="the data set has 3 classes"):
-        models.matrix(np.arange(3), 3, rng(), rows=[[1, 0], [0, 1]])
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
+    ("model", "K", "settings", "message"),
     [
-        (lambda: models.symmetric(Y, 10, rng(), rate=1.01), "rate"),
-        (lambda: models.pair(Y, 10, rng(), rate=0.4, offset=2), "offset"),
-        (lambda: models.pair(Y, 10, rng(), rate=0.4, within_superclass="coarse"), "no superclasses"),
-        (lambda: models.pair(np.arange(7), 7, rng(), rate=0.4, within_superclass="consecutive5"), "blocks of five"),
-        (lambda: models.semantic(np.arange(7), 7, rng(), rate=0.4), "map: required"),
-        (lambda: models.semantic(np.arange(7), 7, rng(), rate=0.4, map={"7": 1}), "semantic: map"),
+        (models.symmetric, 10, {"rate": 1.01}, "rate"),
+        (models.pair, 10, {"rate": 0.4, "offset": 2}, "offset"),
+        (models.pair, 10, {"rate": 0.4, "within_superclass": "coarse"}, "no superclasses"),
+        (models.pair, 7, {"rate": 0.4, "within_superclass": "consecutive5"}, "blocks of five"),
+        (models.semantic, 7, {"rate": 0.4}, "map: required"),
+        (models.semantic, 7, {"rate": 0.4, "map": {"7": 1}}, "semantic: map"),
+        (models.matrix, 2, {}, "either file or rows"),
+        (models.matrix, 2, {"file": "none.csv"}, "none.csv: no such file"),
+        (models.matrix, 3, {"rows": [[1, 0], [0, 1]]}, "the data set has 3 classes"),
+        (models.matrix, 2, {"rows": [[0.9, 0.2], [0, 1]]}, "sum to 1"),
+        (models.matrix, 2, {"rows": [[1, 0, 0], [0, 1, 0]]}, "square"),
+        (models.matrix, 2, {"file": "T.csv"}, "T.csv"),
     ],
 )
-def test_wrong_settings_are_refused(call, message) -> None:
+def test_wrong_settings_are_refused(model, K, settings, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "T.csv").write_text("1,x\n0,1\n")
     with pytest.raises(SpecError, match=message):
-        call()
-
-
-def test_clean_labels_are_not_changed() -> None:
-    y = Y.copy()
-    models.symmetric(y, 10, rng(), rate=0.9)
-    assert np.array_equal(y, Y)
+        model(np.arange(K), K, rng(), **settings)
 
 
 def test_largest_remainder_by_hand() -> None:

@@ -76,18 +76,14 @@ def test_openset_images_replace_exactly_the_share() -> None:
     source = LabelledData(np.tile(np.arange(5), 10), 5, arrays=type("A", (), {"x_train": images, "x_public": donors}))
     made = noise.inject(source, {"kind": "openset_images", "rate": 0.3}, 0)
     assert np.array_equal(made.noisy, source.y)
-    assert len(made.replaced) == 15
     assert len(set(made.donor.tolist())) == 15  # without replacement
     assert made.rate == 0.3
-    assert made.wrong.sum() == 15
     shown = made.replace_images(images, donors)
     assert np.array_equal(np.flatnonzero(shown.reshape(50, -1).any(1)), made.replaced)
     assert np.array_equal(shown[made.replaced], donors[made.donor])
     assert not images.any()  # the input is not changed
     many = noise.inject(source, {"kind": "openset_images", "rate": 0.8}, 0)
     assert len(many.replaced) == 40  # more than donors: some appear twice
-    none = noise.inject(source, {"kind": "openset_images", "rate": 0.0}, 0)
-    assert none.replace_images(images, donors) is images
 
 
 def test_openset_images_from_another_data_set() -> None:
@@ -96,13 +92,10 @@ def test_openset_images_from_another_data_set() -> None:
     other = LabelledData(np.zeros(7, int), 2, arrays=type("A", (), {"x_train": np.zeros((7, 2, 2, 3), np.uint8)}))
     assert noise.needs_donor(spec) == "other"
     assert noise.needs_donor({"kind": "openset_images", "rate": 0.5}) is None
-    assert noise.needs_donor({"kind": "none"}) is None
     made = noise.inject(source, spec, 0, donor=other)
     assert made.donor.max() < 7
     with pytest.raises(SpecError, match="needs the arrays of data set 'other'"):
         noise.inject(source, spec, 0)
-    with pytest.raises(ArtifactError, match="no x_public"):
-        noise.inject(LabelledData(np.arange(5), 5, arrays=object()), {"kind": "openset_images", "rate": 0.5}, 0)
 
 
 def test_donor_images_that_do_not_fit_are_refused() -> None:
@@ -158,11 +151,3 @@ def test_instance_follows_the_original_order_with_a_legacy_generator() -> None:
     source = LabelledData(y, 3, arrays=type("A", (), {"x_train": x}))
     made = noise.inject(source, {"kind": "instance", "rate": 0.3, "noise_seed": 7}, 123)
     assert made.noisy.tolist() == expected
-
-
-def test_instance_does_not_depend_on_blocks(monkeypatch) -> None:
-    y = np.tile(np.arange(3), 40)
-    x = rng(1).integers(0, 256, (120, 5), dtype=np.uint8)
-    whole = instance(y, 3, rng(), images=x, rate=0.4).y_noisy
-    monkeypatch.setattr("fednoise_core.noise.instance.BLOCK", 7)
-    assert np.array_equal(instance(y, 3, rng(), images=x, rate=0.4).y_noisy, whole)

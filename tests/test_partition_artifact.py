@@ -133,10 +133,13 @@ def test_damaged_artifacts_are_named(tmp_path) -> None:
         Partition.load(path)
     swapped = made.index.copy()
     swapped[:2] = swapped[1::-1]
+    doubled = made.index.copy()
+    doubled[1] = doubled[0]
     twice = made.index.copy()
     twice[made.offsets[1] - 1] = N - 1 if N - 1 not in made.of(0) else N - 2
     for change, message in [
         ({"index": swapped}, "sorted"),
+        ({"index": doubled}, "sorted"),
         ({"index": twice}, "two clients"),
         ({"index": made.index + 5}, "0..999"),
         ({"index": made.index.astype(np.int32)}, "int64"),

@@ -42,6 +42,11 @@ def test_keys_that_share_their_low_half_give_different_streams():
     assert not (words_of(first) == words_of(second)).any()
 
 
+def test_all_words_of_the_state_come_from_the_key():
+    words = np.stack([words_of(rng.torch_stream(3, "word", k)) for k in range(64)])
+    assert len(np.unique(words)) == words.size  # 39,936 words of 32 bits: an equal pair has probability .17
+
+
 def test_draws_are_those_of_numpys_mersenne_twister_with_the_same_words():
     generator = rng.torch_stream(7, "noise", 3)
     theirs = np.random.MT19937()

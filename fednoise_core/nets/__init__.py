@@ -53,11 +53,6 @@ def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     common = {key: value for key, value in checked.items() if key not in own}
     if name != "module":  # a module of one's own gives the Net itself
         body = functools.partial(Net, body=body)
-    try:
-        net = body(name=name, shape=shape, classes=classes, **common)
-    except SpecError:
-        raise
-    except ValueError as error:
-        raise SpecError(f"train.net: {name}: {error}") from error
+    net = body(name=name, shape=shape, classes=classes, **common)
     net.options = {key: checked[key] for key in options if key in own}
     return net

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from fednoise_core.io import SpecError
 from fednoise_core.params import described
 from fednoise_core.tree import Entry, Layout, Weights
 
@@ -116,8 +117,8 @@ class Net:
     """An architecture for inputs of one shape: layout, fresh weights, and logits in training or evaluation mode.
 
     shape: (C, H, W) of one input. classes: K. With dropout_at_eval (methods.md 5.23 g) `predict` needs `u`. The head of
-    `weights` (nets/weights.py) is taken only if it fits. Raises SpecError for a wrong setting, ValueError if the images
-    are too small for the architecture.
+    `weights` (nets/weights.py) is taken only if it fits. Raises SpecError for a wrong setting, and if the images are
+    too small for the architecture.
     """
 
     @described(example={})
@@ -146,7 +147,8 @@ class Net:
         try:
             hidden = body(declare, torch.zeros(1, *shape))
         except (RuntimeError, ValueError) as error:  # a map smaller than a kernel or a pooling window
-            raise ValueError(f"images of shape {tuple(shape)} do not fit this net ({error})") from error
+            problem = f"images of shape {tuple(shape)} do not fit this net ({error})"
+            raise SpecError(f"train.net: {name}: {problem}") from error
         declare.linear("head", hidden, classes)
         self.name, self.body, self.shape, self.classes = name, body, shape, classes
         self.init, self.dropout_at_eval, self.weights = init, dropout_at_eval, weights

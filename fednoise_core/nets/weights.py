@@ -52,12 +52,10 @@ def fill(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> No
     """
     shapes = {name: tuple(view.shape) for name, view in weights.views.items()}
     head = {name for name in shapes if name.startswith("head.")}
-    if all(name in named and tuple(named[name].shape) == shapes[name] for name in head):
-        head = set()  # it fits, so it is as good as any other tensor
-    named = {name: tensor for name, tensor in named.items() if name not in head}
+    if any(name not in named or tuple(named[name].shape) != shapes[name] for name in head):
+        shapes = {name: shape for name, shape in shapes.items() if name not in head}
+        named = {name: tensor for name, tensor in named.items() if name not in head}
     for name in [*shapes, *named]:
-        if name in head:
-            continue
         if name not in named or name not in shapes:
             problem = "is missing" if name in shapes else "is not in this net"
             raise ArtifactError(f"{where}: tensor {name!r} {problem}: weights of another architecture?")

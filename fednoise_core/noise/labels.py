@@ -141,32 +141,32 @@ class Labels:
         return labels
 
     def check(self) -> None:
-        """Raise ValueError if shapes, types, ranges or the stated rate do not fit together."""
+        """Raise SpecError if shapes, types, ranges or the stated rate do not fit together."""
         K, n = self.classes, len(self.noisy)
         for name in ("noisy", "clean"):
             value = getattr(self, name)
             if value is None:
                 continue
             if value.dtype != np.int64 or value.shape != (n,):
-                raise ValueError(f"{name} must be int64 [{n}], found {value.dtype} {list(value.shape)}")
+                raise SpecError(f"labels: {name} must be int64 [{n}], found {value.dtype} {list(value.shape)}")
             if n and (value.min() < 0 or value.max() >= K):
-                raise ValueError(f"{name} must lie in 0..{K - 1}")
+                raise SpecError(f"labels: {name} must lie in 0..{K - 1}")
         for name in ("T_nominal", "T_realised", "T_client"):
             T = getattr(self, name)
             if T is not None and (
                 T.shape[-2:] != (K, K) or np.abs(np.nansum(T, -1)[~np.isnan(T).any(-1)] - 1).max(initial=0) > 1e-6
             ):
-                raise ValueError(f"{name} must be [..., {K}, {K}] with rows that sum to 1")
+                raise SpecError(f"labels: {name} must be [..., {K}, {K}] with rows that sum to 1")
         if self.replaced is not None and (self.donor is None or self.replaced.shape != self.donor.shape):
-            raise ValueError("replaced and donor must have the same length")
+            raise SpecError("labels: replaced and donor must have the same length")
         if self.generator is not None and (self.generator.dtype != np.uint32 or self.generator.shape != (625,)):
-            raise ValueError("generator must be uint32 [625]")
+            raise SpecError("labels: generator must be uint32 [625]")
         wrong = self.wrong
         if wrong is None:
             if not np.isnan(self.rate):
-                raise ValueError("rate is stated although the clean labels are unknown")
+                raise SpecError("labels: rate is stated although the clean labels are unknown")
         elif n and abs(wrong.mean() - self.rate) > 1e-12:
-            raise ValueError(f"rate says {self.rate}, the labels say {wrong.mean()}")
+            raise SpecError(f"labels: rate says {self.rate}, the labels say {wrong.mean()}")
 
     def belongs(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
         """Raise SpecError unless these labels were made for a data set with the labels `y_train` int64 [n].

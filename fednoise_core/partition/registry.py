@@ -125,11 +125,9 @@ def make(
 
     if "client_ids" in wanted and source.client is not None:  # the owners, in order of their ids, with their names
         notes["sites"] = [source.sites[i] if source.sites else str(i) for i in np.unique(source.client).tolist()]
-    index = np.concatenate(parts)
     notes |= {
         "samples": n,
-        "overlap": len(np.unique(index)) < len(index),
-        "unused": n - len(np.unique(index)),
+        "unused": n - len(np.unique(np.concatenate(parts))),
         "empty_clients": sum(not len(part) for part in parts),
     }
     partition = Partition.build(
@@ -138,7 +136,6 @@ def make(
             "artifact": "partition",
             "partition": dict(spec),
             "seed": int(seed),
-            "clients": len(parts),
             "data": source.digest,
             "labels": whose,
             "notes": notes,

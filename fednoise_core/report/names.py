@@ -74,7 +74,6 @@ TECHNICAL = {
     "noise_seed",
     "seed",
     "clients",
-    "uncovered",
     "validation",
     "max_tries",
     "min_size",
