@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from fednoise_core.words import nearest as hint
+from fednoise_core.settings import nearest as hint
 from workflow_scripts.config_file import Place, check_plain, deep_merge, read_yaml
 from workflow_scripts.schemas import Schemas
 

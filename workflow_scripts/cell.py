@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.words import nearest as hint
+from fednoise_core.settings import nearest as hint
 from workflow_scripts.config_file import read_yaml
 from workflow_scripts.project import Project
 from workflow_scripts.runs import PlannedRun

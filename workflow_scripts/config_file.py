@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings import nearest as hint
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
 

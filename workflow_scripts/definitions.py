@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fednoise_core.words import nearest as hint
+from fednoise_core.settings import nearest as hint
 from workflow_scripts import paths, sweeps
 from workflow_scripts.config_file import Place
 from workflow_scripts.runs import nets_of

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import ArtifactError
+from fednoise_core.settings import nearest as hint
 from fednoise_core.variants import position
-from fednoise_core.words import nearest as hint
 from workflow_scripts import sweeps
 from workflow_scripts.config_file import Place
 

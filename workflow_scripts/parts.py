@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fednoise_core.settings import nearest as hint
 from fednoise_core.variants import family, position
-from fednoise_core.words import nearest as hint
 
 if TYPE_CHECKING:
     from workflow_scripts.runs import PlannedRun

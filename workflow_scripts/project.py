@@ -15,7 +15,7 @@ from typing import Any
 
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError, digest
-from fednoise_core.words import nearest as hint
+from fednoise_core.settings import nearest as hint
 from workflow_scripts import paths
 from workflow_scripts.config_file import Place, deep_merge, read_yaml
 from workflow_scripts.contents import content

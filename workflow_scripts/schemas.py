@@ -18,7 +18,7 @@ from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical
 from fednoise_core.settings import mismatch, unknown_key
-from fednoise_core.words import nearest as hint
+from fednoise_core.settings import nearest as hint
 from workflow_scripts.codehash import registry
 from workflow_scripts.config_file import Place, check_plain, read_yaml
 

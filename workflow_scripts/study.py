@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core.io import SpecError
+from fednoise_core.settings import nearest as hint
 from fednoise_core.variants import family, position, settings
-from fednoise_core.words import nearest as hint
 from workflow_scripts import compatible, definitions, paper_tables, parts, study_shown, sweeps
 from workflow_scripts.compatible import ORACLE, Defined
 from workflow_scripts.config_file import Place, deep_merge, read_yaml

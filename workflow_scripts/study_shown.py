@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fednoise_core.settings import nearest as hint
 from fednoise_core.variants import family
-from fednoise_core.words import nearest as hint
 from workflow_scripts import paper_settings, paper_tables, sweeps
 from workflow_scripts.project import PARTS
 

@@ -11,6 +11,7 @@ from fednoise_core.engine.executors.lanes import Lanes
 from fednoise_core.engine.federation import Federation
 from fednoise_core.methods import make
 
+
 def loss_of(x, y, targets, strength, rate):
     """The loss of a module on a full batch; targets [n, K] move as it is taken."""
 
