@@ -89,6 +89,11 @@ def test_a_side_pool_is_gone_through_before_it_starts_again():
     assert {row for each in drawn for row in each} <= set(rows.tolist())
 
 
+def test_a_side_pool_that_batches_fill_exactly_is_used_up():
+    plan = make_side_plan(torch.arange(7), [(0, 3), (3, 7)], source(), [], [])
+    assert sorted(plan.order[a].item() for step in plan.steps for a in range(*step)) == list(range(7))
+
+
 def test_a_small_side_pool_gives_all_of_itself_each_time():
     plan = make_side_plan(torch.tensor([7, 9]), [(0, 5), (5, 10), (10, 15)], source(), [], [])
     assert [sorted(plan.order[a:b].tolist()) for a, b in plan.steps] == [[7, 9]] * 3

@@ -13,6 +13,7 @@ from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.relay import Relayed
 from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
+from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.spec import Train
 
 pytestmark = pytest.mark.usefixtures("taped")
@@ -114,6 +115,13 @@ def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
         state.round = 2
         fed.fit(Both(fed.train), state, [4], {"model": model, "near": fed.relayed(state, 0, "same")})
         assert fed.bytes_down - down == 2 * MODEL
+
+
+def test_a_client_that_hands_on_nothing_leaves_its_last_message():
+    fed, state, model = toy.federation(), State(round=1), toy.federation().fresh("model")
+    fed.fit(Hands(fed.train), state, [0], {"model": model})
+    fed.fit(FedAvg(train=fed.train), state, [0], {"model": model}, tag="silent")
+    assert fed.relayed(state, 0, "gift") is not None
 
 
 def test_the_server_holds_a_name_and_nothing_else():

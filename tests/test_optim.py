@@ -56,16 +56,18 @@ def test_adam_is_torchs(decay):
     assert not torch.equal(theirs, trained(optim.Adam()).w.trained)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("clip", [0.5, 100.0])
-def test_clipping_is_torchs(clip):
+def test_clipping_is_torchs(clip, momentum):
     ours, theirs = descend(
-        optim.make("sgd", momentum=0.9, weight_decay=0.1, clip=clip),
-        lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.1),
+        optim.make("sgd", momentum=momentum, weight_decay=0.1, clip=clip),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=0.1),
         0.05,
         clip,
     )
     torch.testing.assert_close(ours.w.trained, theirs, rtol=1e-5, atol=1e-6)
-    unclipped, _ = descend(optim.make("sgd", momentum=0.9, weight_decay=0.1), lambda p: torch.optim.SGD(p, 0.05), 0.05)
+    rule = optim.make("sgd", momentum=momentum, weight_decay=0.1)
+    unclipped, _ = descend(rule, lambda p: torch.optim.SGD(p, 0.05), 0.05)
     assert torch.equal(ours.w.trained, unclipped.w.trained) == (clip == 100.0)
 
 
