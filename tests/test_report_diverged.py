@@ -138,19 +138,6 @@ def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path) 
     assert [line.get_ydata()[0] for line in crosses] == [pytest.approx(one.loc[4])]
 
 
-@pytest.mark.parametrize("kind", FIGURES)
-def test_a_study_of_which_everything_diverged_is_still_drawn(tmp_path: Path, kind: str) -> None:
-    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}], rounds=3)
-    for folder in tmp_path.glob("runs/*/*/*/*/*"):
-        diverge(folder, 0)
-    made = drawn(tmp_path, kind)
-    with style.styled():
-        assert problems(made.figure) == []
-    assert "None has an accuracy at the end." in made.alt
-    frame = tables.build(listed_runs(tmp_path / "runs.json"), {"kind": "accuracy"})
-    assert {row.cells[0].text for row in layout.grid(frame, {"kind": "accuracy"}).rows} == {"diverged (2 of 2)"}
-
-
 def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: Path) -> None:
     out = {name: tmp_path / name for name in ("out", "headline", "accuracy", "curves")}
     options = [word for name, path in out.items() for word in (f"--{name}", str(path))]

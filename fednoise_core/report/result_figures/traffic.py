@@ -33,7 +33,8 @@ def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     table = pd.concat([_within(sent, budgets[word], word) for word in words], ignore_index=True)
     last = table[table["budget"] == words[-1]]
     rows = Rows(here, shown, ranked(last), spec)
-    cut = rows.cut(table.assign(low=table["mean"], high=table["mean"]), shown)
+    span = table.groupby(frames.IDS, sort=False)["mean"]
+    cut = rows.cut(table.assign(low=span.transform("min"), high=span.transform("max")), shown)
     for axis, setting in zip(rows.axes, shown, strict=True):
         for method, found in of_setting(table, setting).dropna(subset=["mean"]).groupby("method", sort=False):
             rows.draw(axis, setting, str(method), found["mean"].iloc[-1], list(found["mean"]))
