@@ -96,7 +96,8 @@ def test_epsilon_stands_in_the_summary(fields, epsilon):
 
 def test_no_second_release():
     fed, _, state = started({"keep": 0.5})
-    with pytest.raises(RuntimeError, match="released already"):
+    state.round = 1
+    with pytest.raises(RuntimeError, match=r"as often as allowed \(1\)"):
         fed.release_labels(state, 1.0)
 
 
