@@ -206,6 +206,8 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
     assert [line.get_xdata()[0] for line in hollow] == [pytest.approx(means["coteaching-oracle"])]
     assert "not compared: Co-teaching †" in made.alt
+    poor = drawn(root, kind="dots", noises=["sym40", "clean"], partitions=["iid"], methods=["fedavg"], metric="last")
+    assert poor.figure.axes[0].get_xlim()[1] > clean
 
 
 def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.lines import Line2D
 
 from fednoise_core.report import frames
@@ -35,7 +36,7 @@ def dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     rows, base = Rows(runs, shown, ranked(here), spec), baseline_of(runs)
     seeds = frames.results(runs, spec.get("view", "headline")).set_index([*frames.IDS])[spec.get("metric", METRIC)]
     dotted, several = None, table["n"].max() > 1
-    cut = rows.cut(here, shown)
+    cut = rows.cut(here, shown, top=np.nanmax([-np.inf, *table["high"]]))
     for axis, setting in zip(rows.axes, shown, strict=True):
         dotted = ceilings(axis, table, clean, setting) or dotted
         for _, row in of_setting(here, setting).dropna(subset=["mean"]).iterrows():

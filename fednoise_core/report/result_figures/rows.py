@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,15 +56,21 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def cut(self, table: pd.DataFrame, shown: Sequence[Setting], more: Iterable[float] = (), lift: float = 0) -> str:
-        """The x axis for the means, lows and highs of a table, and `more` values of every panel: it starts where most
-        means stand apart, and no seed of these is cut off. Differences have a `lift`: `floor` starts no axis below 0.
-        Returns the caption's sentence about what is left out.
+    def cut(
+        self,
+        table: pd.DataFrame,
+        shown: Sequence[Setting],
+        more: Sequence[float] = (),
+        lift: float = 0,
+        top: float = -np.inf,
+    ) -> str:
+        """The x axis for the means, lows and highs of a table, and `more` values of every panel, up to `top` at least:
+        it starts where most means stand apart, and no seed of these is cut off. Differences have a `lift`, since
+        `floor` starts no axis below 0. Returns the caption's sentence about what is left out.
         """
-        more = list(more)
         if not table["mean"].notna().any():
             return ""
-        least, most = min([table["low"].min(), *more]), max([table["high"].max(), *more])
+        least, most = min([table["low"].min(), *more]), max([table["high"].max(), top, *more])
         means = [[x + lift for x in (*more, *of_setting(table, setting)["mean"].dropna())] for setting in shown]
         floors = [floor(each) for each in means]
         if None not in floors:
