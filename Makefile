@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # torch and the rest anew, which doubles its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-cluster reproduce smoke cell test lint audit prune bench docs
+.PHONY: setup setup-cluster reproduce smoke cell test test-slurm lint audit prune bench docs
 
 setup: $(STAMP)
 
@@ -57,6 +57,10 @@ cell: setup
 
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# on a Slurm of one node, which it installs (Debian, as root) and ends; not part of `make test`
+test-slurm: setup-cluster
+	python tests/slurm/run.py
 
 lint: setup
 	ruff check .
