@@ -47,7 +47,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
     "a kind of noise": ([(CORE + "noise/models.py", *FUTURE)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
     "the code of partitions": ([(SCHEMES, *FUTURE)], {"partition": 2, **ALL_RUNS, "figure": 2}),
-    "the code of a label release": ([(CORE + "privacy.py", *FUTURE)], ONE_RUN),
+    "the code of a label release": ([(CORE + "privacy.py", *FUTURE)], ALL_RUNS),
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *FUTURE)], {}),
     "the code of a kind of figure": ([(CURVES, *FUTURE)], {"figure": 1, **PAGE}),
     "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
