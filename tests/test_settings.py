@@ -378,7 +378,7 @@ def test_scales(folder: Path) -> None:
     assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
     assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
-    with pytest.raises(SpecError, match=r"^config/studies/toy.yaml: scales.smoke.train.rounds: "):
+    with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
         Study(project(folder, scale="smoke"), "toy")
 
 
