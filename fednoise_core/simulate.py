@@ -228,12 +228,13 @@ def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
 
 def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
     """Raise SpecError unless the augmentation, and those of the views of a method, fit images (C, H, W)."""
-    for spec, place in ((settings.augment, ""), *((view, "method: a view of its own: ") for view in views)):
+    for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
+        how = augmentation(spec)
         try:
-            if (how := augmentation(spec)) is not None:
+            if how is not None:
                 how.check_shape(shape)
         except SpecError as error:
-            raise SpecError(f"{place}{error}") from error
+            raise SpecError(f"{place}: {error}") from error
 
 
 def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:

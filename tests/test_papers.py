@@ -111,7 +111,7 @@ def test_smoke_is_small_and_shows_everything(project) -> None:
         for name, spec in study.tables.items():
             found = study.select(spec)
             assert {run.seed for run in found} <= {0}
-            assert all(run.spec["train"]["rounds"] == 2 for run in found)
+            assert all(run.spec["train"]["rounds"] <= 4 for run in found)
             assert spec.get("cells") == whole.tables[name].get("cells")  # what is left out reads "not run"
     assert runs <= 40
 
@@ -207,7 +207,7 @@ def test_setup_tables_say_what_this_study_uses(project) -> None:
     ours = study.tables["table1"]["ours"]
     assert [row["cifar10-fedefc"] for row in ours] == [10, 100, "resnet18", 200, 10]
     assert [row["mnist"] for row in Study(project(), "fedmixcon").tables["table2"]["ours"]] == [0.15, 0.2, 0.25]
-    assert [row["mnist-fedefc"] for row in Study(project("smoke"), "fedefc").tables["table1"]["ours"]][3] == 2
+    assert [row["mnist-fedefc"] for row in Study(project("smoke"), "fedefc").tables["table1"]["ours"]][3] == 4
 
 
 @pytest.mark.parametrize("paper", PAPERS)

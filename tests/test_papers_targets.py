@@ -18,7 +18,7 @@ IN_THE_PAPERS = {  # paper → its tables and figures, by number
     "FedHNL": (range(1, 4), range(1, 3)),
     "FedMixCon": (range(1, 5), range(1, 8)),
 }
-ROW = re.compile(r"^\| (\w+), (table|figure) (\d+) \| `(\w+)` \| [^|]+ \| (\d+|–) \|$", re.M)
+ROW = re.compile(r"^\| (\w+), (table|figure) (\d+) \| `(\w+)`(?:, `[\w-]+`)* \| [^|]+ \| (\d+|–) \|$", re.M)
 
 
 @pytest.fixture

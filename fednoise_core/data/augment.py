@@ -150,7 +150,7 @@ class Rotate(Part):
 
 def _needs_colour(shape: tuple[int, int, int]) -> None:
     if shape[0] != 3:
-        raise SpecError(f"train.augment: changes of colour need images of 3 channels, these have {shape[0]}")
+        raise SpecError(f"changes of colour need images of 3 channels, these have {shape[0]}")
 
 
 def _gray(x: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ CURVES, HISTOGRAM = CORE + "report/result_figures/curves.py", CORE + "report/set
 FUTURE = ("from __future__ import annotations\n", "from __future__ import annotations\nNEVER_USED = 1\n")
 INIT = "    def init(self"
 SCHEMES = CORE + "partition/schemes.py"
-BOUNDS = """\
-    bounds = np.searchsorted(owner[order], np.arange(C + 1))
-    return np.split(order[bounds[0] :], bounds[1:-1] - bounds[0])
+BY_OWNER = """\
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 """
 GRID = "methods: [fedavg, feddpcont, fedcorr]"
 DPCONT = "feddpcont: {name: feddpcont, beta: 1.0}"
@@ -63,7 +63,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "code of the command line": ([(STEPS + "train.py", "stopped before the first round", "so long")], {}),
     "code of the planner": ([(STEPS + "targets.py", *FUTURE), (STEPS + "store.py", *FUTURE)], {}),
     "the code of the label review": ([("label_review/make_labels.py", *FUTURE)], {}),
-    "a variable's name": ([(SCHEMES, BOUNDS, BOUNDS.replace("bounds", "ends"))], {}),
+    "a variable's name": ([(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))], {}),
     "an annotation": ([(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")], {}),
     "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
