@@ -22,6 +22,7 @@ import torch
 import fednoise_core as fn
 from benchmarks.corruptions import SCENARIOS, Spoilt, spoilt
 from fednoise_core.data import sources
+from fednoise_core.session import Run
 from label_review import apply_decisions
 
 __all__ = ["compared", "main", "table"]
@@ -75,7 +76,7 @@ def _save(path: Path, case: Spoilt, labels: np.ndarray, test: tuple[np.ndarray, 
     np.savez(path, x_train=case.data.x_train, given=labels, client=sites, x_test=x, y_test=y)
 
 
-def _trained(path: Path, seed: int, rounds: int) -> fn.Run:
+def _trained(path: Path, seed: int, rounds: int) -> Run:
     data = fn.dataset({"source": "npz", "path": str(path)})
     labels, owners = fn.inject(data, {"kind": "given"}, seed=0), fn.partition_of(data, {"kind": "natural"}, seed=0)
     train = {**TRAIN, "rounds": rounds, "net": {"name": "small_cnn", "width": WIDTH}}

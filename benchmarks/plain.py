@@ -14,7 +14,7 @@ __all__ = ["PlainFedAvg", "cnn", "mlp"]
 
 
 def cnn(side: int = 28) -> nn.Module:
-    """The small CNN of engine.md: 52,138 parameters for 28x28."""
+    """The library's small CNN: 52,138 parameters for 28x28."""
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1),
         nn.ReLU(),

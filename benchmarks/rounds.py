@@ -1,4 +1,4 @@
-"""Benchmark 1: a round of FedAvg against the plain script, interleaved in one process (engine.md: 10 of 100 clients x
+"""Benchmark 1: a round of FedAvg against the plain script, interleaved in one process (10 of 100 clients x
 200 samples, E = 5, batch 32, momentum .9). Ratios per repeat, median. `python -m benchmarks.rounds [--repeats N]`
 """
 

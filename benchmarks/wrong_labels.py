@@ -29,6 +29,7 @@ from fednoise_core.engine.client import Client
 from fednoise_core.engine.truth import auroc
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.session import Run
 
 __all__ = ["average_precision", "main", "near", "pooled", "scores"]
 
@@ -61,7 +62,7 @@ def near(named: np.ndarray, wrong: np.ndarray, samples: np.ndarray) -> np.ndarra
     return close | ((named <= FACTOR * wrong) & (wrong <= FACTOR * named))
 
 
-def _trained(case: Spoilt, method: str, rounds: int, width: int, seed: int) -> fn.FinishedRun:
+def _trained(case: Spoilt, method: str, rounds: int, width: int, seed: int) -> Run:
     labels = fn.inject(case.data, {"kind": "given"}, seed=0)
     owners = fn.partition_of(case.data, {"kind": "natural"}, seed=0)
     METHODS.setdefault("remembers", f"{__name__}:Remembers")
@@ -69,7 +70,7 @@ def _trained(case: Spoilt, method: str, rounds: int, width: int, seed: int) -> f
     return fn.run(case.data, labels, owners, method, train, seed=seed)
 
 
-def _predicted(run: fn.FinishedRun) -> tuple[np.ndarray, np.ndarray]:
+def _predicted(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """(probabilities [n, K] of the last model, loss [n] summed over rounds) of the training samples."""
     world, n = run.world, sum(run.world.sizes)
     p, loss = np.zeros((n, world.classes)), np.zeros(n)
@@ -94,7 +95,7 @@ def scores(x: np.ndarray, y: np.ndarray, n: int, sites: int, rounds: int, seeds:
             yield {"noise": kind, "split": split, "seed": seed, "score": name, **_measured(score, named, case)}
 
 
-def _scored(case: Spoilt, run: fn.FinishedRun) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _scored(case: Spoilt, run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Score -> (float [n], high is suspect; bool [n], whom it names)."""
     p, loss = _predicted(run)
     given, n = case.data.y_train, case.data.n
@@ -115,7 +116,7 @@ def _scored(case: Spoilt, run: fn.FinishedRun) -> dict[str, tuple[np.ndarray, np
     }
 
 
-def _suspects(run: fn.FinishedRun, n: int) -> np.ndarray:
+def _suspects(run: Run, n: int) -> np.ndarray:
     judged = np.zeros(n)
     for one in run.outcome.suspects:
         judged[one.samples] = one.p_wrong

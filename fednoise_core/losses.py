@@ -1,6 +1,6 @@
 """Per-sample losses [B] from logits [B, K] and targets: class numbers [B] (int64), of `ce` also distributions [B, K].
 
-All are computed in float32 from log_softmax, also under autocast. Floors and clamps are those of methods.md 5.0.
+All are computed in float32 from log_softmax, also under autocast.
 """
 
 from __future__ import annotations
@@ -102,6 +102,6 @@ def smallest(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
 
 def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0) -> float:
     """The share tau_t = tau*min(t^c/T_k, 1) that small-loss selection leaves out in the 0-based round t (Han et al.,
-    NeurIPS 2018; methods.md 5.9).
+    NeurIPS 2018).
     """
     return rate * min(round**exponent / ramp, 1.0)

@@ -1,4 +1,4 @@
-"""Label-DP by randomised response (Warner 1965; FedDPCont; methods.md section 4). Closed forms, numpy only.
+"""Label-DP by randomised response (Warner 1965; FedDPCont). Closed forms, numpy only.
 
 A label k of K classes is told as it is with probability p, and as each other class with probability q = (1-p)/(K-1);
 ε = ln(p/q). K below 2, ε ≤ 0 and NaN raise SpecError everywhere.

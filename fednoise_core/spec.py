@@ -51,7 +51,7 @@ NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a func
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Checked):
-    """How every client trains. A method reads it as `self.train`; methods.md 1.1 has the symbols."""
+    """How every client trains. A method reads it as `self.train`."""
 
     place = "train"
 
@@ -106,6 +106,6 @@ class Train(Checked):
 
 def stage(rounds: int, length: float, at_least: int = 1) -> int:
     """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half
-    up. A source's absolute round numbers are such shares of its R (methods.md 5.0, phases).
+    up. A source's absolute round numbers are such shares of its R.
     """
     return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))

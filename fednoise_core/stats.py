@@ -24,8 +24,8 @@ def two_groups(
     scikit-learn's EM from k-means, full covariance, one start. seed: of k-means, from a stream of the run (`me.seed`,
     `fed.seed`), as the authors' code of every method that splits so.
 
-    Degenerate input (fewer than two points, or a range below 1e-12): all belong to the low component, posterior 0
-    (methods.md 5.0). In d dimensions the larger sum of means counts.
+    Degenerate input (fewer than two points, or a range below 1e-12): all belong to the low component, posterior 0.
+    In d dimensions the larger sum of means counts.
     """
     points = np.asarray(values, dtype=np.float64)
     points = points[:, None] if points.ndim == 1 else points
@@ -46,7 +46,7 @@ def two_groups(
 
 def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
     """Mask [n] of the high group of `values` [n, d]: the set of points that `two_groups` finds from most of the seeds,
-    of several the one found first (FedNoRo; methods.md 5.17). Nobody if a group is empty.
+    of several the one found first (FedNoRo). Nobody if a group is empty.
     """
     found = [tuple(two_groups(values, seed=seed) > 0.5) for seed in seeds]
     high = np.array(max(found, key=found.count), dtype=bool)
@@ -54,8 +54,7 @@ def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
 
 
 def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
-    """Local intrinsic dimension [n] of each row of x [n, d] from its k nearest other rows (Ma et al.; FedCorr;
-    methods.md 5.14).
+    """Local intrinsic dimension [n] of each row of x [n, d] from its k nearest other rows (Ma et al.; FedCorr).
 
     -k_eff / (sum_i log(r_i / (r_k + eps)) + eps), k_eff = min(k, n - 1); 0 for a row with a zero distance, for one with
     equal distances if eps is 0 (the paper's form divides by zero), and for all rows if n < 3.
@@ -73,19 +72,19 @@ def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
 
 
 def scaled(x: Tensor) -> Tensor:
-    """Min-max to 0..1 over all entries; 0 where all are equal (methods.md 5.0)."""
+    """Min-max to 0..1 over all entries; 0 where all are equal."""
     low, high = x.amin(), x.amax()
     return (x - low) / torch.where(high > low, high - low, 1.0)
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """a·b / max(|a||b|, 1e-8) over the last axis, the others broadcast; 0 for a vector of zeros (methods.md 5.0)."""
+    """a·b / max(|a||b|, 1e-8) over the last axis, the others broadcast; 0 for a vector of zeros."""
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-8)
 
 
 def low_loss(loss: Tensor, *, seed: int, max_iter: int = 100) -> Tensor:
-    """Posterior [n] of the low-loss component of min-max scaled losses, with the settings of DivideMix and FedRN
-    (methods.md 5.0): tol 1e-2, reg 5e-4.
+    """Posterior [n] of the low-loss component of min-max scaled losses, with the settings of DivideMix and
+    FedRN: tol 1e-2, reg 5e-4.
     """
     high = two_groups(scaled(loss).cpu().numpy(), seed=seed, max_iter=max_iter, tol=1e-2, reg=5e-4)
     return torch.from_numpy(1.0 - high).to(loss.device)
@@ -130,7 +129,7 @@ def by_rank(loss: Tensor, share: float) -> Tensor:
 
 
 def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
-    """Counts [K, K], rows given labels, columns confident guesses (methods.md 5.11): cleanlab's confident joint before
+    """Counts [K, K], rows given labels, columns confident guesses: cleanlab's confident joint before
     calibration.
 
     p: probabilities [n, K]; y: given labels [n]. A class's threshold is its mean p_j over the samples labelled j. One

@@ -1,4 +1,4 @@
-"""Names of the variants that a `sweep` makes of one method: `fedprox@mu=0.1`, `fedprox@mu=0.1@form=norms`.
+"""Names of the variants that a `sweep` makes of one method: `fedprox@mu=0.1`, `fedprox@mu=0.1@train.lr=0.05`.
 
 A variant's id is a part of paths. No other id may hold an `@`, so that the id alone says which method and which values.
 """
@@ -39,7 +39,7 @@ def position(names: Sequence[Any], value: Any) -> int | None:
 
 
 def told(values: Mapping[str, str]) -> str:
-    """Values in words, for labels: "mu 0.1, form norms", "lr 0.1" for `train.lr`."""
+    """Values in words, for labels: "mu 0.1, weighting uniform", "lr 0.1" for `train.lr`."""
     return ", ".join(f"{field.removeprefix('train.').replace('_', ' ')} {value}" for field, value in values.items())
 
 

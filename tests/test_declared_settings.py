@@ -33,9 +33,9 @@ from fednoise_core.settings import (
     model_of,
     parse,
     settings_of,
-    words,
 )
 from fednoise_core.spec import Train
+from fednoise_core.words import words
 from workflow_scripts import schema
 from workflow_scripts.config_file import Place
 from workflow_scripts.schemas import Schemas

@@ -37,7 +37,7 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
 }
 
-# keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
+# keywords of a schema that `fednoise_core.words` does not tell: the library's own message stands
 OTHER = {"oneOf", "uniqueItems", "maxLength", "minProperties", "maxProperties"}
 
 Schema = Mapping[str, Any]

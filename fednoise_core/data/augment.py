@@ -199,7 +199,7 @@ Factor = Annotated[float, Field(ge=0, description="The factor is U(max(0, 1 - b)
 class ColourJitter(Part):
     """With probability p: brightness, contrast, saturation and hue by random factors, in random order.
 
-    The values of FedLSR (methods.md 5.19) are the defaults. Every part clamps to 0..1, also on normalised images, where
+    The values of FedLSR are the defaults. Every part clamps to 0..1, also on normalised images, where
     that discards about half of the signal: FedLSR's own code does so (`on="normalised"`).
     """
 

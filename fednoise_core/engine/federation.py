@@ -363,7 +363,7 @@ class Federation:
         return (lambda: {**down, **state._relay.fetch(wanted)}) if wanted else down
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
-        """A label release under epsilon-label-DP (methods.md 4): every client's labels pass randomised response and go
+        """A label release under epsilon-label-DP: every client's labels pass randomised response and go
         up as a histogram [K], which tells no more than the labels in random order.
 
         times: how many releases the run may make, at most one a round, each with noise of its own. r releases cost a

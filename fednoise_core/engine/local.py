@@ -87,7 +87,7 @@ class Local:
         return [self.train.augment]
 
     def optimiser(self, name: str) -> Optimiser:
-        """The update rule for the carried weights `name`; its memory starts afresh in every fit (methods.md 1.2)
+        """The update rule for the carried weights `name`; its memory starts afresh in every fit
         unless `memory` says otherwise."""
         t = self.train
         return optim.make(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)

@@ -1,5 +1,5 @@
-"""The files of a finished run (style.md 6). All but cost.json depend on settings, code and inputs only, not on time or
-machine.
+"""The files of a finished run (docs/results_files.md). All but cost.json depend on settings, code and inputs only, not
+on time or machine.
 """
 
 from __future__ import annotations

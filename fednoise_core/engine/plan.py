@@ -37,7 +37,7 @@ class Plan:
 def cut(n: int, epochs: int, batch: int, last: str, single_ok: bool) -> tuple[int, list[tuple[int, int]]]:
     """Length of one epoch's order and all steps. last: "short", "drop" or "wrap" (spec.Train.last_batch).
 
-    A last batch of one sample is skipped if the net cannot normalise it (methods.md 1.2); a client with less than a
+    A last batch of one sample is skipped if the net cannot normalise it; a client with less than a
     batch keeps it under "drop", since it would otherwise do no step at all.
     """
     length = n

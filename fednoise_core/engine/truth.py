@@ -90,9 +90,9 @@ class Truth:
         """Errors of what a method estimated.
 
         "client_noise" {client: score}: AUROC of finding the clients with noise (undefined if all or none have some).
-        "label_prior" [K]: L1 distance to the histogram of all given labels held by clients (methods.md 4).
+        "label_prior" [K]: L1 distance to the histogram of all given labels held by clients.
         "transition" [K, K] or {client: [K, K]}: half the mean L1 distance of a row to the
-        realised T, over classes present, and the cosine of the two matrices (paper 002, Figure 2).
+        realised T, over classes present, and the cosine of the two matrices (Yu et al., 2025, figure 2).
         """
         out: list[DiagnosticRow] = []
         if "label_prior" in estimates:

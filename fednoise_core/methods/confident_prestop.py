@@ -1,4 +1,4 @@
-"""Confident learning after a prestop (baseline of paper 002): clients leave out what cleanlab holds for wrong."""
+"""Confident learning after a prestop (baseline of Yu et al., 2025): clients leave out what cleanlab holds for wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fednoise_core.stats import by_confidence, confident_counts, label_issues, n
 
 @dataclass(frozen=True, kw_only=True)
 class ConfidentPrestop(Prestop):
-    """Confident learning after a prestop (Northcutt et al., JAIR 2021; baseline of paper 002; methods.md 5.11).
+    """Confident learning after a prestop (Northcutt et al., JAIR 2021; baseline of Yu et al., 2025).
 
     FedAvg until accuracy stops rising; then, in every round, a client prunes its original data by the broadcast model
     and cleanlab (filter_by="both"), trains on what is left, and counts by the number of samples kept.

@@ -22,7 +22,7 @@ from fednoise_core.stats import by_rank
 class Coteaching(TwoNets):
     """Co-teaching (Han et al., NeurIPS 2018): two nets pick small-loss samples for each other.
 
-    Each net is averaged on its own (methods.md 5.9). The share forgotten rises over `ramp` rounds to `forget_rate`.
+    Each net is averaged on its own. The share forgotten rises over `ramp` rounds to `forget_rate`.
     """
 
     example: ClassVar = {"forget_rate": 0.2}

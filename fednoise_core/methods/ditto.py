@@ -16,7 +16,7 @@ from fednoise_core.methods.fedavg import FedAvg
 class Ditto(FedAvg):
     """Ditto (Li et al., ICML 2021): FedAvg, and beside it a personal model pulled towards the broadcast one.
 
-    v <- v - lr (grad CE(v) + lambda (v - theta_g)) on the same batches as the model that is averaged (methods.md 5.6).
+    v <- v - lr (grad CE(v) + lambda (v - theta_g)) on the same batches as the model that is averaged.
     v starts at the first broadcast that the client gets and never leaves it.
     """
 

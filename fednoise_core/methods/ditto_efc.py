@@ -1,4 +1,4 @@
-"""What paper 002 calls FedDitto: one model, pulled towards the broadcast one and uploaded."""
+"""What Yu et al. (2025) call FedDitto: one model, pulled towards the broadcast one and uploaded."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fednoise_core.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class DittoEFC(FedAvg):
-    """Paper 002's "FedDitto", after its code: FedProx with mu = 2 lambda, without a personal model.
+    """Yu et al.'s (2025) "FedDitto", after its code: FedProx with mu = 2 lambda, without a personal model.
 
-    L = CE + lambda ||theta - theta_g||^2 over the trained numbers; the model is uploaded (methods.md 5.6).
+    L = CE + lambda ||theta - theta_g||^2 over the trained numbers; the model is uploaded.
     """
 
     example: ClassVar = {"strength": 0.1}

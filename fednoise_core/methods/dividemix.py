@@ -25,7 +25,7 @@ from fednoise_core.stats import beta, low_loss
 class DivideMix(TwoNets):
     """DivideMix (Li et al., ICLR 2020): two nets tell each other which labels to trust.
 
-    A warm-up on all labels; then, in every local epoch, each net trains on the other's division (methods.md 5.10).
+    A warm-up on all labels; then, in every local epoch, each net trains on the other's division.
     """
 
     example: ClassVar = {"unlabelled": 25.0}

@@ -17,7 +17,7 @@ from fednoise_core.spec import Checked
 class FedAvg(Local, Checked):
     """FedAvg (McMahan et al., AISTATS 2017): mean of the cohort's models.
 
-    methods.md 1.2 and 5.1. Other methods say how they differ. Beside its settings a class may state: example, settings
+    Other methods say how they differ. Beside its settings a class may state: example, settings
     of the reference page's example; needs_public, its data sets must have a `public` part; several_nets, `train.net`
     may be a list; pooled, all samples lie with one client, as if there were no federation; above_chance
     {setting: other}, the setting must exceed 1/K unless the other is given; needs_train

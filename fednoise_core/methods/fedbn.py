@@ -45,7 +45,7 @@ def _averaged(
 class FedBN(FedAvg):
     """FedBN (Li et al., ICLR 2021): normalisation layers stay with the clients, all else is averaged.
 
-    A normalisation layer is known by what it is (entries of kind "norm" and "stat"), not by its name (methods.md 5.5).
+    A normalisation layer is known by what it is (entries of kind "norm" and "stat"), not by its name.
     """
 
     def init(self, fed: Federation) -> State:

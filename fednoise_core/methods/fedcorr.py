@@ -25,7 +25,7 @@ from fednoise_core.stats import by_confidence, lid, two_groups
 class FedCorr(FedAvg):
     """FedCorr (Xu et al., CVPR 2022): find noisy clients by LID, correct labels, fine-tune on clean ones, train on all.
 
-    Three stages (methods.md 5.14). An iteration of the first costs 1/fraction rounds of work; the rest of the budget of
+    Three stages. An iteration of the first costs 1/fraction rounds of work; the rest of the budget of
     `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
     """
 

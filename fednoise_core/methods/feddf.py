@@ -49,7 +49,7 @@ class FedDF(FedAvg):
     """FedDF (Lin et al., NeurIPS 2020): one average per architecture, taught by the ensemble on public images.
 
     In a round the server averages the received models of each architecture, and trains each average towards the mean
-    logits of all received models, of whatever architecture (methods.md 5.21).
+    logits of all received models, of whatever architecture.
     """
 
     example: ClassVar = {"distil_epochs": 1}

@@ -1,4 +1,4 @@
-"""FedDPCont (paper 000): contrastive labels drawn from a global label distribution that is shared under label-DP."""
+"""FedDPCont (Di et al., 2024): contrastive labels, drawn from a global distribution that is shared under label-DP."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fednoise_core.settings import Rounds
 
 @dataclass(frozen=True, kw_only=True)
 class FedDPCont(FedAvg):
-    """FedDPCont (paper 000): contrastive labels from a global distribution shared under label-DP.
+    """FedDPCont (Di et al., 2024): contrastive labels from a global distribution shared under label-DP.
 
-    CE(z, y) - beta*CE(z, y'), y' drawn from the debiased global histogram of randomised labels (methods.md 4 and 5.22).
+    CE(z, y) - beta*CE(z, y'), y' drawn from the debiased global histogram of randomised labels.
     Under a schedule of beta the metrics say each round's as `beta`, and the phases are plain, rise and contrast.
     """
 

@@ -1,4 +1,4 @@
-"""What paper 002 calls FedDyn: FedAvg whose server takes a little of the clients' summed displacements back."""
+"""What Yu et al. (2025) call FedDyn: FedAvg whose server takes a little of the clients' summed displacements back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fednoise_core.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class FedDynEFC(FedAvg):
-    """Paper 002's "FedDyn", after its code: FedAvg whose server subtracts the cohort's control vectors.
+    """Yu et al.'s (2025) "FedDyn", after its code: FedAvg whose server subtracts the cohort's control vectors.
 
-    c_k <- c_k + theta_g - theta_k; theta_g <- mean of theta_k - mu · sum of c_k over the cohort (methods.md 5.4).
+    c_k <- c_k + theta_g - theta_k; theta_g <- mean of theta_k - mu · sum of c_k over the cohort.
     """
 
     example: ClassVar = {"mu": 1e-5}

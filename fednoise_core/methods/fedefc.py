@@ -1,4 +1,4 @@
-"""FedEFC (paper 002): after a prestop, the forward loss with a matrix counted anew by each client in every round."""
+"""FedEFC (Yu et al., 2025): after a prestop, the forward loss with a matrix that each client counts every round."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fednoise_core.stats import confident_counts, filled
 
 @dataclass(frozen=True, kw_only=True)
 class FedEFC(Prestop):
-    """FedEFC (paper 002): FedAvg until accuracy stops rising, then the forward loss with counted matrices.
+    """FedEFC (Yu et al., 2025): FedAvg until accuracy stops rising, then the forward loss with counted matrices.
 
     After the prestop, a client counts in every round which given labels the broadcast model's confident guesses have
     (the uncalibrated confident joint of Northcutt et al., JAIR 2021), makes the columns sum to 1 (Q) and trains on
-    -log (Q p)_y (methods.md 5.23). The counts stay with the client.
+    -log (Q p)_y. The counts stay with the client.
     """
 
     compensation: Annotated[

@@ -23,7 +23,7 @@ class FedELC(FedNoRo):
     """FedELC (CIKM 2024): FedNoRo's warm-up, search for noisy clients and weights; noisy clients learn their labels.
 
     Each of their samples has label logits U: KL(p||softmax U)/K + given·CE(softmax U, y) + entropy·H(p)/K is descended
-    over the model and, with a rate of its own, over U (methods.md 5.28).
+    over the model and, with a rate of its own, over U.
     """
 
     example: ClassVar = {"given": 0.5}

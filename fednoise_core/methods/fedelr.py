@@ -20,7 +20,7 @@ from fednoise_core.settings import Share
 class FedELR(FedAvg):
     """FedELR (Neural Networks 2025): FedAvg with early-learning regularisation on each client.
 
-    CE + strength·log(1 - <p, t>) with t <- memory_rate·t + (1 - memory_rate)·p for each sample (methods.md 5.28). The
+    CE + strength·log(1 - <p, t>) with t <- memory_rate·t + (1 - memory_rate)·p for each sample. The
     targets t [n, K] start at 0 and stay with the client from round to round.
     """
 

@@ -32,7 +32,7 @@ def _entropy(q: Tensor) -> Tensor:
 class FedLSR(MixedPrediction):
     """FedLSR (Jiang et al., CIKM 2022): one sharpened prediction of two views of an image, which are to agree.
 
-    L = CE(p_s, y) + gamma_t·JS(q1, q2) + entropy_weight·H, q_i = clamp(softmax(z_i/T_d), 1e-6, 1) (methods.md 5.19).
+    L = CE(p_s, y) + gamma_t·JS(q1, q2) + entropy_weight·H, q_i = clamp(softmax(z_i/T_d), 1e-6, 1).
     """
 
     gamma: Annotated[float, Field(ge=0, description="Weight of the Jensen-Shannon term after the ramp.")] = 0.4

@@ -37,8 +37,7 @@ class Digest(OwnModel):
 class FedMD(LocalOnly):
     """FedMD (Li and Wang, 2019): models of any architecture agree on logits of public images.
 
-    Pre-train; then, each round: logits on public images up, their mean down, digest it, revisit one's own data
-    (methods.md 5.20).
+    Pre-train; then, each round: logits on public images up, their mean down, digest it, revisit one's own data.
     """
 
     example: ClassVar = {"pretrain": 5}

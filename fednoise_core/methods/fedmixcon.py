@@ -1,4 +1,4 @@
-"""FedMixCon (paper 004): mixed prediction of two views, and a contrast between features of samples labelled apart."""
+"""FedMixCon (Peng et al., 2025): mixed prediction of two views, and a contrast of features between labels."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def contrast(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "
 
 @dataclass(frozen=True, kw_only=True)
 class FedMixCon(MixedPrediction):
-    """FedMixCon (paper 004): one sharpened prediction of two views of an image, and contrastive features.
+    """FedMixCon (Peng et al., 2025): one sharpened prediction of two views of an image, and contrastive features.
 
     L = CE(p_s, y) + mu_t·L_con: an image's features are pulled to those of its second view, and away from samples of
-    the batch with another label (methods.md 5.25).
+    the batch with another label.
     """
 
     mixed: Annotated[

@@ -67,7 +67,7 @@ class FedNoRo(FedAvg):
     """FedNoRo (Wu et al., IJCAI 2023): find noisy clients by losses per class, distil on them, weigh them by distance.
 
     A warm-up with logit-adjusted cross entropy; then a mixture over the clients' losses per class says who is noisy;
-    those add a teacher, the broadcast model, and count less the further they move from clean clients (methods.md 5.17).
+    those add a teacher, the broadcast model, and count less the further they move from clean clients.
     """
 
     example: ClassVar = {"teacher": 0.8}

@@ -19,7 +19,7 @@ __all__ = ["FedProx"]
 class FedProx(FedAvg):
     """FedProx (Li et al., MLSys 2020): FedAvg with a pull towards the broadcast model.
 
-    L = CE + (mu/2) ||theta - theta_g||^2 over the trained numbers, not over running statistics (methods.md 5.2).
+    L = CE + (mu/2) ||theta - theta_g||^2 over the trained numbers, not over running statistics.
     """
 
     example: ClassVar = {"mu": 0.1}

@@ -96,7 +96,7 @@ class FedRN(FedAvg):
     """FedRN (Kim et al., CIKM 2022): neighbours' models help a client to tell which of its labels are right.
 
     After a warm-up each client trains on the samples that its own last model and k neighbours' trust on average: models
-    of other clients with a high accuracy on their own labels, or with like answers (methods.md 5.15).
+    of other clients with a high accuracy on their own labels, or with like answers.
     """
 
     example: ClassVar = {"neighbours": 2}

@@ -1,4 +1,4 @@
-"""Forward correction after a prestop (baseline of paper 002): each client's matrix is estimated anew in every round."""
+"""Forward correction after a prestop (baseline of Yu et al., 2025): each client estimates its matrix every round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ForwardPrestop"]
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardPrestop(Prestop):
-    """Forward correction after a prestop (baseline of paper 002; methods.md 5.7).
+    """Forward correction after a prestop (baseline of Yu et al., 2025).
 
     FedAvg until accuracy stops rising; then, in every round, a client estimates T from the broadcast model's most
     confident predictions and trains on -log (T' p)_y.

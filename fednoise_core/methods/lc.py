@@ -1,4 +1,4 @@
-"""The forward loss with a matrix of each client (paper 000): loss correction, and T-revision, which goes on to
+"""The forward loss with a matrix of each client (Di et al., 2024): loss correction, and T-revision, which goes on to
 train model and matrix together.
 """
 
@@ -73,10 +73,10 @@ class Corrected(FedAvg):
 
 @dataclass(frozen=True, kw_only=True)
 class LC(Corrected):
-    """Loss correction (Patrini et al., CVPR 2017, as in paper 000): the forward loss with a matrix of each client.
+    """Loss correction (Patrini et al., CVPR 2017; Di et al., 2024): the forward loss with a matrix of each client.
 
     FedAvg until `switch`; then every client counts its matrix T_c once, from the labels of samples that the global
-    model is sure about, and trains on -log (T_c' p)_y (methods.md 5.7).
+    model is sure about, and trains on -log (T_c' p)_y.
     """
 
     switch: Annotated[
@@ -127,10 +127,10 @@ class Revision(Local):
 
 @dataclass(frozen=True, kw_only=True)
 class TRevision(Corrected):
-    """T-revision (Xia et al., NeurIPS 2019, as in paper 000): a matrix of each client, trained on with the model.
+    """T-revision (Xia et al., NeurIPS 2019; Di et al., 2024): a matrix of each client, trained on with the model.
 
     FedAvg; after `switch` every client estimates T_c from anchor points; forward loss; after `revise` importance
-    weights from T_c + D_c, where the slack D_c is trained and stays with the client (methods.md 5.8).
+    weights from T_c + D_c, where the slack D_c is trained and stays with the client.
     """
 
     switch: Annotated[

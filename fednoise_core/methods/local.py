@@ -1,4 +1,4 @@
-"""Local-only training: every client for itself, the baseline of paper 003."""
+"""Local-only training: every client for itself, the baseline of Liu et al. (2024)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class OwnModel(Local):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOnly(OwnModel, FedAvg):
-    """Local-only training, no exchange (baseline of paper 003).
+    """Local-only training, no exchange (baseline of Liu et al., 2024).
 
-    In a round the cohort trains its own models (methods.md 5.26), so that the work equals the other methods'. Paper 003
-    pre-trains for 40 epochs.
+    In a round the cohort trains its own models, so that the work equals the other methods'. Liu et al. (2024)
+    pre-train for 40 epochs.
     """
 
     wire: ClassVar = {"down": (), "up": ()}

@@ -33,8 +33,7 @@ def mixture(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -> Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class MixedPrediction(FedAvg):
-    """Base of methods that train on the sharpened mixture of the predictions for an image and for a second view of it
-    (methods.md 5.19 and 5.25).
+    """Base of methods that train on the sharpened mixture of the predictions for an image and for a second view of it.
     """
 
     wire: ClassVar = {"down": ("model", "ramp"), "up": ("model",)}

@@ -18,7 +18,7 @@ __all__ = ["Mixup", "mixed"]
 
 
 def mixed(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
-    """The mean loss of a batch mixed with itself in another order (methods.md 5.0): l·loss(z, y) + (1 - l)·loss(z, y').
+    """The mean loss of a batch mixed with itself in another order: l·loss(z, y) + (1 - l)·loss(z, y').
 
     l, one number for the batch, is Beta(alpha, alpha) by batch.u[0, 0]; batch.u[:, 1] gives the order.
     """
@@ -33,7 +33,7 @@ def mixed(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], T
 class Mixup(FedAvg):
     """FedAvg with mixup (Zhang et al., ICLR 2018): images and labels of a batch mixed in pairs.
 
-    methods.md 5.0; the server is FedAvg's.
+    The server is FedAvg's.
     """
 
     alpha: Annotated[float, Field(ge=0, description="Of the mixing weight's Beta(alpha, alpha); 0 = off.")] = 1.0

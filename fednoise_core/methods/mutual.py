@@ -1,4 +1,4 @@
-"""RHFL (Fang and Ye, CVPR 2022) and FedHNL (paper 003): clients of any architecture learn from each other's soft
+"""RHFL (Fang and Ye, CVPR 2022) and FedHNL (Liu et al., 2024): clients of any architecture learn from each other's soft
 outputs on public images, more from those whose labels look right, and train on their own data with a loss that bears
 wrong labels.
 """
@@ -31,7 +31,7 @@ def client_weights(
     denominator: str = "signed",
     normalise: str = "softmax",
 ) -> list[float]:
-    """How much each of M clients teaches (paper 003, equations 8 to 12, and RHFL). They sum to 1.
+    """How much each of M clients teaches (Liu et al. (2024), equations 8 to 12, and RHFL). They sum to 1.
 
     now: mean losses [M]; before: those of the last time, None where there is none. With F = (before - now) / now,
     w = 1/(M-1) + eta F / sum F, and W is the softmax of w (normalise: "sum": w / sum w). denominator: "abs" divides by
@@ -108,8 +108,7 @@ class Align(OwnModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Mutual(LocalOnly):
-    """The skeleton of RHFL and FedHNL: pre-train; then, each round: weigh clients, align on public images, train alone
-    (methods.md 5.18 and 5.24).
+    """The skeleton of RHFL and FedHNL: pre-train; then, each round: weigh clients, align on public images, train alone.
 
     Three switches: hma (align), cl (a robust loss on one's own data), cws (weigh). All off is `local`.
     """
@@ -154,7 +153,7 @@ class Mutual(LocalOnly):
     ] = None
     kl: Annotated[
         Literal["forward", "reverse"],
-        Field(description="KL(others, own) as in RHFL's code, or KL(own, others) as in paper 003's text."),
+        Field(description="KL(others, own) as in RHFL's code, or KL(own, others) as in Liu et al.'s (2024) text."),
     ] = "forward"
     denominator: Annotated[
         Literal["signed", "abs"],
@@ -228,7 +227,7 @@ class Mutual(LocalOnly):
         return loss * down["weight"] if "weight" in down else loss
 
     def views(self, fed: Federation, state: State) -> Views:
-        """Everybody's models; where not all take part in a round, those of its participants, too (paper 000)."""
+        """Everybody's models; where not all take part in a round, those of its participants, too (Di et al., 2024)."""
         everybody = super().views(fed, state)
         if fed.cohort >= len(fed.all):
             return everybody
@@ -244,21 +243,21 @@ class RHFL(Mutual):
     """RHFL (Fang and Ye, CVPR 2022): clients of any architecture teach each other on public images.
 
     Pre-train; then, each round: weights from the fall of each client's symmetric cross entropy, one pass over public
-    images towards the weighed outputs of the others, training on one's own data (methods.md 5.18).
+    images towards the weighed outputs of the others, training on one's own data.
     """
 
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
-    # switches of the ablation in paper 003, and its open question
+    # switches of the ablation in Liu et al. (2024), and its open question
     without = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedHNL(Mutual):
-    """FedHNL (paper 003): RHFL's alignment on public images, with a switch for each of its three parts.
+    """FedHNL (Liu et al., 2024): RHFL's alignment on public images, with a switch for each of its three parts.
 
-    hma aligns models of any architecture, cl is the robust loss on one's own data, cws weighs who teaches whom
-    (methods.md 5.24). All off is local-only training.
+    hma aligns models of any architecture, cl is the robust loss on one's own data, cws weighs who teaches whom.
+    All off is local-only training.
     """
 
     example: ClassVar = {"pretrain": 5}

@@ -1,4 +1,4 @@
-"""The prestop rule: plain rounds until the clients' accuracy on their given labels stops rising (paper 002)."""
+"""The prestop rule: plain rounds until the clients' accuracy on their given labels stops rising (Yu et al., 2025)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COUNTS = Layout([Entry("right", (1,), "stat"), Entry("seen", (1,), "stat")])  # 
 
 @dataclass(frozen=True, kw_only=True)
 class Prestop(FedAvg):
-    """FedAvg until the prestop round, then what the subclass does; base of the methods of paper 002.
+    """FedAvg until the prestop round, then what the subclass does; base of the methods of Yu et al. (2025).
 
     In the first phase every client sends its accuracy on its given labels. From the round after the stop on, `down`
     has the entry "stopped".
@@ -100,7 +100,7 @@ class Prestop(FedAvg):
             state.notes["prestop"] = self._watched(state, sum(said) / len(said))
 
     def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
-        """The note after one more round's accuracy; the rule of methods.md 5.23. The best counted one starts at 0."""
+        """The note after one more round's accuracy. The best counted one starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
         counts = state.round > stage(rounds, self.start or 0.2)
         if counts and not (accuracy > reference or (self.tie == "reset" and accuracy == reference)):

@@ -16,10 +16,7 @@ __all__ = ["GCE", "MAE", "SCE"]
 
 @dataclass(frozen=True, kw_only=True)
 class SCE(FedAvg):
-    """FedAvg with symmetric cross entropy alpha·CE + beta·RCE (Wang et al., ICCV 2019).
-
-    methods.md 5.12.
-    """
+    """FedAvg with symmetric cross entropy alpha·CE + beta·RCE (Wang et al., ICCV 2019)."""
 
     example: ClassVar = {"alpha": 0.1, "beta": 1.0}
 
@@ -34,7 +31,7 @@ class SCE(FedAvg):
 class GCE(FedAvg):
     """FedAvg with generalised cross entropy (1 - p_y^q)/q (Zhang and Sabuncu, NeurIPS 2018).
 
-    methods.md 5.13. It lies between the cross entropy (q towards 0) and the MAE loss (q = 1).
+    It lies between the cross entropy (q towards 0) and the MAE loss (q = 1).
     """
 
     example: ClassVar = {"q": 0.7}
@@ -49,7 +46,7 @@ class GCE(FedAvg):
 class MAE(FedAvg):
     """FedAvg with the mean absolute error 1 - p_y (Ghosh, Kumar and Sastry, AAAI 2017).
 
-    methods.md 5.13. Half the L1 distance to the one-hot label; its sum over all labels is the same for all predictions.
+    Half the L1 distance to the one-hot label; its sum over all labels is the same for all predictions.
     """
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class RoFL(FedAvg):
     """RoFL (Yang et al., 2022): clients share a centroid of features per class; labels that disagree are replaced.
 
     Each step uses its small-loss samples; features are pulled to the centroid of their label where it is the nearest
-    one, and other labels give way to the broadcast model's guess after `label_rounds` (methods.md 5.16).
+    one, and other labels give way to the broadcast model's guess after `label_rounds`.
     """
 
     example: ClassVar = {"forget_rate": 0.2}

@@ -24,7 +24,7 @@ class Scaffold(FedAvg):
     not controlled.
 
     A step uses g - c_i + c. The displacement is divided by the factor 1/(1 - momentum) by which momentum lengthens it,
-    so that c_i keeps the size of a gradient (methods.md 5.3 g).
+    so that c_i keeps the size of a gradient.
     """
 
     wire: ClassVar = {"down": ("model", "control"), "up": ("model", "shift")}

@@ -14,8 +14,8 @@ __all__ = ["anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows",
 
 
 def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
-    """T by counting (paper 000, 9.2): row i is the histogram of the given labels y [n] of samples whose prediction
-    p [n, K] is i with more than `threshold`; e_i where there are none.
+    """T by counting (Di et al., 2024, 9.2): row i is the histogram of the given labels y [n] of samples whose
+    prediction p [n, K] is i with more than `threshold`; e_i where there are none.
     """
     K = p.shape[1]
     sure, guess = p.max(1)

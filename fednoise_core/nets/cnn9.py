@@ -1,4 +1,4 @@
-"""The 9-layer CNN of Co-teaching (Han et al., NeurIPS 2018), used by FedEFC and FedLSR (methods.md 6)."""
+"""The 9-layer CNN of Co-teaching (Han et al., NeurIPS 2018), used by FedEFC and FedLSR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Light nets for 32x32 images: MobileNet V1 and V2, ShuffleNet (the clients of RHFL and FedHNL; methods.md 6).
+"""Light nets for 32x32 images: MobileNet V1 and V2, ShuffleNet (the clients of RHFL and FedHNL).
 
 All end in a global average, which on 32x32 is the fixed window of the usual CIFAR versions.
 """

@@ -116,7 +116,7 @@ Body = Callable[[Ops, Tensor], Tensor]
 class Net:
     """An architecture for inputs of one shape: layout, fresh weights, and logits in training or evaluation mode.
 
-    shape: (C, H, W) of one input. classes: K. With dropout_at_eval (methods.md 5.23 g) `predict` needs `u`. The head of
+    shape: (C, H, W) of one input. classes: K. With dropout_at_eval `predict` needs `u`. The head of
     `weights` (nets/weights.py) is taken only if it fits. Raises SpecError for a wrong setting, and if the images are
     too small for the architecture.
     """

@@ -1,4 +1,4 @@
-"""Asymmetric noise with a chosen share of impossible flips: the generator FedEFC takes from cleanlab (methods.md 2.3).
+"""Asymmetric noise with a chosen share of impossible flips: the generator FedEFC takes from cleanlab.
 
 Written from the description, in the generator's own orientation: M = Tᵀ, column = true class, columns sum to one. It
 draws from numpy's legacy generator in a fixed call order, because the published experiments depend on that order: with

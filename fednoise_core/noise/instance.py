@@ -1,4 +1,4 @@
-"""Instance-dependent noise: the wrong label is a function of the image (methods.md 2.6b)."""
+"""Instance-dependent noise: the wrong label is a function of the image."""
 
 from __future__ import annotations
 

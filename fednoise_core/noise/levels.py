@@ -1,4 +1,4 @@
-"""Noise that differs from client to client: who gets how much (methods.md 2.6, 2.7).
+"""Noise that differs from client to client: who gets how much.
 
 These models need the partition, as `clients`: one array of sample numbers per client, disjoint. Samples of nobody stay
 clean. `level` in the result is the probability (or share) each client was assigned; T_nominal is [C, K, K]."""

@@ -1,4 +1,4 @@
-"""Class-dependent noise: a transition matrix, then a draw (methods.md 2.1, 2.2).
+"""Class-dependent noise: a transition matrix, then a draw.
 
 Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of its arguments only. Labels are
 0..K-1, `y` int64 [n] is not changed. A wrong setting raises SpecError."""

@@ -16,7 +16,7 @@ from fednoise_core.settings import Share
 
 __all__ = ["HUMAN", "given", "human", "openset_images"]
 
-# methods.md 2.5: the name the papers use → key in the authors' file (the authors spell it `worse`)
+# The name the papers use → key in the authors' file (the authors spell it `worse`)
 HUMAN = {
     "aggregate": "aggre_label",
     "random1": "random_label1",

@@ -147,7 +147,7 @@ def inject(
     y = plain_labels(source.y, len(source.y), K)
     result = function(y, K, rng, **inputs, **settings)
     arrays = {"T_nominal": result.T_nominal, "client_level": result.level, **result.arrays}
-    if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it (methods.md 2.3)
+    if isinstance(rng, np.random.RandomState):  # the authors' code goes on drawing from it
         _, keys, position, *_ = rng.get_state()
         arrays["generator"] = np.append(np.asarray(keys), position).astype(np.uint32)
     record = {"noise": spec, "seed": seed, "nominal_rate": nominal_rate(spec, K), "notes": dict(result.notes)}

@@ -1,6 +1,6 @@
 """Drawing noisy labels from a transition matrix, and measuring what came out.
 
-Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one (methods.md section 1.1).
+Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fednoise_core.params import described, integer, largest_remainder
 
 __all__ = ["bernoulli_dirichlet", "by_owner", "iid", "natural", "openset", "presence", "random_draws"]
 
-REDRAWS = 10_000  # of a row of indicators (methods.md 3.1)
+REDRAWS = 10_000  # of a row of indicators
 
 
 def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Partitions by skew: Dirichlet over labels, Dirichlet over sizes, n classes per client (methods.md 3.3, 3.5)."""
+"""Partitions by skew: Dirichlet over labels, Dirichlet over sizes, n classes per client."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.tree import clone
 
-__all__ = ["LanePool", "Lanes", "lanes_shared"]
+__all__ = ["LanePool", "Lanes"]
 
 STREAMS = 32  # that torch hands out in turn: a further lane would share one
 SIGNATURES = 32  # kinds of steps that a run keeps ready on a lane
@@ -83,24 +83,13 @@ class Lanes(Sequential):
 
 
 def lanes_for(world: World) -> int:
-    """Lanes that fit: small steps leave most of a GPU idle, so up to ten, as memory allows (weights, gradient, memory,
-    activations).
+    """Lanes that fit into half of the free memory (weights, gradient, optimiser memory, activations): small steps leave
+    most of a GPU idle, so up to ten.
     """
-    return _fitting(world.device, max(net.layout.size for net in world.nets) * 16 + world.train.batch * 40_000_000, 10)
-
-
-def lanes_shared(device: torch.device | str, runs: int) -> int:
-    """Lanes for several runs, whose nets are not known yet: each run has buffers and graphs of its own on every lane,
-    1.5 GB for a ResNet-18.
-    """
-    return _fitting(torch.device(device), runs * 1_500_000_000, 8)
-
-
-def _fitting(device: torch.device, need: int, most: int) -> int:
-    """Lanes of `need` bytes each in half of the free memory, `most` at most."""
-    if device.type != "cuda":
+    if world.device.type != "cuda":
         return 2
-    return max(1, min(most, int(torch.cuda.mem_get_info(device)[0] * 0.5 // need)))
+    need = max(net.layout.size for net in world.nets) * 16 + world.train.batch * 40_000_000
+    return max(1, min(10, int(torch.cuda.mem_get_info(world.device)[0] * 0.5 // need)))
 
 
 class LanePool:
