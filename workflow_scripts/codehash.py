@@ -108,7 +108,7 @@ def _modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
 @functools.cache
 def _read(root: Path, name: str, content: bytes) -> _Module:
     folders = name.split("/")[:-1]
-    tables = dict(_functions(symtable(content.decode(), name, "exec")))
+    tables = dict(_functions(symtable(content.decode("utf-8-sig"), name, "exec")))
     counted = _Counted(root, folders, name.split("/")[0] not in PACKAGES, tables)
     tree = counted.visit(ast.parse(content, filename=name))
     inits = ("/".join([*folders[:depth], "__init__.py"]) for depth in range(1, len(folders) + 1))
