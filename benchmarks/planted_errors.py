@@ -7,8 +7,9 @@ condition changed. `draw` chose them at random among lines that two versions of 
     python -m benchmarks.planted_errors draw --old OLD_CHECKOUT --new NEW_CHECKOUT
     python -m benchmarks.planted_errors test --checkout CHECKOUT --results FILE.csv
 
-`test` runs the test files that are named after the module, then those that import it; with --whole, errors that these miss
-meet the whole suite, which takes about a quarter of an hour each. It changes files of the checkout and restores them: use a checkout of its own. A second start goes on with what is left.
+`test` runs the test files that are named after the module, then those that import it. With --whole, errors that these
+miss meet the whole suite, which takes about a quarter of an hour each. It changes files of the checkout and restores
+them: use a checkout of its own. A second start goes on with what is left.
 """
 
 from __future__ import annotations
