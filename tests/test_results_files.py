@@ -143,5 +143,5 @@ def test_what_only_the_workflow_writes(tmp_path):
     job = TrainingJob(
         {"method": method, "train": how, "seed": 0}, **files, out=tmp_path / "run", work=tmp_path / "work", code="c"
     )
-    train(job, TrainingOptions(), None, lambda: False)
+    train(job, TrainingOptions(), lambda: False)
     assert set(json.loads((tmp_path / "run/spec.json").read_text(encoding="utf-8"))) == set(told("spec.json"))
