@@ -1,4 +1,4 @@
-"""The nets of methods.md 6 once more, as ordinary modules written from the layer lists, for tests and benchmarks.
+"""The nets once more, as ordinary modules written from the layer lists, for tests and benchmarks.
 
 Plain on purpose: activation before pooling, fixed average windows, `nn.Dropout2d`. Tensor names are the library's.
 """

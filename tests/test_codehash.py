@@ -176,6 +176,12 @@ def test_names_that_may_be_seen_from_outside_count(body: str, tmp_path: Path) ->
     assert hash_of(tmp_path / "a", one) != hash_of(tmp_path / "b", other)
 
 
+@pytest.mark.parametrize("head", ["@{0}\ndef f(a):", "def f(a={0}):", "def f(*, a: {0}):"])
+def test_names_around_a_function_count(head: str, tmp_path: Path) -> None:
+    one, other = (f"{head.format(name)}\n    b = a\n    return b\n" for name in ("X", "Y"))
+    assert hash_of(tmp_path / "a", one) != hash_of(tmp_path / "b", other)
+
+
 def test_a_moved_file_keeps_the_hash_and_another_module_does_not(tmp_path: Path) -> None:
     start = "fednoise_core/a.py"
     before = {"fednoise_core/b.py": "def g(): return 1\n", "fednoise_core/c.py": "def g(): return 2\n"}

@@ -43,7 +43,7 @@ def test_npz_and_raw_files_give_the_arrays_bit_for_bit(source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spec", "rates"),  # methods.md 2.5
+    ("spec", "rates"),
     [
         (
             {"source": "cifar10"},

@@ -308,7 +308,7 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
 
 
 def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
-    """FedEFC's code (methods.md 2.3): one legacy stream for matrix, flips and clients, whatever the run's seed."""
+    """FedEFC's code: one legacy stream for matrix, flips and clients, whatever the run's seed."""
     noise = {"kind": "asymmetric", "rate": 0.2, "sparsity": 0.4, "noise_seed": 42}
     given = [inject(toy.arrays(), noise, seed=seed) for seed in (0, 1)]
     stream = np.random.RandomState(42)

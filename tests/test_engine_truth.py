@@ -118,7 +118,7 @@ def test_without_clean_labels_everything_is_unknown_but_the_prior():
 
 
 def test_cosine_of_an_estimated_transition():
-    """Paper 002, Figure 2: cos(vec T_hat, vec T) over the rows of classes present."""
+    """Yu et al. (2025), Figure 2: cos(vec T_hat, vec T) over the rows of classes present."""
     clean, given = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])  # T = [[3/4, 1/4], [0, 1]]
     truth = Truth(clean, given, [np.arange(4), np.arange(4, 6)], 2)
 

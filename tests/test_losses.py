@@ -1,4 +1,4 @@
-"""Losses against numbers worked out by hand (methods.md 5.0, 5.12)."""
+"""Losses against numbers worked out by hand."""
 
 from __future__ import annotations
 

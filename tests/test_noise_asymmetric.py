@@ -1,4 +1,4 @@
-"""The asymmetric generator: published fixtures, cleanlab's generator, limits (methods.md 2.3)."""
+"""The asymmetric generator: published fixtures, cleanlab's generator, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise that differs from client to client (methods.md 2.6, 2.7)."""
+"""Noise that differs from client to client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class-dependent noise against numbers worked out by hand (methods.md 2.1, 2.2, 2.4)."""
+"""Class-dependent noise against numbers worked out by hand."""
 
 from __future__ import annotations
 

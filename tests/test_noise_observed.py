@@ -1,4 +1,4 @@
-"""Human and given labels, open-set images, instance-dependent noise (methods.md 2.5, 2.6b)."""
+"""Human and given labels, open-set images, instance-dependent noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two-component splits, the local intrinsic dimension, numbers for steps, suspects (methods.md 5.0, 5.14)."""
+"""Two-component splits, the local intrinsic dimension, numbers for steps, suspects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_seed_is_that_of_k_means():
 
 @pytest.mark.parametrize(("dimension", "ratio"), [(1, 1.12), (2, 1.16), (5, 1.08)])
 def test_lid_of_gaussians_in_twenty_dimensions(dimension, ratio):
-    """n = 500, k = 20: mean LID / d (methods.md 5.14 h; theory says 20/18 locally)."""
+    """n = 500, k = 20: mean LID / d."""
     means = []
     for repeat in range(4):
         flat = stream(repeat, "gaussian", dimension).normal(size=(500, dimension))

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 PACKAGES = ("fednoise_core", "workflow_scripts", "label_review")
 BOOKKEEPING = tuple(  # say which code a result is of, and decide nothing in it: not followed
-    f"workflow_scripts/{name}.py"
-    for name in ("codehash", "locks", "step", "stepcode", "sums")
+    f"workflow_scripts/{name}.py" for name in ("codehash", "locks", "step", "stepcode", "sums")
 )
 # only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
 GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
@@ -109,7 +108,7 @@ def _modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
 @functools.cache
 def _read(root: Path, name: str, content: bytes) -> _Module:
     folders = name.split("/")[:-1]
-    tables = dict(_functions(symtable(content.decode(), name, "exec")))
+    tables = dict(_functions(symtable(content.decode("utf-8-sig"), name, "exec")))
     counted = _Counted(root, folders, name.split("/")[0] not in PACKAGES, tables)
     tree = counted.visit(ast.parse(content, filename=name))
     inits = ("/".join([*folders[:depth], "__init__.py"]) for depth in range(1, len(folders) + 1))
@@ -262,13 +261,15 @@ def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
     kept: set[str | None] = {symbol.get_name() for symbol in bound}
     if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
         return function
-    found: dict[str, str] = {}
-    nodes = list(ast.walk(function))
+    # decorators, defaults and annotations see the names around the function
+    nodes = [node for statement in function.body for node in ast.walk(statement)]
     for node in nodes:
         kept |= {getattr(node, key, None) for key in ("name", "rest")}
         kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
+    variables = {symbol.get_name() for symbol in symbols} - kept
+    found: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, ast.Name) and node.id not in kept:
+        if isinstance(node, ast.Name) and node.id in variables:
             node.id = found.setdefault(node.id, f"%{len(found)}")
     return function
 

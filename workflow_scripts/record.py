@@ -7,6 +7,7 @@ A plain `dvc commit` would record whatever lies there, also beside a failed or h
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 
@@ -30,8 +31,10 @@ def refusal() -> str | None:
     return None
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Exit status 0: recorded; 1: refused, the reason is told."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
     if reason := refusal():
         print(f"record: {reason}", file=sys.stderr)
         return 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,8 @@ RAW: dict[str, tuple[str, ...]] = {  # torchvision's layout below a folder
 _TORCHVISION = {
     "mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "svhn": "SVHN"
 }  # fmt: skip
+
+SILENCE = 30.0  # seconds that a server may say nothing; torchvision itself would wait for ever
 
 Content = dict[str, np.ndarray]
 
@@ -217,7 +220,12 @@ def _download(source: str, cache: Path) -> None:
     with FileLock(cache / f".{source}.lock"), tempfile.TemporaryDirectory(dir=cache, prefix=".") as scratch:
         if not missing(cache, RAW[source]):
             return  # another job was faster
-        _opened(source, Path(scratch), download=True)
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(SILENCE)
+        try:
+            _opened(source, Path(scratch), download=True)
+        finally:
+            socket.setdefaulttimeout(before)
         for name in RAW[source]:
             (cache / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(Path(scratch, name), cache / name)

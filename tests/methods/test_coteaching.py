@@ -1,4 +1,4 @@
-"""Co-teaching: methods.md 5.9."""
+"""Co-teaching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ditto and paper 002's FedDitto: invariants of methods.md 5.6."""
+"""Ditto and Yu et al.'s (2025) FedDitto: invariants."""
 
 from __future__ import annotations
 

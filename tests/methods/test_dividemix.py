@@ -1,4 +1,4 @@
-"""DivideMix: division, co-guessing, mixing and penalty (methods.md 5.10 h), with numbers worked out here."""
+"""DivideMix: division, co-guessing, mixing and penalty, with numbers worked out here."""
 
 from __future__ import annotations
 

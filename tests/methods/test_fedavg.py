@@ -1,4 +1,4 @@
-"""FedAvg: identities of methods.md 5.1."""
+"""FedAvg: identities."""
 
 from __future__ import annotations
 

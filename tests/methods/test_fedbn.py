@@ -1,4 +1,4 @@
-"""FedBN: invariants of methods.md 5.5."""
+"""FedBN: invariants."""
 
 from __future__ import annotations
 

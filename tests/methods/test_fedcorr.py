@@ -1,4 +1,4 @@
-"""FedCorr: methods.md 5.14 (its LID and mixture: tests/test_stats.py)."""
+"""FedCorr (its LID and mixture: tests/test_stats.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDF: methods.md 5.21. Averages by architecture, and what distillation on public images makes of them."""
+"""FedDF. Averages by architecture, and what distillation on public images makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDPCont: methods.md 5.22 and section 4; sources of contrastive labels, and the schedule of their weight."""
+"""FedDPCont: the label release, sources of contrastive labels, and the schedule of their weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDPCont: the claims of paper 000, and whole rounds against a second implementation from its equations alone."""
+"""FedDPCont: the claims of Di et al. (2024), and whole rounds against a second implementation of its equations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDyn: invariants of methods.md 5.4."""
+"""FedDyn: invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 002's FedDyn: methods.md 5.4."""
+"""Yu et al.'s (2025) FedDyn."""
 
 from __future__ import annotations
 

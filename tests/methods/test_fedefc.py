@@ -1,4 +1,4 @@
-"""FedEFC: invariants of methods.md 5.23, Theorem 1 of paper 002, what is told about Q, and whole rounds against a
+"""FedEFC: invariants, Theorem 1 of Yu et al. (2025), what is told about Q, and whole rounds against a
 second implementation.
 """
 

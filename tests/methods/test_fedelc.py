@@ -1,4 +1,4 @@
-"""FedELC: methods.md 5.28. Label logits that move with the training, stay with the client, and are merged after it."""
+"""FedELC. Label logits that move with the training, stay with the client, and are merged after it."""
 
 from __future__ import annotations
 

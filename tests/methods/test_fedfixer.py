@@ -1,4 +1,4 @@
-"""FedFixer: methods.md 5.28, in our reading, against a second implementation in float64."""
+"""FedFixer, in our reading, against a second implementation in float64."""
 
 from __future__ import annotations
 

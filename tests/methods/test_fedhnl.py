@@ -1,4 +1,4 @@
-"""FedHNL: its switches, both sizes of federation, and a second implementation (methods.md 5.24)."""
+"""FedHNL: its switches, both sizes of federation, and a second implementation."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ FOUR = [{"name": "mlp", "hidden": 6}, {"name": "small_cnn", "width": 2, "hidden"
 
 
 def test_four_clients_of_four_architectures(toy_nets):
-    """As in paper 003: everybody takes part in every round, and each client's accuracy is told beside their mean."""
+    """As in Liu et al. (2024): all take part in every round, and each client's accuracy is told beside their mean."""
     made = toy.play("fedhnl", split=toy.partition((20, 18, 20, 18)), fraction=1.0, net=FOUR)
     fed, state = made.outcome.fed, made.outcome.state
     assert [state.clients[c]["model"].layout for c in range(4)] == [fed.net(c).layout for c in range(4)]
@@ -105,7 +105,7 @@ def test_four_clients_of_four_architectures(toy_nets):
 
 
 def test_ten_of_a_hundred_clients():
-    """As paper 000 has RHFL: tiny clients that overlap, of two architectures."""
+    """As Di et al. (2024) has RHFL: tiny clients that overlap, of two architectures."""
     draw = np.random.default_rng(0)
     parts = [np.sort(draw.choice(toy.N, 6, replace=False)) for _ in range(100)]
     split = Partition.build(parts, {"artifact": "partition", "partition": {"kind": "toy"}, "notes": {"samples": toy.N}})

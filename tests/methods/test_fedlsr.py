@@ -1,4 +1,4 @@
-"""FedLSR, and what it shares with FedMixCon: views, mixed prediction, ramp (methods.md 5.19)."""
+"""FedLSR, and what it shares with FedMixCon: views, mixed prediction, ramp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedMD and local-only training: methods.md 5.20 and 5.26."""
+"""FedMD and local-only training."""
 
 from __future__ import annotations
 

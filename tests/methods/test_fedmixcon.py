@@ -1,4 +1,4 @@
-"""FedMixCon: invariants of methods.md 5.25. What it shares with FedLSR: test_fedlsr.py, test_two_views.py."""
+"""FedMixCon: invariants. What it shares with FedLSR: test_fedlsr.py, test_two_views.py."""
 
 from __future__ import annotations
 

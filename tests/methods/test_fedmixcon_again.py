@@ -1,4 +1,4 @@
-"""FedMixCon a second time, from the equations of paper 004 (4.2 to 4.4) alone: torch modules, autograd and torch.optim
+"""FedMixCon a second time, from the equations of Peng et al. (2025) alone: torch modules, autograd and torch.optim
 in float64. Read out of the run: images, first weights, the order of batches, and the random numbers drawn.
 """
 

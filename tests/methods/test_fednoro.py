@@ -1,4 +1,4 @@
-"""FedNoRo: methods.md 5.17. The adjusted loss, the search for noisy clients, the teacher, weights by distance."""
+"""FedNoRo. The adjusted loss, the search for noisy clients, the teacher, weights by distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedProx: invariants of methods.md 5.2."""
+"""FedProx: invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRN: methods.md 5.15. A second implementation stands below: modules, torch.optim, scikit-learn, float64."""
+"""FedRN. A second implementation stands below: modules, torch.optim, scikit-learn, float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seed_of(fed, c: int, round: int, word: str) -> int:
 
 
 def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
-    """Of the component with the lower mean; losses min-max scaled (methods.md 5.15, step 1). 1 if they are equal."""
+    """Of the component with the lower mean; losses min-max scaled. 1 if they are equal."""
     x = loss.detach().double().numpy()
     if len(x) < 2 or np.ptp(x) < 1e-12:
         return np.ones(len(x))

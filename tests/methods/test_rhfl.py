@@ -1,4 +1,4 @@
-"""RHFL, and the skeleton that FedHNL shares with it: invariants of methods.md 5.18. Whole rounds: test_fedhnl.py."""
+"""RHFL, and the skeleton that FedHNL shares with it: invariants. Whole rounds: test_fedhnl.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RoFL: methods.md 5.16. A second implementation stands below: modules, torch.optim, sums written out, float64."""
+"""RoFL. A second implementation stands below: modules, torch.optim, sums written out, float64."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def features(module: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
 
 
 def naive_client(theta, f, batches, x_all, y_all, *, tau, pull, replaced, total):
-    """One client's round: sums over samples and classes as in methods.md 5.16. Returns model and centroids."""
+    """One client's round: sums over samples and classes. Returns model and centroids."""
     base, module = toy64.module_of(theta), toy64.module_of(theta)
     f = f.clone()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""SCAFFOLD: invariants of methods.md 5.3, and a second implementation."""
+"""SCAFFOLD: invariants, and a second implementation."""
 
 from __future__ import annotations
 

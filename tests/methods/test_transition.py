@@ -21,8 +21,8 @@ def test_confident_rows_by_hand():
     assert torch.equal(T, torch.tensor([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
 
 
-def test_confident_rows_of_paper_000_a_class_without_samples_has_a_column_of_zeros():
-    """Clients that lack a class (section 3.4 of paper 000): nobody is labelled 1 here, so no row leads there; the row
+def test_confident_rows_a_class_without_samples_has_a_column_of_zeros():
+    """Clients that lack a class (Di et al., 2024, 3.4): nobody is labelled 1 here, so no row leads there; the row
     of a class without confident samples is the identity's."""
     y = torch.tensor([0, 2, 0, 2, 2, 0])
     truth = torch.tensor([0, 2, 2, 2, 0, 0])
