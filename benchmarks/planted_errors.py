@@ -31,7 +31,7 @@ AREAS = {
     "engine": ["fednoise_core/engine/", "fednoise_core/optim.py", "fednoise_core/tree.py", "fednoise_core/losses.py"],
     "methods": ["fednoise_core/methods/"],
     "noise": ["fednoise_core/noise/", "fednoise_core/partition/"],
-    "workflow": ["workflow_scripts/"],
+    "workflow": ["workflow_scripts/", "label_review/"],
 }
 SWAPS = {
     ast.Lt: "<=",
