@@ -27,7 +27,7 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.tree import clone
 
-__all__ = ["LanePool", "Lanes", "lanes_shared"]
+__all__ = ["LanePool", "Lanes"]
 
 STREAMS = 32  # that torch hands out in turn: a further lane would share one
 SIGNATURES = 32  # kinds of steps that a run keeps ready on a lane
@@ -87,13 +87,6 @@ def lanes_for(world: World) -> int:
     activations).
     """
     return _fitting(world.device, max(net.layout.size for net in world.nets) * 16 + world.train.batch * 40_000_000, 10)
-
-
-def lanes_shared(device: torch.device | str, runs: int) -> int:
-    """Lanes for several runs, whose nets are not known yet: each run has buffers and graphs of its own on every lane,
-    1.5 GB for a ResNet-18.
-    """
-    return _fitting(torch.device(device), runs * 1_500_000_000, 8)
 
 
 def _fitting(device: torch.device, need: int, most: int) -> int:
