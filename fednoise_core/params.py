@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 from pydantic import Field, JsonValue
@@ -23,7 +23,6 @@ __all__ = [
     "largest_remainder",
     "nearest",
     "number",
-    "one_of",
     "resolve",
     "seed_of",
     "spec_of",
@@ -91,11 +90,6 @@ def number(value: Any, name: str, low: float, high: float, *, open_low: bool = F
 def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
     """`value` as an int in [low, high], which depends on the data. Raises SpecError otherwise."""
     return check(Annotated[int, Field(ge=low, le=high)], value, name)
-
-
-def one_of(value: Any, name: str, options: Iterable[str]) -> str:
-    """`value` if it is among `options`. Raises SpecError with the nearest option otherwise."""
-    return check(Literal[tuple(options)], value, name)
 
 
 def expect(value: Any, kind: type | tuple[type, ...], name: str, cure: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,25 @@ def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
     with pytest.raises(WorkerDied, match="killed, or out of memory"):
         list(workers.run(jobs(made, Dies(made.train, 6))))
     assert not any(process.is_alive() for process in workers.processes)
+
+
+def test_a_worker_that_dies_within_its_answer_is_noticed():
+    workers = Workers(toy.world(), 2)
+    clients = [Client(workers.world, c, {}, None, 1) for c in range(3)]
+    with pytest.raises(WorkerDied):
+        list(workers.call(says_half, clients, [{}] * 3))
+    assert not any(process.is_alive() for process in workers.processes)
+
+
+def says_half(me: Any, down: Any) -> None:
+    """Ends its process in the middle of the first client's answer."""
+
+    def send(pipe: Connection, content: Any) -> None:
+        os.write(pipe.fileno(), bytes(content)[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if me.id == 0:
+        Connection._send = send  # in this process
 
 
 def test_workers_end_with_the_run_that_was_killed(tmp_path):

@@ -234,7 +234,7 @@ def _images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
                 if path.is_dir() or (_is_image(path.name) and leads_out):
                     cure = "copy what it leads to, or set path to the folder that holds all"
                     raise ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
-            if not _is_image(path.name):
+            if not _is_image(path.name) or not path.is_file():
                 continue
             below = path.relative_to(folder).as_posix()
             try:

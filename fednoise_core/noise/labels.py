@@ -16,6 +16,8 @@ from fednoise_core.noise.sampling import transition, wrong_share
 
 __all__ = ["Labels"]
 
+LARGEST = 1 << 23  # numbers that matrices per client may have in all: 64 MB
+
 
 @dataclass(frozen=True, repr=False)
 class Labels:
@@ -23,7 +25,7 @@ class Labels:
 
     noisy int64 [n]; clean int64 [n], or None where nobody knows it: then T_realised is None and rate NaN. T_nominal
     float64 [K, K], [C, K, K] for client-level noise, or None (human and given labels). T_realised float64 [K, K];
-    T_client float64 [C, K, K] or None: realised per client. Rows of absent classes are NaN. rate: share of samples
+    T_client float64 [C, K, K] or None (none, or above 64 MB): realised per client. Rows of absent classes are NaN. rate: share of samples
     whose label does not fit the image. client_rate float64 [C] or None: the same per client (NaN: no samples);
     client_level float64 [C] or None: the level each client was assigned. replaced, donor int64 [r] or None: open-set
     noise, see `replace_images`. generator uint32 [625] or None: numpy's legacy generator (624 keys, position) as
@@ -76,7 +78,8 @@ class Labels:
         found: dict[str, Any] = {"rate": float(made.wrong.mean())}
         if clients is not None:
             found["client_rate"] = wrong_share(made.wrong, clients)
-            found["T_client"] = np.stack([transition(clean[index], noisy[index], classes) for index in clients])
+            if len(clients) * classes**2 <= LARGEST:
+                found["T_client"] = np.stack([transition(clean[index], noisy[index], classes) for index in clients])
         return dataclasses.replace(made, **found)
 
     def __repr__(self) -> str:

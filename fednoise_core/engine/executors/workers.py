@@ -36,7 +36,7 @@ from fednoise_core.tree import Layout, Weights
 
 __all__ = ["WorkerDied", "Workers"]
 
-PARENT_SECONDS = 1.0  # between looks for the parent
+PARENT_SECONDS = 1.0  # between looks for the parent, and of the parent for workers that are gone
 _FORKING = threading.Lock()  # runs in several threads tell their processes apart
 
 
@@ -79,6 +79,8 @@ class Workers(Sequential):
             self._pool = ProcessPoolExecutor(self.count, mp.get_context("fork"), _begin, (world, os.getpid()))
             self._pool.submit(os.getpid).result()  # now they are forked
             self.processes = [one for one in mp.active_children() if one not in others]
+            # else the pool would wait for ever for the rest of an answer whose worker was killed
+            self._pool._result_queue._writer.close()  # type: ignore[attr-defined]
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Results in the order of the requests; the largest clients start first, so that no worker ends with a long
@@ -111,7 +113,10 @@ class Workers(Sequential):
                     number = todo.popleft()
                     message = _dumps(work[number].loaded(), self._layouts)
                     running[self._pool.submit(_work, message)] = number
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                ended = wait(running, PARENT_SECONDS, FIRST_COMPLETED).done
+                if not ended and not all(process.is_alive() for process in self.processes):
+                    raise BrokenProcessPool("killed while it answered, which the pool does not see")
+                for future in ended:
                     done[running[future]] = _loads(future.result(), self._layouts)
                     del running[future]
                 while turn in done:
