@@ -25,10 +25,11 @@ class Labels:
 
     noisy int64 [n]; clean int64 [n], or None where nobody knows it: then T_realised is None and rate NaN. T_nominal
     float64 [K, K], [C, K, K] for client-level noise, or None (human and given labels). T_realised float64 [K, K];
-    T_client float64 [C, K, K] or None (none, or above 64 MB): realised per client. Rows of absent classes are NaN. rate: share of samples
-    whose label does not fit the image. client_rate float64 [C] or None: the same per client (NaN: no samples);
-    client_level float64 [C] or None: the level each client was assigned. replaced, donor int64 [r] or None: open-set
-    noise, see `replace_images`. generator uint32 [625] or None: numpy's legacy generator (624 keys, position) as
+    T_client float64 [C, K, K] or None (none, or above 64 MB): realised per client. Rows of absent classes are NaN.
+    rate: share of samples whose label does not fit the image. client_rate float64 [C] or None: the same per client
+    (NaN: no samples); client_level float64 [C] or None: the level each client was assigned. replaced, donor int64 [r]
+    or None: open-set noise, see `replace_images`. generator uint32 [625] or None: numpy's legacy generator (624 keys,
+    position) as
     drawing the labels left it, for code that goes on drawing from it."""
 
     noisy: np.ndarray
