@@ -189,7 +189,9 @@ def failing(root: Path, arguments: list[str], *options: str, minutes: float | No
         return ["timeout"]
     if done.returncode in (0, 5):
         return []
-    return sorted(set(re.findall(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+)", done.stdout))) or [f"exit {done.returncode}"]
+    if done.returncode > 2:
+        raise RuntimeError(f"pytest itself failed: {done.stdout}{done.stderr}")
+    return sorted(set(re.findall(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+)", done.stdout))) or ["interrupted"]
 
 
 def test(root: Path, results: Path, ids: range, *, whole: bool) -> None:
