@@ -29,8 +29,8 @@ class Labels:
     rate: share of samples whose label does not fit the image. client_rate float64 [C] or None: the same per client
     (NaN: no samples); client_level float64 [C] or None: the level each client was assigned. replaced, donor int64 [r]
     or None: open-set noise, see `replace_images`. generator uint32 [625] or None: numpy's legacy generator (624 keys,
-    position) as
-    drawing the labels left it, for code that goes on drawing from it."""
+    position) as drawing the labels left it, for code that goes on drawing from it.
+    """
 
     noisy: np.ndarray
     rate: float
