@@ -71,7 +71,7 @@ lint: setup
 
 audit: setup
 	python -m workflow_scripts.audit
-	dvc status
+	@dvc status --quiet || { echo "audit: not all results are recorded with DVC: python -m workflow_scripts.record"; exit 1; }
 
 prune: setup
 	python -m workflow_scripts.prune $(if $(YES),--yes)
