@@ -53,7 +53,7 @@ smoke: setup
 # one cell of a paper: make cell PAPER=feddpcont TABLE=2 METHOD=fedcorr NOISE=sym40 SEED=0
 # and, if the table has several, DATASET= and PARTITION=; FIGURE= for TABLE=; SCALE=cpu; SHOW=1 prints the command
 cell: setup
-	@python -m workflow_scripts.cell --paper "$(PAPER)" $(foreach key,TABLE FIGURE DATASET NOISE PARTITION METHOD SEED SCALE,$(if $($(key)),--$(shell echo $(key) | tr A-Z a-z) "$($(key))")) $(if $(SHOW),--show)
+	@python -m workflow_scripts.commands.cell --paper "$(PAPER)" $(foreach key,TABLE FIGURE DATASET NOISE PARTITION METHOD SEED SCALE,$(if $($(key)),--$(shell echo $(key) | tr A-Z a-z) "$($(key))")) $(if $(SHOW),--show)
 
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -67,14 +67,14 @@ lint: setup
 	mypy
 	snakefmt --check Snakefile rules
 	snakemake --lint
-	python -m workflow_scripts.schema --check
+	python -m workflow_scripts.docgen.config_schema --check
 
 audit: setup
-	python -m workflow_scripts.audit
-	@dvc status --quiet || { echo "audit: not all results are recorded with DVC: python -m workflow_scripts.record"; exit 1; }
+	python -m workflow_scripts.commands.audit
+	@dvc status --quiet || { echo "audit: not all results are recorded with DVC: python -m workflow_scripts.commands.record"; exit 1; }
 
 prune: setup
-	python -m workflow_scripts.prune $(if $(YES),--yes)
+	python -m workflow_scripts.commands.prune $(if $(YES),--yes)
 
 bench: setup
 	python -m benchmarks

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report.suspect_files import read_rows
+from fednoise_core.report.runs.suspects import read_rows
 from label_review.corrections import correct_files, correct_npz
 from label_review.decisions import Decision, Suspect
 

@@ -21,9 +21,9 @@ from fednoise_core.data.npz import arrays_in
 from fednoise_core.data.user_npz import is_given
 from fednoise_core.io import ArtifactError, SpecError, atomic
 from workflow_scripts import paths
-from workflow_scripts.config_file import read_yaml
-from workflow_scripts.project import DATASETS, STUDIES, Project
-from workflow_scripts.study import Study
+from workflow_scripts.config.project import DATASETS, STUDIES, Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.study import Study
 
 __all__ = ["main"]
 

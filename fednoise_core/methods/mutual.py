@@ -15,9 +15,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Train, Trained, Views, Weights
 from fednoise_core.methods.local import LocalOnly, OwnModel
+from fednoise_core.ops import losses
 
 __all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mixtures"]
 
