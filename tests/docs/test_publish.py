@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from report.fake_runs import write_run
+from fake_runs import write_run
 
 from workflow_scripts.docgen import publish
 from workflow_scripts.provenance.checksums import write_sums

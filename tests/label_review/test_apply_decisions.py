@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from label_run import NAMES, LabelRun, label_run
 from PIL import Image
-from report.label_run import NAMES, LabelRun, label_run
 
 from fednoise_core.data import sources
 from fednoise_core.data.arrays import Arrays

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report.label_run import SITES, LabelRun, label_run
+from label_run import SITES, LabelRun, label_run
 from test_page_browser import driver as driver
 from test_page_browser import load
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from label_run import NAMES, SITES, LabelRun, label_run
 from PIL import Image
-from report.label_run import NAMES, SITES, LabelRun, label_run
 from test_report_page import Page
 
 from fednoise_core.engine.label_files import SITES as SITE_COLUMNS

@@ -38,7 +38,7 @@ def run_words(inputs: dict[str, str], out: Path) -> list[str]:
 @pytest.mark.parametrize(
     "step",
     [setting_page, download, noise, figure, study_page, table, pretrained, split, metrics, train],
-    ids=lambda step: step.__name__.split(".")[1],
+    ids=lambda step: step.__name__.split(".")[2],
 )
 def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
     out = str(tmp_path / "out")
@@ -54,7 +54,7 @@ def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
         "pretrained": ["--net", "resnet50"],
         "metrics": report,
         "train": run_words(inputs, tmp_path),
-    }[step.__name__.split(".")[1]]
+    }[step.__name__.split(".")[2]]
     words = words if "--out" in words or "--out-prefix" in words else [*words, "--out", out]
     assert step.main([*words, "--code", "0" * 16]) == 2
     said = capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report.layout_check import problems
+from layout_check import problems
 
 from fednoise_core.data import sources
 from fednoise_core.io import SpecError

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from report.fake_runs import write_run
-from report.layout_check import problems
+from fake_runs import write_run
+from layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report.figures import draw, style

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from report.fake_runs import diverge, write_study
-from report.layout_check import problems
+from fake_runs import diverge, write_study
+from layout_check import problems
 from test_report_page import Page
 
 from fednoise_core.report.figures import draw, style

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from report.fake_runs import (
+from fake_runs import (
     METHODS,
     NOISES,
     PARTITIONS,
@@ -23,7 +23,7 @@ from report.fake_runs import (
     write_partition,
     write_study,
 )
-from report.layout_check import problems
+from layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.report.figures import draw, style

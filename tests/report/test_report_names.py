@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from report.fake_runs import NOISES, PARTITIONS, write_study
+from fake_runs import NOISES, PARTITIONS, write_study
 
 from fednoise_core.report.runs import names, noise_rate
 from fednoise_core.report.runs.run import listed_runs, load

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.fake_runs import METHODS, write_study
+from fake_runs import METHODS, write_study
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.pages.study_page import study_page

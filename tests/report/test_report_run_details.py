@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from report.fake_runs import confusion, diverge, write_study
+from fake_runs import confusion, diverge, write_study
 
 from fednoise_core.report.pages.page_data import page_data
 from fednoise_core.report.pages.run_details import CLASSES, CLIENTS, clients_of, confusion_of

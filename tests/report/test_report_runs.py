@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report.fake_runs import write_study
+from fake_runs import write_study
 
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report.runs.frames import results, tidy

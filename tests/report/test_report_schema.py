@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from fake_runs import METHODS, STOPPED, SWEPT, write_study
 from jsonschema import Draft202012Validator
-from report.fake_runs import METHODS, STOPPED, SWEPT, write_study
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import ListedRun, listed_runs

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import fake_runs
 import pytest
-from report import fake_runs
-from report.fake_runs import write_study
-from report.layout_check import problems
+from fake_runs import write_study
+from layout_check import problems
 
 from fednoise_core.io import SpecError, write_json
 from fednoise_core.report.figures import draw, style

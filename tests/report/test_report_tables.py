@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from report.fake_runs import METHODS, NOISES, write_study
+from fake_runs import METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.pages.headline import headline

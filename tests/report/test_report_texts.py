@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from fake_runs import METHODS, NOISES, write_study
 from markdown_it import MarkdownIt
-from report.fake_runs import METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures import draw, style

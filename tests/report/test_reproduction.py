@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from report.fake_runs import write_study
+from fake_runs import write_study
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs.csv_files import read_csv, write_csv

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from report.run_extras import write_sites
+from run_extras import write_sites
 from test_page_browser import driver as driver
 from test_report_page import make_study
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.fake_runs import write_study
+from fake_runs import write_study
 
 from fednoise_core.report.pages import headline as report_headline
 from fednoise_core.report.runs.frames import results

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workflow_scripts.config.project import Project
+from workflow_scripts.config.project import ON_GPU, Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine import device
-from workflow_scripts.study.store import ON_GPU
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,8 +34,8 @@ def test_jobs_go_by_the_gpus_of_the_main_process(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(device, "gpus", lambda: [] if there else ["GPU-1"])  # the machine of the job
     job = planned()
     job.export(main=False)
-    assert job.store.on_gpu == bool(there)
+    assert job.on_gpu == bool(there)
     another = planned()  # a main process that inherits the variable decides anew
     another.export(main=True)
-    assert another.store.on_gpu != bool(there)
-    assert [planned(name).store.on_gpu for name in ("cpu", "cuda")] == [False, True]
+    assert another.on_gpu != bool(there)
+    assert [planned(name).on_gpu for name in ("cpu", "cuda")] == [False, True]

@@ -169,7 +169,7 @@ def modules_after(workflow: Workflow, script: str, arguments: list[str]) -> set[
     """Project files that are loaded in a fresh interpreter after the step has run."""
     code = (
         "import importlib, json, os, sys\n"
-        "status = importlib.import_module(f'workflow_scripts.{sys.argv[1]}').main(sys.argv[2:])\n"
+        "status = importlib.import_module(f'workflow_scripts.steps.{sys.argv[1]}').main(sys.argv[2:])\n"
         "files = {getattr(module, '__file__', None) for module in list(sys.modules.values())}\n"
         "files = [os.path.relpath(file) for file in files if file]\n"
         "print('LOADED', json.dumps([file for file in files if file.startswith(('fednoise_core', 'workflow_'))]))\n"
