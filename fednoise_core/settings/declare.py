@@ -20,7 +20,17 @@ from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    MISSING,
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.fields import FieldInfo
 
 from fednoise_core.io import SpecError
@@ -28,6 +38,7 @@ from fednoise_core.settings.words import shown, words
 
 __all__ = [
     "AlsoAccepts",
+    "Distinct",
     "NoBool",
     "Rounds",
     "Settings",
@@ -43,6 +54,7 @@ __all__ = [
     "settings_of",
     "summary",
     "unknown_key",
+    "with_defaults",
 ]
 
 T = TypeVar("T")
@@ -61,6 +73,16 @@ def _no_bool(value: Any) -> Any:
 
 
 NoBool = BeforeValidator(_no_bool)  # beside a Literal of numbers, which takes True for 1
+
+
+def _refuse_repeats(values: list[T]) -> list[T]:
+    if any(value in values[:place] for place, value in enumerate(values)):
+        raise ValueError
+    return values
+
+
+# a list in which no value stands twice: Distinct[str]
+Distinct = Annotated[list[T], AfterValidator(_refuse_repeats), Field(json_schema_extra={"uniqueItems": True})]
 
 
 class Settings(BaseModel):
@@ -85,8 +107,9 @@ class AlsoAccepts:
 def model_of(*owners: Any) -> type[Settings]:
     """The model of the settings of a dataclass or function, or of several together; a model is its own.
 
-    What has no description is no setting: the caller hands it over.
+    What has no description is no setting: the caller hands it over. An object may have its model as `settings`.
     """
+    owners = tuple(getattr(owner, "settings", owner) for owner in owners)
     if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
         return owners[0]
     return _merged(owners)
@@ -106,6 +129,12 @@ def _merged(owners: tuple[Any, ...]) -> type[Settings]:
 def settings_of(owner: Any) -> dict[str, FieldInfo]:
     """The settings of a dataclass, those of its bases first, or of a function, by name."""
     return model_of(owner).model_fields
+
+
+def with_defaults(owner: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with the defaults of those settings that they leave out."""
+    defaults = {name: one.get_default() for name, one in settings_of(owner).items() if not one.is_required()}
+    return {name: one for name, one in defaults.items() if one is not MISSING} | dict(values)
 
 
 def json_schema(hint: Any) -> dict[str, Any]:

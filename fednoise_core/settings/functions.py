@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K")
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
@@ -52,8 +53,8 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
     return decorate
 
 
-def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str) -> Callable[..., Any]:
-    """The function that a spec's `kind` names: itself, or imported from "module:name".
+def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str) -> K:
+    """The function or object that a spec's `kind` names: itself, or imported from "module:name".
 
     Raises SpecError with the nearest known kind.
     """

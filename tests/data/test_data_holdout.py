@@ -16,7 +16,7 @@ import fednoise_core as fn
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report.runs import agreement
-from fednoise_core.report.tables import layout
+from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import Grid
 
 
@@ -127,7 +127,7 @@ def frame(known: list[int] | None) -> pd.DataFrame:
 
 
 def grid(known: list[int] | None) -> Grid:
-    return layout.grid(frame(known), {"kind": "accuracy"})
+    return registry.lay_out_table(frame(known), {"kind": "accuracy"})
 
 
 def test_tables_say_what_their_numbers_are() -> None:

@@ -16,9 +16,9 @@ from layout_check import problems
 from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.csv_files import read_csv, read_texts
-from fednoise_core.report.runs.run import ListedRun, load, select
+from fednoise_core.report.runs.run import ListedRun
 from fednoise_core.report.tables.claims import Claim
-from fednoise_core.report.tables.reproduction import reproduction
+from fednoise_core.report.tables.registry import build_table, complete_spec
 from fednoise_core.report.tables.scorecard import score, states_words
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
     """The paper with made-up results of the chosen runs, and with these figures alone: to draw takes seconds."""
     study = study_of(root)
-    study.figures = {name: study.figures[name] for name in draw}
+    study.figures = {name: study.figures[name] for name in figures}
     for run in study.runs:
         if all(getattr(run, key) in values for key, values in chosen.items()):
             ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
@@ -298,7 +298,7 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
             board = draw.draw(found, {**paper.figures["scoreboard"], "width": width})
             gains = draw.draw(found, {**paper.figures["gains"], "width": width})
             assert problems(board.figure) == problems(gains.figure) == []
-    table = reproduction(load(found), paper.tables["table3"])
+    table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
     assert list(gains.frame["ours_gain"]) == list(own["ours_gain"])
     assert {*gains.frame["method"]} == {"sce", "fedlsr"}
@@ -316,4 +316,4 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
 
 def of(found: list[ListedRun], spec: dict[str, Any]) -> list[Claim]:
     """The claims of a table, judged on the runs that it shows."""
-    return score(reproduction(load(select(found, spec, none=True)), spec), spec).claims
+    return score(build_table(found, spec), complete_spec(spec)).claims

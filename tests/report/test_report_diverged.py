@@ -18,7 +18,8 @@ from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import listed_runs, load
-from fednoise_core.report.tables import build, latex, layout, markdown
+from fednoise_core.report.tables import latex, markdown, registry
+from fednoise_core.report.text.cells import Grid
 from workflow_scripts.steps import figure as figure_step
 from workflow_scripts.steps import metrics as metrics_step
 from workflow_scripts.steps import table as table_step
@@ -51,9 +52,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def table(root: Path, name: str) -> tuple[pd.DataFrame, layout.Grid]:
-    frame = build.build(listed_runs(root / "runs.json"), TABLES[name])
-    return frame, layout.grid(frame, TABLES[name])
+def table(root: Path, name: str) -> tuple[pd.DataFrame, Grid]:
+    frame = registry.build_table(listed_runs(root / "runs.json"), TABLES[name])
+    return frame, registry.lay_out_table(frame, TABLES[name])
 
 
 def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:

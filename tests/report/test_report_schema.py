@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import ListedRun, listed_runs
-from fednoise_core.report.tables import build
+from fednoise_core.report.tables import registry
 from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
 
 
 def test_the_schema_lists_the_kinds_there_are() -> None:
-    assert set(SCHEMAS["table"]) == set(build.TABLES)
+    assert set(SCHEMAS["table"]) == set(registry.TABLES)
     assert set(SCHEMAS["figure"]) == set(draw.FIGURES)
 
 
@@ -58,7 +58,7 @@ def test_every_example_is_valid_and_made(family: str, kind: str, found: list[Lis
     full = {name: one["default"] for name, one in entry["properties"].items() if "default" in one} | example
     for spec in (example, full):  # the defaults written out change nothing
         if family == "table":
-            frame = build.build(found, spec)
+            frame = registry.build_table(found, spec)
         else:
             with style.styled():
                 frame = draw.draw(found, spec).frame

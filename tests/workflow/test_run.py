@@ -130,7 +130,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
             ["--spec", '{"kind": "iid", "clients": 3}', "--seed", "0", "--arrays", arrays, "--out", "build/p.npz"],
         ),
         "table": (
-            steps.report("table"),
+            steps.report("table", tables=["accuracy"]),
             ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", "build/t"],
         ),
         "figure": (
@@ -139,7 +139,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         ),
         "metrics": (steps.report("metrics"), [*report, "--out", "build/m.json"]),
         "study_page": (
-            steps.report("study_page", steps.setting_figures()),
+            steps.report("study_page", steps.setting_figures(), [one["kind"] for one in study.tables.values()]),
             ["--study", json.dumps(study.described()), *report, "--out", "build/r.html"],
         ),
         "setting_page": (

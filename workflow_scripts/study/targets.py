@@ -101,8 +101,9 @@ class Targets:
     @functools.cache  # noqa: B019
     def tables(self, study: Study) -> dict[str, Plan]:
         """Id of a table → its plan."""
-        code, found = self.steps.code(self.steps.report("table")), {}
+        found = {}
         for name, spec in study.tables.items():
+            code = self.steps.code(self.steps.report("table", tables=[spec["kind"]]))
             chosen, given = study.select(spec), {"name": name, "spec": as_whole_numbers(spec)}
             folder = f"store/tables/{spec['kind']}/{digest(given, code, _printed(spec), _row_digests(chosen))}"
             found[name] = Plan(folder, code, _runs(chosen), spec=given | {"runs": [run.row for run in chosen]})
@@ -138,7 +139,8 @@ class Targets:
     @functools.cache  # noqa: B019
     def page(self, study: Study) -> Plan:
         """The page of a study."""
-        code = self.steps.code(self.steps.report("study_page", self.steps.setting_figures()))
+        kinds = [spec["kind"] for spec in study.tables.values()]
+        code = self.steps.code(self.steps.report("study_page", self.steps.setting_figures(), kinds))
         shown = {
             f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
             for key, plans, suffixes in self._shown(study)

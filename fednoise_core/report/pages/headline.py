@@ -18,9 +18,9 @@ from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.ranking import best_methods, compared
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.tables.build import accuracy
+from fednoise_core.report.tables.accuracy import accuracy_frame
+from fednoise_core.report.tables.registry import complete_spec
 from fednoise_core.report.text.cells import (
-    ACCURACY_DIGITS,
     METRIC_WORDS,
     MISSING,
     count_words,
@@ -74,15 +74,15 @@ def headline(
     of another than the first's are passed over. baseline: the id of a method to compare with, e.g. plain averaging.
     given: ids of the data sets without trusted test labels.
     """
-    every = [(spec, frame, str(spec.get("metric", "best"))) for spec, frame in tables if spec.get("kind") == "accuracy"]
+    every = [(complete_spec(spec), frame) for spec, frame in tables if spec["kind"] == "accuracy"]
     if not every:
         return None
-    metric = every[0][2]
+    metric = every[0][0]["metric"]
     blocks: dict[Setting, tuple[pd.DataFrame, int]] = {}
-    for spec, frame, of in every:
+    for spec, frame in every:
         main = frame[frame["ceiling"] == 0]
-        for key in settings_of(main) if of == metric else ():
-            block = main[in_setting(main, key)], int(spec.get("digits", ACCURACY_DIGITS))
+        for key in settings_of(main) if spec["metric"] == metric else ():
+            block = main[in_setting(main, key)], spec["digits"]
             blocks.setdefault(Setting(*key[:3]), block)
     found = [_won(setting, block, metric, digits, baseline) for setting, (block, digits) in blocks.items()]
     decided = [won for won in found if won.methods]
@@ -100,8 +100,8 @@ def closing(runs: Sequence[RecordedRun]) -> list[str]:
     """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations, and what won in
     each setting where there are several.
     """
-    spec = {"kind": "accuracy", "metric": "last10_mean"}
-    found = headline([(spec, accuracy(runs, spec))], plain_averaging(runs), agreement.datasets(runs))
+    spec = complete_spec({"kind": "accuracy", "metric": "last10_mean"})
+    found = headline([(spec, accuracy_frame(runs, spec))], plain_averaging(runs), agreement.datasets(runs))
     if found is None or len(found.rows) < 2:
         return [found.sentence] if found else []
     names, more = Names.of_runs(runs), len(found.rows) - LINES

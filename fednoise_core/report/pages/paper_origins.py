@@ -10,7 +10,7 @@ import pandas as pd
 
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.tables.build import runs_of
+from fednoise_core.report.tables.registry import select_table_runs
 
 __all__ = ["COLUMNS", "cell_command", "command_words", "origins"]
 
@@ -41,12 +41,12 @@ def origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFra
     """
     found = []
     by_listed = {run.listed: run for run in runs}
-    for name, spec in study.get("tables", {}).items():
+    for name, spec in study["tables"].items():
         if spec["kind"] != "reproduction":
             continue
-        shown = [by_listed[one] for one in runs_of(by_listed, spec)]
-        metric = spec.get("metric", "best")
-        values = frames.results(shown, spec.get("view", "headline"))[metric] if shown else []
+        shown = [by_listed[one] for one in select_table_runs(by_listed, spec)]
+        metric = spec["metric"]
+        values = frames.results(shown, spec["view"])[metric] if shown else []
         for run, value in zip(shown, values, strict=True):
             listed, versions = run.listed, run.cost.get("versions", {})
             found.append(
@@ -71,8 +71,8 @@ def cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], r
     where method and noise alone name several cells.
     """
     listed = run.listed
-    stands_for = [paper for paper, used in spec.get("stand_ins", {}).items() if used == listed.dataset]
-    cells = [cell for cell in spec.get("cells", ()) if (cell[1], cell[3]) == (listed.noise, listed.method)]
+    stands_for = [paper for paper, used in spec["stand_ins"].items() if used == listed.dataset]
+    cells = [cell for cell in spec["cells"] if (cell[1], cell[3]) == (listed.noise, listed.method)]
     here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
     dataset = here[0][0] if here else listed.dataset
     words = {

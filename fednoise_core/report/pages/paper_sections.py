@@ -21,9 +21,9 @@ from fednoise_core.report.pages.paper_origins import origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.claims import DISAGREES, MIXED, STATES, Claim
-from fednoise_core.report.tables.paper_setup import same
-from fednoise_core.report.tables.reproduction import BASELINE, JUDGED, KEYS
 from fednoise_core.report.tables.scorecard import Score, score, states_words
+from fednoise_core.report.tables.setup import is_same_value
+from fednoise_core.report.tables.verdicts import JUDGED, KEYS
 from fednoise_core.report.text.cells import MISSING, number, settings_of, signed
 
 __all__ = ["PaperParts", "paper_parts"]
@@ -105,7 +105,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     scores = {
         name: score(frames[name], spec) for name, spec in study["tables"].items() if spec["kind"] == "reproduction"
     }
-    titles = {name: str(spec.get("title") or name) for name, spec in study["tables"].items()}
+    titles = {name: str(spec["title"] or name) for name, spec in study["tables"].items()}
     whole: list[Claim] = [one for found in scores.values() for one in found.claims]
     specs = {name: study["tables"][name] for name in scores}
     return PaperParts(
@@ -169,9 +169,9 @@ def _largest(
     rows = every[every["method"] == own] if own in set(every["method"]) else every
     row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
     spec = specs[row["table"]]
-    base = spec.get("baseline") or BASELINE
+    base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
-    label, table = spec.get("labels", {}).get(base, base), titles[row["table"]].split(":")[0]
+    label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
     sign = "the same" if row["same"] else "the other"
     paper, ours = (signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
@@ -270,9 +270,9 @@ def _differs(
     """Where a table of the paper names a setting of which this study has another value."""
     rows = []
     for name, frame in frames.items():
-        heads = specs[name].get("heads", {})
+        heads = specs[name]["heads"]
         for row in frame.to_dict("records"):
-            if not same(row["paper"], row["ours"]):
+            if not is_same_value(row["paper"], row["ours"]):
                 rows.append(
                     [name, row["parameter"], heads.get(row["column"], row["column"]), row["paper"], row["ours"]]
                 )

@@ -32,7 +32,7 @@ from fednoise_core.report.runs.provenance import file_uri, limits, provenance, t
 from fednoise_core.report.runs.ranking import TIE
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, load
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
-from fednoise_core.report.tables.layout import grid
+from fednoise_core.report.tables.registry import complete_tables, lay_out_table
 from fednoise_core.report.text.cells import METRIC_WORDS
 
 __all__ = ["setting_page", "study_page"]
@@ -46,10 +46,10 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     """The page of a study. `study`: its resolved settings; `root`/tables/<id>.* and figures/<id>.* must exist; commit:
     of the software that makes the page.
     """
-    root, runs = Path(root), load(found)
+    root, runs, study = Path(root), load(found), complete_tables(study)
     if not runs:
         raise ArtifactError(f"{root}: the study has no runs")
-    specs, shelf = study.get("tables", {}), Shelf()
+    specs, shelf = study["tables"], Shelf()
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
     shown = [(spec, frames[name]) for name, spec in specs.items()]
     first = headline(shown, plain_averaging(runs), agreement.datasets(runs))
@@ -160,7 +160,7 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
 
 def _table(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
     files = _files(root / "tables" / name, ("csv", "md", "tex"))
-    return {"id": f"table-{slug(name)}", "grid": grid(frame, spec), "files": files}
+    return {"id": f"table-{slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
 
 
 def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:

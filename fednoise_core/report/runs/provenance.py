@@ -52,7 +52,7 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
     """What a reader must know before quoting a number; only what applies to these runs."""
     frame, words = frames.results(runs), Names.of_runs(runs)
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
-    tables = [spec for spec in study.get("tables", {}).values() if spec.get("kind") == "accuracy"]
+    tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
     seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
     personal, private = frame[frame["view"] != "global"], frame[frame["epsilon"].notna()]
     epsilons = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
@@ -62,7 +62,7 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
     below = frames.counted_words(frame, frame["best"] <= frame["round0"])
     said: list[tuple[Any, str]] = [
         (
-            [spec for spec in tables if spec.get("metric", "best") == "best"],
+            [spec for spec in tables if spec["metric"] == "best"],
             "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
             "last round and the mean of the last ten evaluations.",
         ),

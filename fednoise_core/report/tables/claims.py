@@ -6,13 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import MISSING, ConfigDict, Field
 
 from fednoise_core.report.text.cells import settings_of
+from fednoise_core.settings.declare import Distinct, Settings
 
-__all__ = ["AGREES", "DISAGREES", "MIXED", "NOT_RUN", "STATES", "Claim", "columns", "counted", "judged", "state"]
+__all__ = [
+    *("AGREES", "DISAGREES", "MIXED", "NOT_RUN", "STATES", "Claim", "ClaimSettings"),
+    *("counted", "judge_claim", "judge_columns", "state"),
+]
 
 AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
 COLUMN = ["dataset", "noise", "partition", "member"]
@@ -21,6 +26,64 @@ CONCERNS = ("above", "within", "costs", "leads", "widens", "among")  # keys of a
 
 Column = tuple[str, ...]
 """Ids of data set, noise, partition and client; "" for the part along which a lead widens."""
+
+
+Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
+Pair = Annotated[Distinct[str], Field(min_length=2, max_length=2)]
+Row = Annotated[Distinct[str], Field(min_length=2)]
+Ids = Annotated[Distinct[str], Field(min_length=1)]
+ONE_OF = (["best"], ["above"], ["within", "points"], ["costs"], ["leads", "at_most"], ["widens", "along"])
+
+
+class ClaimSettings(Settings):
+    """A claim of the paper: `id`, `says`, one of the keys of ONE_OF, and which columns."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"minProperties": 3, "oneOf": [{"required": list(keys)} for keys in ONE_OF]}
+    )
+
+    id: Annotated[Id, Field(description="Its name, one of a kind in the table; `why` and the CSV name it.")]
+    says: Annotated[str, Field(min_length=1, max_length=200, description="The claim in words.")]
+    best: Annotated[str | MISSING, Field(description="This method has the highest mean of all in every column.")] = (
+        MISSING
+    )
+    above: Annotated[Row | MISSING, Field(description="In every column each of these methods is above the next.")] = (
+        MISSING
+    )
+    within: Annotated[
+        Pair | MISSING,
+        Field(description="In every column these two differ by at most `points`, whichever is ahead."),
+    ] = MISSING
+    costs: Annotated[
+        Pair | MISSING,
+        Field(
+            description="In every column the first is below the second by at most `points`, or not at all: `points` 0 "
+            "says not worse."
+        ),
+    ] = MISSING
+    leads: Annotated[
+        Pair | MISSING, Field(description="In every column the first is above the second, by at most `at_most`.")
+    ] = MISSING
+    at_most: Annotated[float | MISSING, Field(gt=0, description="leads: the largest lead, in points of %.")] = MISSING
+    widens: Annotated[
+        Pair | MISSING,
+        Field(description="The lead of the first method over the second grows from each of `along` to the next."),
+    ] = MISSING
+    points: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="within: the largest difference; costs: the largest loss; above: the least lead, in points "
+            "of %.",
+        ),
+    ] = 0.0
+    along: Annotated[Row | MISSING, Field(description="widens: ids of noises or of partitions, in order.")] = MISSING
+    among: Annotated[Ids | MISSING, Field(description="best: of these methods only; default: all of the table.")] = (
+        MISSING
+    )
+    datasets: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
+    noises: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
+    partitions: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
 
 
 @dataclass(frozen=True)
@@ -62,9 +125,9 @@ class Claim:
         return counted(known) + (f", {gone} {self.missing}" if gone else "")
 
 
-def judged(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
+def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
     """Judge a claim on the frame of a reproduction table."""
-    ours, theirs = (columns(frame, claim, whose) for whose in ("ours", "paper"))
+    ours, theirs = (judge_columns(frame, claim, whose) for whose in ("ours", "paper"))
     words = _words(frame, ours)
     return Claim(
         str(claim.get("id", "")),
@@ -92,7 +155,7 @@ def counted(held: Iterable[bool | None]) -> str:
     return words if len(known) == len(whole) else f"{words} run, of {len(whole)}"
 
 
-def columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> dict[Column, bool | None]:
+def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> dict[Column, bool | None]:
     """Column → whether the claim holds there by the numbers of `whose` ("ours", "paper"); None: a number is missing."""
     rows = _chosen(frame, claim)
     if "widens" in claim:

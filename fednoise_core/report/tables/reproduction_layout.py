@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from fednoise_core.report.runs.statistics import LEAST
-from fednoise_core.report.tables.paper_setup import same
-from fednoise_core.report.tables.reproduction import JUDGED, LEAST_RANKED, VERDICTS
+from fednoise_core.report.tables.kind import Spec
 from fednoise_core.report.tables.scorecard import column_ranks
+from fednoise_core.report.tables.verdicts import JUDGED, LEAST_RANKED, VERDICTS
 from fednoise_core.report.text.cells import (
     METRIC_WORDS,
     MISSING,
@@ -31,16 +30,16 @@ from fednoise_core.report.text.cells import (
     signed,
 )
 
-__all__ = ["reproduction", "setup"]
+__all__ = ["lay_out_reproduction"]
 
 Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
-def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
     """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict. Below them the rank
     correlations.
     """
-    digits, paper_scale = int(spec.get("digits", 2)), bool((frame["scale"] == "paper").all())
+    digits, paper_scale = spec["digits"], bool((frame["scale"] == "paper").all())
     main = frame[frame["ceiling"] == 0]
     settings = settings_of(main)
     clients = list(dict.fromkeys(main["member"]))
@@ -60,28 +59,8 @@ def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     metric, scale = METRIC_WORDS[frame["metric"].iloc[0]], frame["scale"].iloc[0]
     caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
     caption += f" All on {common}." if common else ""
-    title = spec.get("title") or "Reproduction"
+    title = spec["title"] or "Reproduction"
     return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, paper_scale))
-
-
-def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """The paper's words; "ours" beside them wherever the study has another value."""
-    heads = list(dict.fromkeys(frame["column"]))
-    rows = []
-    for parameter, group in frame.groupby("parameter", sort=False):
-        found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
-        rows.append(GridRow(str(parameter), [Cell(_setting(found.get(head))) for head in heads]))
-    level = [(str(spec.get("heads", {}).get(head, head)), 1) for head in heads]
-    caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."
-    checked = int((frame["ours"] != "").sum())
-    notes = [f"{checked} of {len(frame)} cells are settings of this study, and were compared."]
-    return Grid(spec.get("title") or "Setup", caption_of(spec, caption), "", [level], rows, notes)
-
-
-def _setting(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return MISSING
-    return (row["paper"] or MISSING) if same(row["paper"], row["ours"]) else f"{row['paper']} (ours {row['ours']})"
 
 
 def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.tables.claims import STATES, Claim, judged
-from fednoise_core.report.tables.reproduction import JUDGED, KEYS, rank_correlation
+from fednoise_core.report.tables.claims import STATES, Claim, judge_claim
+from fednoise_core.report.tables.verdicts import JUDGED, KEYS, rank_correlation
 from fednoise_core.report.text.cells import MISSING, number
 
 __all__ = ["Score", "column_ranks", "score", "states_words"]
@@ -19,7 +19,7 @@ __all__ = ["Score", "column_ranks", "score", "states_words"]
 
 @dataclass(frozen=True)
 class Score:
-    """cells: how many have which verdict (`reproduction.VERDICTS`). ranks: Spearman's ρ of each column that has one."""
+    """cells: how many have which verdict (`verdicts.VERDICTS`). ranks: Spearman's ρ of each column that has one."""
 
     scale: str
     cells: Counter[str]
@@ -65,9 +65,9 @@ def states_words(claims: Iterable[Claim]) -> str:
 
 
 def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
-    """The score of a reproduction table, from its frame (`tables.build`, or its CSV) and its spec."""
-    claims = [judged(frame, claim) for claim in spec.get("claims", ())]
-    scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec.get("scale", "paper"))
+    """The score of a reproduction table, from its frame (or its CSV) and its completed spec."""
+    claims = [judge_claim(frame, claim) for claim in spec["claims"]]
+    scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
     return Score(scale, Counter(frame["verdict"]), found, claims)
 

@@ -24,7 +24,8 @@ from fednoise_core.report.figures.style import (
     titles,
 )
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.tables.reproduction import BASELINE, KEYS
+from fednoise_core.report.tables.registry import complete_spec
+from fednoise_core.report.tables.verdicts import KEYS
 from fednoise_core.report.text.cells import count_words, settings_of, signed
 from fednoise_core.report.text.escape import filled
 
@@ -47,9 +48,10 @@ def compared(frame: pd.DataFrame) -> pd.DataFrame:
 def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
     """Methods × columns of one of the paper's tables: a ring for the paper's gain over the baseline, a line to ours."""
     found = [(table, compared(frame)) for table, frame in table_frames(runs, spec).values()]
-    table, rows = found[0] if found else ({}, pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"]))
-    base = str(table.get("baseline") or BASELINE)
-    label = str(table.get("labels", {}).get(base, base))
+    none = complete_spec({"kind": "reproduction"}), pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"])
+    table, rows = found[0] if found else none
+    base = table["baseline"]
+    label = str(table["labels"].get(base, base))
     columns = settings_of(rows)
     means = rows.groupby("method", sort=False)["paper_gain"].mean().sort_values(ascending=False, kind="stable")
     names = dict(zip(rows["method"], rows["method_label"], strict=True))

@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, Drawn, Look, canvas, inches
 from fednoise_core.report.runs.run import RecordedRun, select
 from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
-from fednoise_core.report.tables.reproduction import reproduction
+from fednoise_core.report.tables.registry import complete_spec
+from fednoise_core.report.tables.reproduction import reproduction_frame
 from fednoise_core.report.tables.scorecard import score, states_words
 from fednoise_core.report.text.cells import count_words, settings_of
 from fednoise_core.report.text.escape import filled
@@ -42,9 +43,10 @@ HELD = {AGREES: True, DISAGREES: False}
 def table_frames(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], Any]]:
     """Id → settings and frame of each of the paper's tables that the figure is of (`of`)."""
     listed = {run.listed: run for run in runs}
+    tables = {name: complete_spec(table) for name, table in spec.get("of", {}).items()}
     return {
-        name: (table, reproduction([listed[one] for one in select(listed, table, none=True)], table))
-        for name, table in spec.get("of", {}).items()
+        name: (table, reproduction_frame([listed[one] for one in select(listed, table, none=True)], table))
+        for name, table in tables.items()
     }
 
 
