@@ -170,7 +170,7 @@ def run(
     chosen = how.made or make(method, settings)
     arrays = with_foreign(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
-    check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
+    check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
     rows = [held.cpu().numpy() for held in world.index]

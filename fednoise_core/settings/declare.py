@@ -4,7 +4,7 @@
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
 strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`python -m workflow_scripts.docgen.config_schema`) and
+declarations come the checks and their messages, config/schema (`fednoise schema`) and
 docs/reference.md.
 """
 

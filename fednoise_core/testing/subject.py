@@ -151,10 +151,10 @@ def poisoned(clients: Collection[int]) -> Iterator[list[int]]:
 
 def _with_nan(result: FitResult) -> FitResult:
     """The result with NaN in what it sends; if it sends no such numbers, in the models that it keeps."""
-    for name in ("up", "relay", "mine"):
+    for name in ("update", "relay", "client_state"):
         tree = getattr(result, name) or {}
         models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
-        spoilt = _spoilt(models if name == "mine" else tree)
+        spoilt = _spoilt(models if name == "client_state" else tree)
         if not finite(spoilt):
             changed: dict[str, Any] = {name: {**tree, **spoilt}}
             return dataclasses.replace(result, **changed)

@@ -150,7 +150,7 @@ def test_global_random_generators_are_neither_used_nor_changed(subject: Subject,
     random.setstate(kept["Python's"])
     np.random.set_state(kept["numpy's"])
     torch.set_rng_state(kept["torch's"])
-    advice = "draw from me.stream(words), me.rng(words), fed.stream(words), or in a step from batch.u"
+    advice = "draw from client.random_stream(words), client.numpy_rng(words), fed.random_stream(words), or from batch.u"
     assert not changed, f"{subject.name} uses {' and '.join(changed)} global random generator: {advice}"
     assert same(made.outcome.state, expected), f"its result depends on a global random generator: {advice}"
 

@@ -29,7 +29,7 @@ def filed(path: Path | None = None, room: int = 0, **given: Any) -> ClientStore:
 
 
 def everything(k: float = 1.0) -> dict[str, Any]:
-    model = toy.federation().fresh("model")
+    model = toy.federation().init_weights("model")
     return {
         "model": model * k,
         "deep": {"half": torch.arange(5).to(torch.float16) * k, "counts": [torch.arange(3), 4]},
@@ -151,18 +151,18 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
         return mine
 
     monkeypatch.setattr(ClientStore, "_read", watched)
-    assert fed.on_clients(state, fed.all, lambda me, down: me.id) == fed.all
+    assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.id) == fed.all
     assert not held
     assert state.clients.filed == len(fed.all)
 
-    def raised(me: Any, down: Any) -> float:
-        me.mine["v"] = me.mine["v"] + 1
-        return float(me.mine["v"][0])
+    def raised(client: Any, broadcast: Any) -> float:
+        client.state["v"] = client.state["v"] + 1
+        return float(client.state["v"][0])
 
-    assert fed.on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
+    assert fed.run_on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
     method = make({"name": "fedavg"}, fed.train)
-    fed.fit(method, state, fed.all, {"model": fed.fresh("model")})
+    fed.fit(method, state, fed.all, {"model": fed.init_weights("model")})
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
 
 
@@ -172,16 +172,18 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
     state.move_to(None, 0, CPU)
     written = []
     put = ClientStore._written
-    monkeypatch.setattr(ClientStore, "_written", lambda self, c, mine: written.append(c) or put(self, c, mine))
-    assert fed.on_clients(state, fed.all, lambda me, down: me.mine["n"]) == fed.all
-    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.fresh("model")})
+    monkeypatch.setattr(
+        ClientStore, "_written", lambda self, c, client_state: written.append(c) or put(self, c, client_state)
+    )
+    assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.state["n"]) == fed.all
+    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.init_weights("model")})
     assert written == []
 
-    def grow(me: Any, down: Any) -> None:
-        if me.id == 3:
-            me.mine["v"] = me.mine["v"] + 1
+    def grow(client: Any, broadcast: Any) -> None:
+        if client.id == 3:
+            client.state["v"] = client.state["v"] + 1
 
-    fed.on_clients(state, fed.all, grow)
+    fed.run_on_clients(state, fed.all, grow)
     assert written == [3]
     assert state.clients[3]["v"].tolist() == [4.0] * 3
 
@@ -204,15 +206,15 @@ def test_what_a_client_keeps_can_be_cleared(clear, count):
     made = toy.world()
     fed = Federation(made, Workers(made, count) if count else Sequential(made))
     state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
-    fed.on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
+    fed.run_on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
     fed._executor.close()
     assert {c: dict(state.clients[c]) for c in (0, 3)} == {0: {}, 3: {}}
     assert state.clients[4]["v"].tolist() == [1.0] * 3
 
 
-def replaced(me: Any, down: Any) -> None:
-    me.mine = {}
+def replaced(client: Any, broadcast: Any) -> None:
+    client.state = {}
 
 
-def emptied(me: Any, down: Any) -> None:
-    me.mine.clear()
+def emptied(client: Any, broadcast: Any) -> None:
+    client.state.clear()

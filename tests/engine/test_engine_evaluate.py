@@ -11,7 +11,7 @@ import toy
 from toy_jobs import Late
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, Kept
+from fednoise_core.engine.evaluate import ClientEntry, Evaluator
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.loop import Saving, Stopped, loop
@@ -87,8 +87,8 @@ def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep
         return evaluate(self, net, w, *rest)
 
     monkeypatch.setattr(World, "evaluate", watched)
-    server, kept = fed.fresh("model"), fed.fresh("model", 2)
-    views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, Kept("own"))]}
+    server, kept = fed.init_weights("model"), fed.init_weights("model", 2)
+    views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, ClientEntry("own"))]}
     asked = Evaluator(fed, *held_out(), graphs).launch(views, ClientStore({3: {"own": kept}}))
     assert graphs.said == ["follow", "lead", "evaluate", "evaluate"]  # a model of two views only once
     assert seen[0] != server.flat.data_ptr()

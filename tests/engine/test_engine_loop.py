@@ -34,7 +34,7 @@ class Phased(FedAvg):
     plan: tuple[Any, ...] = ()
     calls: list[str] = field(default_factory=list)
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         return [Phase(name, self._round(name), end, until, self._enter(name)) for name, end, until in self.plan]
 
     def _round(self, name):
@@ -134,7 +134,7 @@ def checkpoint(tmp_path, **state):
 
 def test_state_comes_back_whole(tmp_path):
     fed = toy.federation()
-    model = fed.fresh("model")
+    model = fed.init_weights("model")
     state = State(
         server={"model": model, "lid": torch.arange(3.0).double()},
         clients={3: {"own": model * 2.0}, 5: {}},

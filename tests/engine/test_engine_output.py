@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from fednoise_core.api.simulate import run
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, Kept, _named, _scores, confusion
+from fednoise_core.engine.evaluate import ClientEntry, Evaluator, _named, _scores, confusion
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
@@ -60,7 +60,7 @@ def test_views_are_means_of_members_and_sums_of_logits():
     fed = toy.federation()
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     y = torch.from_numpy(toy.arrays().y_test)
-    one, two = fed.fresh("model"), fed.fresh("model", 2)
+    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
     views = {"both": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])], "personal": [(3, two)]}
     evaluated = Evaluator(fed, pool, y).launch(views, ClientStore())
     rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
@@ -79,7 +79,7 @@ def test_views_are_means_of_members_and_sums_of_logits():
 def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
     fed, y = toy.federation(), torch.from_numpy(toy.arrays().y_test)
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
-    one, two = fed.fresh("model"), fed.fresh("model", 2)
+    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
     kept = {3: {"own": two}}
     x = pool.take(torch.arange(pool.n))
     z = [fed.net().predict(w, x) for w in (one, two)]
@@ -91,7 +91,7 @@ def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
                 found[true, predicted] += 1
         return found
 
-    made = confusion(fed, [(SERVER, one), (3, Kept("own"))], kept, pool, y)
+    made = confusion(fed, [(SERVER, one), (3, ClientEntry("own"))], kept, pool, y)
     assert torch.equal(made, counted(*z))
     assert torch.equal(confusion(fed, [(SERVER, [one, two])], {}, pool, y), counted(z[0] + z[1]))
     assert len({tuple(counted(one).flatten().tolist()) for one in (*z, z[0] + z[1])}) > 1
@@ -348,11 +348,11 @@ def test_validation_samples_are_not_trained_on():
     assert made.world.valid[0].tolist() == [0, 1, 2]
     assert made.world.index[0].tolist() == list(range(3, 17))
 
-    def look(me, down):
-        return me.predict(down["model"], on="valid")
+    def look(client, broadcast):
+        return client.predict(broadcast["model"], on="valid")
 
     fed = made.outcome.fed
-    logits = fed.on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
+    logits = fed.run_on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
     assert logits.shape == (3, 5)
 
 

@@ -142,10 +142,10 @@ def test_the_search_for_trespasses_finds_them(line):
     ],
 )
 def test_server_code_cannot_read_what_clients_keep(peek, monkeypatch):
-    def nosy(self, fed, state, among=None):
+    def nosy(self, fed, state, candidates=None):
         peek(state.clients)
 
-    monkeypatch.setattr(LocalOnly, "round", nosy)
+    monkeypatch.setattr(LocalOnly, "run_round", nosy)
     with pytest.raises(WireError, match="what a client keeps is its own"):
         toy.play("local")
     state = State(clients={3: {"model": 1}})

@@ -90,7 +90,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     assert (out / "figure6.png").is_file()
     html = (folder / "page.html").read_text(encoding="utf-8")
     assert (
-        html.count("make cell PAPER=fedmixcon TABLE=3 METHOD=sce NOISE=sym40-exact DATASET=mnist") == 1
+        html.count("fednoise cell --paper fedmixcon --table 3 --method sce --noise sym40-exact --dataset mnist") == 1
     )  # in the list
     assert '<h2 id="sources">' in html
     for page in (first_screen(text), html):

@@ -50,11 +50,11 @@ BROKEN = {
     ),
     "ChangesInPlace": (
         "test_it_runs_to_its_end_and_its_models_predict",
-        "mine['seen'] was changed in place",
+        "state['seen'] was changed in place",
     ),
     "DrawsGlobally": (
         "test_global_random_generators_are_neither_used_nor_changed",
-        "broken_methods:DrawsGlobally uses torch's global random generator: draw from me.stream(words)",
+        "broken_methods:DrawsGlobally uses torch's global random generator: draw from client.random_stream(words)",
     ),
     "Peeks": ("test_it_runs_to_its_end_and_its_models_predict", "WireError: "),
     "ReachesInside": ("test_its_source_keeps_out_of_private_parts", "private fed._world"),

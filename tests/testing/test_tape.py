@@ -119,7 +119,7 @@ def test_a_step_that_uses_all_it_may_is_replayed_bit_for_bit():
     for graphs in (Graphs(), TapeGraphs()):
         lanes = Lanes(made, LanePool("cpu", 2, graphs))
         ran = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
-        found[graphs.name] = [(r.up, r.mine) for r in ran]
+        found[graphs.name] = [(r.update, r.client_state) for r in ran]
     assert toy.same(found["eager"], found["tape"])
 
 
@@ -141,8 +141,8 @@ class Scaled(Local):
         """Before each round."""
         type(self).shared = 1.0 + round
 
-    def loss(self, logits, y):
-        return super().loss(logits, y) * self.factor()
+    def compute_loss(self, logits, y):
+        return super().compute_loss(logits, y) * self.factor()
 
 
 COUNT = 1
@@ -191,11 +191,11 @@ class Field(Scaled):
 
 
 def trained(runner: Any, local: Scaled) -> list[Any]:
-    made, ups = runner.world, []
+    made, updates = runner.world, []
     for round in (1, 2, 3):
         local.turn(round)
-        ups.append([r.up for r in runner.run(jobs(made, local, who=(0, 3), round=1))])
-    return ups
+        updates.append([r.update for r in runner.run(jobs(made, local, clients=(0, 3), round=1))])
+    return updates
 
 
 @pytest.mark.parametrize("kind", [Scaled, Global, Boxed])

@@ -1,7 +1,6 @@
-"""Write the files of config/schema that come from the code: training settings, data sets, methods, nets,
-augmentations, noise models, partitions and tables.
+"""Write config/schema from the settings that the code declares.
 
-python -m workflow_scripts.docgen.config_schema [--folder config/schema] [--check]
+fednoise schema [--folder config/schema] [--check]
 
 What a setting is stands where it is declared (fednoise_core/settings). `make docs` makes tables of these files.
 """
@@ -35,7 +34,7 @@ from fednoise_core.settings.functions import resolve
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.validation import KIND_KEYS
 
-FIRST = "# Made by `python -m workflow_scripts.docgen.config_schema` from {source}: change that, not this."
+FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
         "the readers in fednoise_core/data",
@@ -187,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
         same = path.is_file() and path.read_text(encoding="utf-8") == wanted
         late += not same
         if options.check:
-            print(f"{path}: {'up to date' if same else 'out of date: python -m workflow_scripts.docgen.config_schema'}")
+            print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
         elif not same:
             with atomic(path) as file:
                 file.write(wanted)
