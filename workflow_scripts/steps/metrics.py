@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
-from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.pages.headline import closing
 from fednoise_core.report.runs.csv_files import write_csv
 from fednoise_core.report.runs.frames import IDS, by_round, divergence, results
@@ -98,7 +98,7 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [floor(list(one["drawn"])) for _, one in group.groupby("setting")]
+    starts = {dataset: [find_axis_minimum(list(one["drawn"])) for _, one in group.groupby("setting")]
               for dataset, group in last.groupby("dataset")}  # fmt: skip
     start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
     table["start"] = table["dataset"].map(start)

@@ -67,7 +67,7 @@ def shown(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -
             for number, wanted in enumerate(spec.get(f"{field}s") or []):
                 if wanted not in known[field]:
                     raise (place / f"{field}s" / number).error(f"no run has {wanted!r}{hint(wanted, known[field])}")
-        if key == "figures" and spec["kind"] in paper_tables.FIGURES:
+        if key == "figures" and study.project.schemas.flags(spec).get("of_a_paper"):
             spec = paper_tables.with_tables(tables or {}, spec, place)
         stood = _stood_in(study, spec)
         runs = study.select(stood)

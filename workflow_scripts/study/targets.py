@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.csv_files import at_hand
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
@@ -118,7 +119,7 @@ class Targets:
             chosen, given = study.select(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _runs(chosen)
             marks: list[Any] = _row_digests(chosen)
-            if spec["kind"] in paths.ARTIFACTS:
+            if spec["kind"] in SETTING_FIGURES:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
                     first.setdefault((run.row["labels"], run.row["partition_file"]), run)

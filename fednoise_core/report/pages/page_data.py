@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import canonical
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.figures.style import COLOURS, DASHES, look
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.figures.style import COLOURS, DASHES, assign_looks
 from fednoise_core.report.pages.run_details import (
     clients_of,
     confusion_of,
@@ -53,7 +53,7 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
     clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
     given = agreement.datasets(runs)
     methods = list(dict.fromkeys(run.listed.method for run in runs))
-    names, looks = Names.of_runs(runs), look(methods)
+    names, looks = Names.of_runs(runs), assign_looks(methods)
     series = _series(runs)
     shared = _Shared()
     made = [
@@ -172,7 +172,7 @@ def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, fl
     ):
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
-        starts[str(dataset)].append(floor([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
+        starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
     return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.kinds import figure_function
+from fednoise_core.report.figures.draw import draw_setting_figure
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import png, styled, words_of
+from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
 from fednoise_core.report.pages.headline import Headline, headline, plain_averaging, points
 from fednoise_core.report.pages.html import json_text, render, slug
 from fednoise_core.report.pages.images import Shelf, few_colours, png_size, thumbnails
@@ -165,7 +165,7 @@ def _table(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) 
 
 def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
     prefix, here = root / "figures" / name, f"figure-{slug(name)}"
-    title, caption, alt = words_of(f"{prefix}.svg")
+    title, caption, alt = read_words(f"{prefix}.svg")
     image = _bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
@@ -191,12 +191,12 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
     end = slug("-".join((one.dataset, one.noise, one.partition)))
-    for kind, where in SETTING_FIGURES.items():
+    for kind in SETTING_FIGURES:
         if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
-        with styled():
-            drawn = figure_function(where)([one], {"kind": kind})
-            image = png(drawn, dpi=DPI)
+        with use_house_style():
+            drawn = draw_setting_figure([one], {"kind": kind})
+            image = png_bytes(drawn, dpi=DPI)
         width, height = png_size(image)
         figures.append(
             {
