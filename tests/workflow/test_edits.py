@@ -54,6 +54,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "another kind of figure": ([(CORE + "report/result_figures/pareto.py", *FUTURE)], {}),
     "what all figures share": ([(CORE + "report/style.py", *FUTURE)], {"figure": 2, **PAGE}),
     "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **PAGE}),
+    "another kind of table": ([(CORE + "report/tables/cost.py", *FUTURE)], {}),
     "code of pages": ([(CORE + "report/page.py", *FUTURE)], PAGE),
     "a template": ([(CORE + "report/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the GPU's executors": (

@@ -194,7 +194,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/methods/__init__.py",
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
-        "fednoise_core/settings/functions.py",  # the kinds of noise/registry.py and partition/registry.py
+        "fednoise_core/settings/functions.py",  # kinds of noise, partitions and tables
         "fednoise_core/report/figures/kinds.py",  # kinds of figures
         "workflow_scripts/docgen/config_schema.py",  # writes config/schema; of no step's code
     }
