@@ -24,7 +24,7 @@ from fednoise_core.report.pages.run_details import (
 from fednoise_core.report.runs import agreement, frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import noiseless
-from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.footnotes import PERSONAL, marked, marks_of
 
 __all__ = ["DARK", "page_data", "series_style"]
@@ -32,6 +32,13 @@ __all__ = ["DARK", "page_data", "series_style"]
 POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
 FEWEST = 30  # but so many of each run
 SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it
+SPEC_PARTS = {
+    "Method": "method",
+    "Training": "train",
+    "Data set": "dataset",
+    "Noise": "noise",
+    "Partition": "partition",
+}
 DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
 
 # The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
@@ -46,78 +53,90 @@ def series_style() -> str:
 
 
 def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
-    """Everything as one object; accuracies in hundredths of a percent. metric: which of the three the page goes by;
-    commit: of the software that makes the page.
+    """Everything that the page's scripts draw from, as one object; accuracies in hundredths of a percent.
+
+    Args:
+        study: Its resolved settings.
+        runs: Its runs.
+        metric: Which of `run.METRICS` the page goes by.
+        commit: Of the software that makes the page.
     """
     settings = list(dict.fromkeys(run.listed.setting for run in runs))
     clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
-    given = agreement.datasets(runs)
     methods = list(dict.fromkeys(run.listed.method for run in runs))
-    names, looks = Names.of_runs(runs), look(methods)
-    series = _series(runs)
     shared = _Shared()
     made = [
-        {
-            "s": settings.index(run.listed.setting),
-            "m": methods.index(run.listed.method),
-            "seed": run.listed.seed,
-            "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
-            "v": line["value"],
-            "t": line["trailing"],
-            "personal": PERSONAL in marks_of(run.summary),
-            "scores": scores_of(run),
-            "facts": facts_of(run, commit),
-            "parts": [
-                [title, shared.at("parts", rows_of(spec))]
-                for title, key in (
-                    ("Method", "method"),
-                    ("Training", "train"),
-                    ("Data set", "dataset"),
-                    ("Noise", "noise"),
-                    ("Partition", "partition"),
-                )
-                if (spec := run.spec.get(key))
-            ],
-            "folder": run.listed.dir.as_posix(),
-            "files": files_of(run.listed.dir),
-            "command": _command(study, run),
-        }
-        for run, line in zip(runs, series, strict=True)
+        {"s": settings.index(run.listed.setting), "m": methods.index(run.listed.method)}
+        | _run_record(study, run, line, shared, commit)
+        for run, line in zip(runs, _series(runs), strict=True)
     ]
     noise, starts = _details(runs, made, shared), _starts(runs, clean)
     return {
         "metric": metric,
         "last": frames.LAST,
-        "settings": [
-            {
-                "title": names.title(setting),
-                "whole": " · ".join(names.of(setting)),
-                "clean": setting.noise in clean,
-                "known": setting.dataset not in given,
-                "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
-                "ceiling": [
-                    at
-                    for at, other in enumerate(settings)
-                    if other.noise in clean
-                    and setting.noise not in clean
-                    and (other.dataset, other.partition) == (setting.dataset, setting.partition)
-                ],
-                "start": starts[setting.dataset],
-            }
-            for setting in settings
-        ],
-        "methods": [
-            {
-                "name": _name(next(run for run in runs if run.listed.method == method)),
-                "colour": methods.index(method) % len(COLOURS),
-                "dash": _dash(looks[method].dash),
-            }
-            for method in methods
-        ],
+        "settings": _setting_records(runs, settings, clean, starts),
+        "methods": _method_records(runs, methods),
         "runs": made,
         "noise": noise,
         **shared.lists,
     }
+
+
+def _run_record(
+    study: Mapping[str, Any], run: RecordedRun, line: Mapping[str, list[Any]], shared: _Shared, commit: str
+) -> dict[str, Any]:
+    """A run as the page's scripts know it. line: its curve."""
+    return {
+        "seed": run.listed.seed,
+        "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
+        "v": line["value"],
+        "t": line["trailing"],
+        "personal": PERSONAL in marks_of(run.summary),
+        "scores": scores_of(run),
+        "facts": facts_of(run, commit),
+        "parts": [
+            [title, shared.at("parts", rows_of(spec))]
+            for title, key in SPEC_PARTS.items()
+            if (spec := run.spec.get(key))
+        ],
+        "folder": run.listed.dir.as_posix(),
+        "files": files_of(run.listed.dir),
+        "command": _command(study, run),
+    }
+
+
+def _setting_records(
+    runs: Sequence[RecordedRun], settings: Sequence[Setting], clean: Collection[str], starts: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """`ceiling`: the places of the settings without noise whose lines are shown in this one, too."""
+    given, names = agreement.datasets(runs), Names.of_runs(runs)
+    return [
+        {
+            "title": names.title(setting),
+            "whole": " · ".join(names.of(setting)),
+            "clean": setting.noise in clean,
+            "known": setting.dataset not in given,
+            "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
+            "ceiling": [
+                place
+                for place, other in enumerate(settings)
+                if other.noise in clean
+                and setting.noise not in clean
+                and (other.dataset, other.partition) == (setting.dataset, setting.partition)
+            ],
+            "start": starts[setting.dataset],
+        }
+        for setting in settings
+    ]
+
+
+def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Names, places in COLOURS and dashes."""
+    first, looks = {run.listed.method: run for run in reversed(runs)}, look(methods)
+    return [
+        {"name": _name(first[method]), "colour": place % len(COLOURS), "dash": _dash(looks[method].dash)}
+        for place, method in enumerate(methods)
+    ]
 
 
 class _Shared:

@@ -40,23 +40,31 @@ __all__ = ["setting_page", "study_page"]
 STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "reading.js", "curves.js", "runs.js", "study.js")
 HEAVY = 120_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
 DPI = 144  # of a setting's pictures
+DEFINITIONS = {"datasets": "Data sets", "noises": "Noise", "partitions": "Partitions", "methods": "Methods"}
 
 
 def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str | Path, commit: str = "") -> str:
-    """The page of a study. `study`: its resolved settings; `root`/tables/<id>.* and figures/<id>.* must exist; commit:
-    of the software that makes the page.
+    """The page of a study as HTML.
+
+    Args:
+        study: Its resolved settings, as `outputs.described` makes them.
+        found: Its runs.
+        root: Folder with tables/<id>.* and figures/<id>.* of all its tables and figures.
+        commit: Of the software that makes the page.
+
+    Raises:
+        ArtifactError: If there is no run, or a file is missing or damaged.
     """
     root, runs, study = Path(root), load(found), complete_tables(study)
     if not runs:
         raise ArtifactError(f"{root}: the study has no runs")
-    specs, shelf = study["tables"], Shelf()
+    specs, shelf, names = study["tables"], Shelf(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
     shown = [(spec, frames[name]) for name, spec in specs.items()]
     first = headline(shown, plain_averaging(runs), agreement.datasets(runs))
+    metric = first.metric if first else "last10_mean"
     paper = paper_parts(study, runs, root)
-    drawn = {name: _figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()}
-    boards = [name for name, spec in study.get("figures", {}).items() if paper and spec["kind"] == "scoreboard"][:1]
-    metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
+    board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
     return render(
         "study.html",
@@ -67,41 +75,54 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         study={"id": study.get("id", root.name), "scale": study.get("scale", "")},
         headline=first.sentence if first else "",
         won=_won(first, runs, names),
-        paragraphs=[
-            " ".join(part.split()) for part in re.split(r"\n\s*\n", study.get("text", "") or "") if part.strip()
-        ],
+        paragraphs=_split_paragraphs(study.get("text") or ""),
         tiles=tiles(runs),
         tables=[_table(root, name, frames[name], spec) for name, spec in specs.items()],
-        board=drawn[boards[0]] if boards else None,
-        figures=[one for name, one in drawn.items() if name not in boards],
+        board=board,
+        figures=figures,
         settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
         run_heads=run_columns(runs, metric),
         run_rows=run_rows(runs, names, metric),
         data=json_text(page_data(study, runs, metric, commit or "unknown")),
         limits=limits(study, runs),
-        parts=[
-            {
-                "title": title,
-                "rows": [(key, _words(spec)) for key, spec in study.get(kind, {}).items() if spec is not None],
-            }
-            for kind, title in (
-                ("datasets", "Data sets"),
-                ("noises", "Noise"),
-                ("partitions", "Partitions"),
-                ("methods", "Methods"),
-            )
-            if study.get(kind)
-        ],
-        train=[
-            *((str(key), _word(value)) for key, value in study.get("train", {}).items()),
-            *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
-        ],
+        parts=_list_definitions(study),
+        train=_list_training(study),
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
         paper=paper,
         origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
         **provenance(runs),
     )
+
+
+def _split_board(
+    study: Mapping[str, Any], root: Path, shelf: Shelf, *, of_a_paper: bool
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The scoreboard, which the page of a paper shows at its top, and the other figures."""
+    specs = study.get("figures", {})
+    drawn = {name: _figure(root, name, spec, shelf) for name, spec in specs.items()}
+    boards = (name for name in specs if of_a_paper and specs[name]["kind"] == "scoreboard")
+    board = drawn.pop(next(boards, ""), None)
+    return board, list(drawn.values())
+
+
+def _split_paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Titles of data sets, noises, partitions and methods, each with its ids and their settings in words."""
+    return [
+        {"title": title, "rows": [(key, _words(spec)) for key, spec in study[kind].items() if spec is not None]}
+        for kind, title in DEFINITIONS.items()
+        if study.get(kind)
+    ]
+
+
+def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The training settings in words, those of a block of the grid under what the block contains."""
+    own = [(_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())]
+    return [*((str(key), _word(value)) for key, value in study.get("train", {}).items()), *own]
 
 
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:

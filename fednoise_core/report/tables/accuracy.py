@@ -85,7 +85,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     metric, digits = spec["metric"], spec["digits"]
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
@@ -141,7 +141,7 @@ def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:
 KIND = TableKind(
     settings=AccuracySettings,
     frame=accuracy_frame,
-    layout=_lay_out,
+    layout=_lay_out_accuracy,
     example={"metric": "last10_mean", "noises": ["sym40"]},
     of_accuracy=True,
 )

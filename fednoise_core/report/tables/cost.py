@@ -44,7 +44,7 @@ class CostSettings(RunSelection):
     """
 
 
-def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
     frame, names = frames.results(runs), Names.of_runs(runs)
     frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
@@ -72,7 +72,7 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(parts)
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
     rows, several = [], frame["dataset"].nunique() > 1
     for _, block in frame.groupby("dataset", sort=False):
         if several:
@@ -102,4 +102,4 @@ def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
     )
 
 
-KIND = TableKind(settings=CostSettings, frame=_make_frame, layout=_lay_out)
+KIND = TableKind(settings=CostSettings, frame=_cost_frame, layout=_lay_out_cost)

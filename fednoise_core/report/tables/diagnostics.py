@@ -51,7 +51,7 @@ class DiagnosticsSettings(RunSelection):
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown.")] = 3
 
 
-def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
     frame, names = frames.results(runs), Names.of_runs(runs)
     for key in ("noise_rate", *ESTIMATES):
@@ -74,7 +74,7 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(parts)
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
     """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
     digits, known = spec["digits"], frame["clean_known"] == 1
     unknown, frame = frame[~known], frame[known].copy()
@@ -125,7 +125,7 @@ def _format_estimate(row: pd.Series, name: str, digits: int) -> str:
 
 KIND = TableKind(
     settings=DiagnosticsSettings,
-    frame=_make_frame,
-    layout=_lay_out,
+    frame=_diagnostics_frame,
+    layout=_lay_out_diagnostics,
     example={"methods": ["fedcorr", "feddpcont"]},
 )

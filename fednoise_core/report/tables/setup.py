@@ -36,7 +36,7 @@ class SetupSettings(OutputWords):
     heads: Annotated[HeadWords, Field(description="Column → its words.")] = {}  # noqa: RUF012 - a setting
 
 
-def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study
     has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
@@ -58,7 +58,7 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     )
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
     """The paper's words; "ours" beside them wherever the study has another value."""
     heads = list(dict.fromkeys(frame["column"]))
     rows = []
@@ -98,8 +98,8 @@ def is_same_value(paper: str, ours: str) -> bool:
 
 KIND = TableKind(
     settings=SetupSettings,
-    frame=_make_frame,
-    layout=_lay_out,
+    frame=_setup_frame,
+    layout=_lay_out_setup,
     example={"file": "config/papers/tables/fedefc_table1.csv"},
     context={"ours": (), "scale": "paper"},
     without_runs=True,
