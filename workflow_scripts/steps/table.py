@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         write_csv(f"{prefix}.csv", registry.build_table(shown_runs(args), args.spec))
         made = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
         name = args.name or Path(prefix).name
-        for ending, text in (("md", markdown.markdown(made)), ("tex", latex.latex(made, name))):
+        for ending, text in (("md", markdown.render_markdown(made)), ("tex", latex.render_latex(made, name))):
             with atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
-from fednoise_core.report.runs.csv_files import at_hand
+from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -400,7 +400,7 @@ def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
 
 def _printed(spec: Mapping[str, Any]) -> list[str]:
     """Digests of the files of a paper's numbers that a table or figure is made from."""
-    return [sha256_file(at_hand(file)) for file in paths.printed(spec) if at_hand(file).is_file()]
+    return [sha256_file(resolve_user_file(file)) for file in paths.printed(spec) if resolve_user_file(file).is_file()]
 
 
 def _without_run(run: PlannedRun) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from markupsafe import Markup
 
 from fednoise_core import __version__
 
-__all__ = ["json_text", "render", "slug"]
+__all__ = ["json_text", "render_page", "slug"]
 
 HERE = Path(__file__).parent / "assets"
 
 
-def render(
+def render_page(
     template: str,
     styles: Sequence[str],
     scripts: Sequence[str] = (),
@@ -43,8 +43,8 @@ def render(
         version=__version__,
         style=Markup(style),
         script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=_csp_hash(style),
+        script_hash=_csp_hash(script),
         **values,
     )
 
@@ -60,6 +60,6 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """What a Content-Security-Policy calls an inline script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

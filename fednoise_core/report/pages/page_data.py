@@ -23,9 +23,9 @@ from fednoise_core.report.pages.run_details import (
 )
 from fednoise_core.report.runs import agreement, frames
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.footnotes import PERSONAL, marked, marks_of
+from fednoise_core.report.text.footnotes import PERSONAL, append_marks, marks_of
 
 __all__ = ["DARK", "page_data", "series_style"]
 
@@ -62,15 +62,15 @@ def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str
         commit: Of the software that makes the page.
     """
     settings = list(dict.fromkeys(run.listed.setting for run in runs))
-    clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
+    clean = {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     methods = list(dict.fromkeys(run.listed.method for run in runs))
     shared = _Shared()
     made = [
         {"s": settings.index(run.listed.setting), "m": methods.index(run.listed.method)}
         | _run_record(study, run, line, shared, commit)
-        for run, line in zip(runs, _series(runs), strict=True)
+        for run, line in zip(runs, _run_curves(runs), strict=True)
     ]
-    noise, starts = _details(runs, made, shared), _starts(runs, clean)
+    noise, starts = _add_details(runs, made, shared), _axis_starts(runs, clean)
     return {
         "metric": metric,
         "last": frames.LAST,
@@ -101,7 +101,7 @@ def _run_record(
         ],
         "folder": run.listed.dir.as_posix(),
         "files": files_of(run.listed.dir),
-        "command": _command(study, run),
+        "command": _rerun_command(study, run),
     }
 
 
@@ -109,7 +109,7 @@ def _setting_records(
     runs: Sequence[RecordedRun], settings: Sequence[Setting], clean: Collection[str], starts: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """`ceiling`: the places of the settings without noise whose lines are shown in this one, too."""
-    given, names = agreement.datasets(runs), Names.of_runs(runs)
+    given, names = agreement.untrusted_datasets(runs), Names.of_runs(runs)
     return [
         {
             "title": names.title(setting),
@@ -134,7 +134,7 @@ def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list
     """Names, places in COLOURS and dashes."""
     first, looks = {run.listed.method: run for run in reversed(runs)}, look(methods)
     return [
-        {"name": _name(first[method]), "colour": place % len(COLOURS), "dash": _dash(looks[method].dash)}
+        {"name": _method_label(first[method]), "colour": place % len(COLOURS), "dash": _svg_dash(looks[method].dash)}
         for place, method in enumerate(methods)
     ]
 
@@ -154,7 +154,7 @@ class _Shared:
         return self._places[key]
 
 
-def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
+def _run_curves(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
     """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
     table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
@@ -168,18 +168,18 @@ def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
             {
                 "round": [int(value) for value in line["round"]],
                 "work": [round(float(value), 2) for value in line["work"]],
-                "value": _hundredths(line["value"]),
-                "trailing": _hundredths(line["trailing"]),
+                "value": _to_hundredths(line["value"]),
+                "trailing": _to_hundredths(line["trailing"]),
             }
         )
     return found
 
 
-def _hundredths(column: pd.Series) -> list[int | None]:
+def _to_hundredths(column: pd.Series) -> list[int | None]:
     return [None if math.isnan(value) else round(100 * float(value)) for value in column]
 
 
-def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
+def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
     """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
     as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
     """
@@ -195,7 +195,9 @@ def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, fl
     return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 
-def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared) -> dict[str, list[float | None]]:
+def _add_details(
+    runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared
+) -> dict[str, list[float | None]]:
     """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
     that each setting and seed has, by "setting place/seed".
     """
@@ -222,16 +224,16 @@ def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _S
     return noise
 
 
-def _name(run: RecordedRun) -> str:
-    return marked(run.label, marks_of(run.summary))
+def _method_label(run: RecordedRun) -> str:
+    return append_marks(run.label, marks_of(run.summary))
 
 
-def _dash(dash: Any) -> str:
+def _svg_dash(dash: Any) -> str:
     """matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
     return "" if dash == DASHES[0] else " ".join(f"{2 * length:g}" for length in dash[1])
 
 
-def _command(study: Mapping[str, Any], run: RecordedRun) -> str:
+def _rerun_command(study: Mapping[str, Any], run: RecordedRun) -> str:
     scale = study.get("scale") or "paper"
     return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/SHA256SUMS" + (
         f" --config scale={scale}" if scale != "paper" else ""

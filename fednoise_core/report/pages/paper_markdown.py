@@ -26,7 +26,7 @@ def before_tables(paper: PaperParts) -> str:
         parts += [
             "A claim is judged by the columns of the paper's table that were run: all agree, all disagree, or it is "
             "mixed. [claims.csv](claims.csv) has every claim and column.",
-            _table(*paper.claims),
+            _render_table(*paper.claims),
         ]
     else:
         parts.append("No claim was run.")
@@ -35,10 +35,10 @@ def before_tables(paper: PaperParts) -> str:
         parts += ["### What disagrees, and why", "\n".join(said)]
     if paper.ranks:
         parts += ["### Ranks", "The paper's rank → ours, among the methods of a column that both have."]
-        parts += [f"{md(title)}\n\n{_table(heads, rows, numbers=True)}" for title, heads, rows in paper.ranks]
+        parts += [f"{md(title)}\n\n{_render_table(heads, rows, numbers=True)}" for title, heads, rows in paper.ranks]
     parts += [
         "## Reproduction",
-        _table(*paper.summary, numbers=True),
+        _render_table(*paper.summary, numbers=True),
         "Spearman's ρ: our methods' ranks with the paper's, the median over a table's columns, in brackets from the "
         "lowest to the highest.",
     ]
@@ -47,12 +47,12 @@ def before_tables(paper: PaperParts) -> str:
 
 def after_figures(paper: PaperParts, origins_file: str) -> str:
     """Settings with who says so, deviations, one cell again, and where each number comes from."""
-    parts = ["## Settings, and who says so", md(paper.legend), _table(*paper.settings)]
+    parts = ["## Settings, and who says so", md(paper.legend), _render_table(*paper.settings)]
     parts += ["## Deviations", "\n".join(f"- {md(note)}" for note in paper.notes)]
     if paper.differs[1]:
-        parts += ["### Other values than the paper's own tables have", _table(*paper.differs)]
+        parts += ["### Other values than the paper's own tables have", _render_table(*paper.differs)]
     if paper.changes[1]:
-        parts += [f"### What scale {paper.scale} changes", _table(*paper.changes)]
+        parts += [f"### What scale {paper.scale} changes", _render_table(*paper.changes)]
     parts.append("## One cell again")
     if paper.examples:
         lines = "\n".join(paper.examples)
@@ -80,13 +80,13 @@ def _by_code(paper: PaperParts) -> str:
         [*map(str, ids), str(len(group.drop_duplicates("run")))]
         for ids, group in paper.origin.groupby(keys, sort=False)
     ]
-    return _table(["method", "code hash", "device", "versions", "runs"], rows) if rows else ""
+    return _render_table(["method", "code hash", "device", "versions", "runs"], rows) if rows else ""
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+def _render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
     marks = ["---", *(["--:" if numbers else "---"] * (len(heads) - 1))]
-    return "\n".join(_line(row) for row in ([*map(md, heads)], marks, *([*map(md, row)] for row in rows)))
+    return "\n".join(_render_line(row) for row in ([*map(md, heads)], marks, *([*map(md, row)] for row in rows)))
 
 
-def _line(cells: Iterable[str]) -> str:
+def _render_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -12,7 +12,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.registry import select_table_runs
 
-__all__ = ["COLUMNS", "cell_command", "command_words", "origins"]
+__all__ = ["COLUMNS", "cell_command", "command_words", "trace_origins"]
 
 COLUMNS = {
     "table": "table",
@@ -30,10 +30,10 @@ COLUMNS = {
     "seconds": "seconds",
     "command": "once more",
 }
-"""Columns of `origins`, and their heads on the page."""
+"""Columns of `trace_origins`, and their heads on the page."""
 
 
-def origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
+def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
     """One row a table and run of it: the run's ids, the accuracy that enters the table (in %, NaN if it diverged), its
     folder, digest of its spec, code hash, device, versions, seconds, and the command that makes the cell again.
 

@@ -24,10 +24,10 @@ def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
     """The run's accuracies: (name, value in words)."""
     scores, lost = run.summary["accuracy"], "diverged" if run.diverged else ""
     return [
-        ("last ten evaluations", lost or _percent(scores["last10_mean"])),
-        ("last round", lost or _percent(scores["last"])),
-        ("best round", lost or _percent(scores["best"])),
-        ("before training", _percent(scores["round0"])),
+        ("last ten evaluations", lost or _format_percent(scores["last10_mean"])),
+        ("last round", lost or _format_percent(scores["last"])),
+        ("best round", lost or _format_percent(scores["best"])),
+        ("before training", _format_percent(scores["round0"])),
     ]
 
 
@@ -60,7 +60,7 @@ def rows_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
 def files_of(folder: Path) -> list[tuple[str, str]]:
     """The files of a run: (name, size)."""
     found = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return [(path.name, _size(path.stat().st_size)) for path in found]
+    return [(path.name, _format_size(path.stat().st_size)) for path in found]
 
 
 def confusion_of(run: RecordedRun) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def clients_of(run: RecordedRun) -> dict[str, Any]:
     if not found:
         why = "No client’s labels could be judged: the models know too little of them, or give no finite numbers."
         return {"no_clients": why}
-    return {"clients": [_client(one) for one in found]}
+    return {"clients": [_client_row(one) for one in found]}
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:
@@ -104,18 +104,18 @@ def noise_of(run: RecordedRun) -> list[float | None]:
     return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
 
 
-def _client(one: Site) -> tuple[int, int, float, float, float, int]:
-    wrong, low, high = (_share(count, one.samples) for count in (one.wrong, one.wrong_low, one.wrong_high))
+def _client_row(one: Site) -> tuple[int, int, float, float, float, int]:
+    wrong, low, high = (_wrong_share(count, one.samples) for count in (one.wrong, one.wrong_low, one.wrong_high))
     return one.client, one.samples, wrong, low, high, one.named
 
 
-def _share(count: float, samples: int) -> float:
+def _wrong_share(count: float, samples: int) -> float:
     return round(count / samples, 4) if samples else 0.0
 
 
-def _percent(value: float | None) -> str:
+def _format_percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.2f}\xa0%"
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3)):,} kB"

@@ -11,7 +11,7 @@ import pandas as pd
 from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell
 from fednoise_core.report.text.escape import one_line
 
-__all__ = ["at_hand", "csv_text", "read_csv", "read_texts", "write_csv"]
+__all__ = ["csv_text", "read_csv", "read_texts", "resolve_user_file", "write_csv"]
 
 TEXT = (
     "dataset",
@@ -55,7 +55,7 @@ def csv_text(frame: pd.DataFrame) -> str:
     gets an apostrophe in front, and every text is one line; numbers stay numbers.
     """
     texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
-    safe = frame.assign(**{name: frame[name].map(_harmless) for name in texts})
+    safe = frame.assign(**{name: frame[name].map(_escape_cell) for name in texts})
     return safe.to_csv(index=False, float_format=f"%.{DECIMALS}f", lineterminator="\n")
 
 
@@ -84,12 +84,12 @@ def read_texts(path: str | Path) -> pd.DataFrame:
     return frame.map(plain_cell)
 
 
-def at_hand(path: str | Path) -> Path:
+def resolve_user_file(path: str | Path) -> Path:
     """A file that a spec names: in the working folder, else beside the code (`snakemake --directory`)."""
     beside = Path(__file__).parents[3] / path
     return beside if not Path(path).exists() and beside.exists() else Path(path)
 
 
-def _harmless(cell: Any) -> Any:
+def _escape_cell(cell: Any) -> Any:
     """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
     return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

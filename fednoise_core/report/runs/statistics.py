@@ -13,7 +13,7 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-__all__ = ["LEAST", "Spread", "non_dominated", "paired", "spread"]
+__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "spread"]
 
 LEAST = 3  # values below which an interval would say more than they do
 LEVEL = 0.95
@@ -52,7 +52,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(len(known), mean, std, float(found.low), float(found.high))
 
 
-def paired(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
+def paired_differences(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
     """Ours less the other's for each key (a seed) that both have, in the order of ours. Equal seeds share labels,
     partition and first weights, so what they have in common falls out.
     """

@@ -12,9 +12,9 @@ import pandas as pd
 
 from fednoise_core.report.tables.claims import STATES, Claim, judge_claim
 from fednoise_core.report.tables.verdicts import JUDGED, KEYS, rank_correlation
-from fednoise_core.report.text.cells import MISSING, number
+from fednoise_core.report.text.cells import MISSING, format_number
 
-__all__ = ["Score", "column_ranks", "score", "states_words"]
+__all__ = ["Score", "column_ranks", "score_table", "states_words"]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Score:
         if not self.ranks:
             return MISSING
         if len(self.ranks) == 1:
-            return f"{number(self.ranks[0], 2)} (1 column)"
-        low, high, middle = min(self.ranks), max(self.ranks), float(pd.Series(self.ranks).median())
-        return f"{number(middle, 2)} ({number(low, 2)} to {number(high, 2)}, {len(self.ranks)} columns)"
+            return f"{format_number(self.ranks[0], 2)} (1 column)"
+        values = float(pd.Series(self.ranks).median()), min(self.ranks), max(self.ranks)
+        middle, low, high = (format_number(value, 2) for value in values)
+        return f"{middle} ({low} to {high}, {len(self.ranks)} columns)"
 
 
 def states_words(claims: Iterable[Claim]) -> str:
@@ -64,7 +65,7 @@ def states_words(claims: Iterable[Claim]) -> str:
     return f"Of {whole} claims, judged by the columns that were run: {words}." if whole else "No claim is judged here."
 
 
-def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
+def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
     """The score of a reproduction table, from its frame (or its CSV) and its completed spec."""
     claims = [judge_claim(frame, claim) for claim in spec["claims"]]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])

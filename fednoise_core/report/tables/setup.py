@@ -9,7 +9,7 @@ import pandas as pd
 from pydantic import Field
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.runs.csv_files import at_hand, read_texts
+from fednoise_core.report.runs.csv_files import read_texts, resolve_user_file
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.selection import OutputWords
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
@@ -40,7 +40,7 @@ def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study
     has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
-    rows = read_texts(at_hand(spec["file"]))
+    rows = read_texts(resolve_user_file(spec["file"]))
     if "parameter" not in rows.columns:
         raise ArtifactError(f"{spec['file']}: has no column parameter")
     columns = [name for name in rows.columns if name not in TOLD]

@@ -12,7 +12,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import Setting
 
-__all__ = ["describe_cell", "summarize", "summarize_finite"]
+__all__ = ["describe_cell", "summarize_finite", "summarize_values"]
 
 
 def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict
     }
 
 
-def summarize(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
+def summarize_values(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
     """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values."""
     cells: dict[str, float] = {}
     for key in keys:
@@ -42,6 +42,6 @@ def summarize(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
 
 
 def summarize_finite(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
-    """What `summarize` says, but NaN for everything where a run of the group diverged."""
-    cells = summarize(group, keys)
+    """What `summarize_values` says, but NaN for everything where a run of the group diverged."""
+    cells = summarize_values(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.report.text.footnotes import marked, together
+from fednoise_core.report.text.footnotes import append_marks, merge_marks
 
 __all__ = [
     "ACCURACY_DIGITS",
@@ -24,15 +24,15 @@ __all__ = [
     "caption_of",
     "count_words",
     "diverged_words",
+    "format_number",
+    "format_signed",
     "in_setting",
     "levels_of",
     "marked_method",
     "mean_std",
     "method_words",
-    "number",
     "seeds_words",
     "settings_of",
-    "signed",
     "title_of",
 ]
 
@@ -96,7 +96,7 @@ def title_of(block: pd.DataFrame) -> str:
 
 def method_words(group: pd.DataFrame) -> str:
     """A method's label with its marks."""
-    return marked(str(group["method_label"].iloc[0]), together(group["marks"]))
+    return append_marks(str(group["method_label"].iloc[0]), merge_marks(group["marks"]))
 
 
 def marked_method(group: pd.DataFrame) -> str:
@@ -115,11 +115,11 @@ def mean_std(mean: float, std: float, digits: int, hide_zero: bool = False) -> s
     """ "91.17 ± 0.51"; without the second where it is unknown, or, with `hide_zero`, shown as 0."""
     if math.isnan(mean):
         return MISSING
-    spread = "" if math.isnan(std) or (round(std, digits) == 0 and hide_zero) else f" ± {number(std, digits)}"
-    return number(mean, digits) + spread
+    spread = "" if math.isnan(std) or (round(std, digits) == 0 and hide_zero) else f" ± {format_number(std, digits)}"
+    return format_number(mean, digits) + spread
 
 
-def number(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """A number with so many decimals and thin spaces between thousands."""
     return MISSING if math.isnan(value) else f"{value:,.{digits}f}".replace(",", "\u202f")
 
@@ -157,5 +157,5 @@ def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple
     return levels, common if varying else " · ".join(words[p][settings[0][p]] for p in (0, 2))
 
 
-def signed(value: float, digits: int) -> str:
+def format_signed(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")

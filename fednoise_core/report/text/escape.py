@@ -6,7 +6,7 @@ import re
 import textwrap
 import unicodedata
 
-__all__ = ["filled", "latex_text", "markdown_text", "one_line", "unbroken"]
+__all__ = ["keep_numbers_whole", "latex_text", "markdown_text", "one_line", "wrap_text"]
 
 # LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
 VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
@@ -36,7 +36,7 @@ MATHS = {
 }
 
 
-def _greek(letter: str) -> str:
+def _greek_name(letter: str) -> str:
     """ "ρ" -> "rho", "Γ" -> "Gamma"."""
     *_, size, _, name = unicodedata.name(letter).split()
     return name.capitalize() if size == "CAPITAL" else VARIANTS.get(name, name.lower())
@@ -75,7 +75,7 @@ TEX = {
     "²": r"$^2$",
     "³": r"$^3$",
     **{sign: rf"${words}$" for sign, words in MATHS.items()},
-    **{letter: rf"$\{_greek(letter)}$" for letter in GREEK},
+    **{letter: rf"$\{_greek_name(letter)}$" for letter in GREEK},
     **{sign: f"$_{digit}$" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }
 
@@ -87,14 +87,14 @@ def one_line(text: str) -> str:
     return re.sub(r"[ \x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text).strip(" ")
 
 
-def unbroken(text: str) -> str:
+def keep_numbers_whole(text: str) -> str:
     """A text that is not broken before a number, nor around a sign between two: "α = 0.3" stays on a line."""
     return re.sub(r" (?=[−-]?\d|[=±] )|(?<=[=±]) ", "\xa0", text)
 
 
-def filled(text: str, letters: int, break_long_words: bool = True) -> str:
-    """The text in lines of so many letters, broken as `unbroken` says, with plain spaces."""
-    broken = textwrap.fill(unbroken(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
+def wrap_text(text: str, letters: int, break_long_words: bool = True) -> str:
+    """The text in lines of so many letters, broken as `keep_numbers_whole` says, with plain spaces."""
+    broken = textwrap.fill(keep_numbers_whole(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
     return broken.replace("\xa0", " ")
 
 
