@@ -70,9 +70,15 @@ class Headline:
 def make_headline(
     tables: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], baseline: str | None, given: Collection[str] = ()
 ) -> Headline | None:
-    """The headline of accuracy tables (settings and frame of each); None without any. They must be of one metric: those
-    of another than the first's are passed over. baseline: the id of a method to compare with, e.g. plain averaging.
-    given: ids of the data sets without trusted test labels.
+    """What a study's page says first: what won where, by how much, over how many seeds.
+
+    Args:
+        tables: Settings and frame of each. Accuracy tables of another metric than the first one's are passed over.
+        baseline: The id of a method to compare with, e.g. plain averaging.
+        given: Ids of the data sets without trusted test labels.
+
+    Returns:
+        None without any accuracy table.
     """
     every = [(complete_spec(spec), frame) for spec, frame in tables if spec["kind"] == "accuracy"]
     if not every:
@@ -99,8 +105,12 @@ def make_headline(
 
 
 def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
-    """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations, and what won in
-    each setting where there are several.
+    """Lines for a terminal or a list: the headline of all runs by the mean of the last ten evaluations.
+
+    Where there are several settings, what won in each follows.
+
+    Args:
+        runs: Those of the study.
     """
     spec = complete_spec({"kind": "accuracy", "metric": "last10_mean"})
     table = spec, accuracy_frame(runs, spec)
@@ -113,7 +123,14 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def plain_averaging(runs: Sequence[RecordedRun]) -> str | None:
-    """The id of plain averaging in this study: what every other method wants to beat."""
+    """The id of plain averaging in a study: what every other method wants to beat.
+
+    Args:
+        runs: Those of the study.
+
+    Returns:
+        None if it is not in the study.
+    """
     plain = [run.listed.method for run in runs if run.spec["method"].get("name") == "fedavg"]
     return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 

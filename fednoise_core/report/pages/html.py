@@ -28,9 +28,15 @@ def render_page(
     folder: Path = HERE,
     **values: Any,
 ) -> str:
-    """A template with `style`, `script` and their hashes for its Content-Security-Policy.
+    """Fill a template, with `style`, `script` and their hashes for its Content-Security-Policy.
 
-    extra: more CSS. folder: where the files lie; those of the reports are found, too.
+    Args:
+        template: Its file.
+        styles: Files of CSS.
+        scripts: Files of JavaScript.
+        extra: More CSS.
+        folder: Where the files lie. Those of the reports are found, too.
+        values: What the template shows.
     """
     loader = FileSystemLoader([folder, HERE])
     environment = Environment(
@@ -50,7 +56,11 @@ def render_page(
 
 
 def json_text(value: Any) -> Markup:
-    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment."""
+    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment.
+
+    Args:
+        value: What JSON can hold.
+    """
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
 

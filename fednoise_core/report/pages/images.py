@@ -37,7 +37,15 @@ class ImageCache:
 
 
 def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
-    """A PNG with a palette: a third of the size, and for charts no difference to be seen. The smaller of both."""
+    """Give a PNG a palette: a third of the size, and for charts no difference to be seen.
+
+    Args:
+        content: The PNG.
+        colours: Of the palette.
+
+    Returns:
+        The smaller of both files.
+    """
     with Image.open(io.BytesIO(content)) as image:
         made = io.BytesIO()
         flat = Image.new("RGB", image.size, "white")
@@ -47,8 +55,13 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
 
 
 def make_thumbnails(one: SettingArtifacts) -> list[str]:
-    """Small pictures of a setting, a pixel a number, as data addresses: the classes (rows) of its clients (columns)
-    with the clients' noise below, and, where labels are flipped, the given labels (columns) of each clean one (rows).
+    """Small pictures of a setting, a pixel a number, as data addresses.
+
+    The first shows the classes (rows) of its clients (columns), with the clients' noise below. Where labels are
+    flipped, a second shows the given labels (columns) of each clean one (rows).
+
+    Args:
+        one: The setting.
     """
     held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
     parts = [_shade_pixels(held / max(held.max(), 1), FILL)]
@@ -75,7 +88,14 @@ def _png_uri(pixels: np.ndarray) -> str:
 
 
 def png_size(image: bytes) -> tuple[int, int]:
-    """Width and height of a PNG, from its header."""
+    """Width and height of a PNG, from its header.
+
+    Args:
+        image: The file.
+
+    Raises:
+        ArtifactError: For another file.
+    """
     if image[:8] != b"\x89PNG\r\n\x1a\n":
         raise ArtifactError("not a PNG picture")
     width, height = struct.unpack(">II", image[16:24])

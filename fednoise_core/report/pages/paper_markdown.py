@@ -11,7 +11,13 @@ __all__ = ["after_figures", "before_tables", "first_screen"]
 
 
 def first_screen(paper: PaperParts, board: str, made: str) -> str:
-    """The paper, the scale, the scoreboard, what our numbers say. board: the figure as Markdown; made: sentences."""
+    """The paper, the scale, the scoreboard, and what our numbers say.
+
+    Args:
+        paper: The sections.
+        board: The figure as Markdown.
+        made: Sentences on what was run.
+    """
     title, link = paper.citation.get("title", ""), paper.citation.get("link", "")
     cited = [f"**{md(title)}.**" if title else "", f"{md(paper.cited)}." if paper.cited else ""]
     cited.append(f"[{md(link.removeprefix('https://'))}]({link})" if link else "")
@@ -20,7 +26,11 @@ def first_screen(paper: PaperParts, board: str, made: str) -> str:
 
 
 def before_tables(paper: PaperParts) -> str:
-    """Claims with reasons, ranks, and the reproduction at a glance."""
+    """Claims with reasons, ranks, and the reproduction at a glance.
+
+    Args:
+        paper: The sections.
+    """
     parts = ["## The paper's claims"]
     if paper.claims[1]:
         parts += [
@@ -46,7 +56,12 @@ def before_tables(paper: PaperParts) -> str:
 
 
 def after_figures(paper: PaperParts, origins_file: str) -> str:
-    """Settings with who says so, deviations, one cell again, and where each number comes from."""
+    """Settings with who says so, deviations, one cell again, and where each number comes from.
+
+    Args:
+        paper: The sections.
+        origins_file: The CSV with a row for each run.
+    """
     parts = ["## Settings, and who says so", md(paper.legend), _render_table(*paper.settings)]
     parts += ["## Deviations", "\n".join(f"- {md(note)}" for note in paper.notes)]
     if paper.differs[1]:

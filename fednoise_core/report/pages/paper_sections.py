@@ -92,7 +92,16 @@ class PaperParts:
 
 
 def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
-    """The sections of a study that is a paper's (has `paper`), from its tables' CSVs below `root`; else None."""
+    """The sections of a study that is a paper's.
+
+    Args:
+        study: As the page gets it, with completed tables.
+        runs: Those of the study.
+        root: Folder with the tables' CSVs, tables/<id>.csv.
+
+    Returns:
+        None for a study that is not a paper's (has no `paper`).
+    """
     if "paper" not in study:
         return None
     told, scale = study["paper"], str(study.get("scale") or "paper")

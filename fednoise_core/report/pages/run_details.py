@@ -32,7 +32,15 @@ def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
 
 
 def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
-    """What it took and where it comes from: (name, value in words)."""
+    """What a run took and where it comes from.
+
+    Args:
+        run: The run.
+        commit: Of the software that makes the page.
+
+    Returns:
+        (name, value in words) of each fact.
+    """
     summary, cost = run.summary, run.cost
     traffic = [summary.get(key) for key in ("bytes_up", "bytes_down")]
     found = [
@@ -64,8 +72,10 @@ def files_of(folder: Path) -> list[tuple[str, str]]:
 
 
 def confusion_of(run: RecordedRun) -> dict[str, Any]:
-    """`names` of the classes and `confusion`, counts [true class][predicted class]; or `no_confusion`, why a page has
-    none.
+    """The confusion matrix of a run, or why a page has none.
+
+    Returns:
+        `names` of the classes and `confusion`, counts [true class][predicted class]; or `no_confusion`, the reason.
     """
     path, classes = run.listed.dir / "confusion.csv", int(run.summary["classes"])
     if not path.exists():
@@ -79,8 +89,11 @@ def confusion_of(run: RecordedRun) -> dict[str, Any]:
 
 
 def clients_of(run: RecordedRun) -> dict[str, Any]:
-    """`clients`, what the method holds of each one's labels: client, judged samples, estimated share of wrong labels
-    with both ends of its interval, samples with verdict "wrong"; or `no_clients`, why a page has none.
+    """What the method holds of each client's labels, or why a page does not say so.
+
+    Returns:
+        `clients`: client, judged samples, estimated share of wrong labels with both ends of its interval, samples with
+        verdict "wrong"; or `no_clients`, the reason.
     """
     path = run.listed.dir / "sites.csv"
     if not path.exists():

@@ -24,7 +24,15 @@ def _varying_parts(runs: Sequence[RecordedRun]) -> list[int]:
 
 
 def run_columns(runs: Sequence[RecordedRun], metric: str) -> list[tuple[str, bool]]:
-    """(head, whether one picks from its values) of each column; `metric` comes first of the accuracies."""
+    """The heads of the table of all runs.
+
+    Args:
+        runs: Those of the study.
+        metric: The accuracy that comes first.
+
+    Returns:
+        (head, whether one picks from its values) of each column.
+    """
     accuracies = [SHORT[key] for key in (metric, *_other_metrics(metric))]
     parts = [(HEADS[PARTS[place]], True) for place in _varying_parts(runs)]
     rest = [*accuracies, "MB sent", "seconds"]
@@ -32,7 +40,16 @@ def run_columns(runs: Sequence[RecordedRun], metric: str) -> list[tuple[str, boo
 
 
 def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dict[str, Any]]:
-    """A row a run: `link`, its text (the method), and `cells` of (text, number to sort by or None for text)."""
+    """The rows of the table of all runs.
+
+    Args:
+        runs: Those of the study.
+        names: The words of their settings.
+        metric: The accuracy that comes first.
+
+    Returns:
+        `link`, its text (the method), and `cells` of (text, number to sort by or None for text).
+    """
     table, found = frames.results(runs), []
     for run, (_, row) in zip(runs, table.iterrows(), strict=True):
         parts = names.of(run.listed.setting)

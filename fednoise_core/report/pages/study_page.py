@@ -126,7 +126,12 @@ def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
-    """The page of a single setting, from its artifacts alone."""
+    """The page of a single setting as HTML, from its artifacts alone.
+
+    Args:
+        one: The setting.
+        title: Of the page; default: the setting in words.
+    """
     specs = [
         (name, _format_spec(spec))
         for name, spec in (

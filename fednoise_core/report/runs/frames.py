@@ -21,8 +21,6 @@ __all__ = [
     "diverged_words",
     "results",
     "tidy",
-    "trailing_mean",
-    "until_diverged",
 ]
 
 IDS = ["dataset", "noise", "partition", "method"]
@@ -36,10 +34,15 @@ LAST = 10  # evaluations in `last10_mean`
 
 def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
     """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
+
     `as_told`: the method's own rate is the setting's, by chance (`uses_true_rate`); an oracle has its mark instead.
 
     A run that diverged has NaN for every accuracy, also for those from before, and `diverged` True: a mean that took
     them in would be one of a model that nobody has. NaN without `diverged`: the run does not have the view.
+
+    Args:
+        runs: The checked runs.
+        view: Which models are judged; "headline": what each method is meant to deliver.
     """
     rows = []
     for run in runs:
@@ -67,7 +70,14 @@ def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame
 def tidy(
     runs: Sequence[RecordedRun], metric: str = "accuracy", view: str = "headline", client: int | None = -1
 ) -> pd.DataFrame:
-    """Long frame: ids, label, round, work, phase, client, value. `metric` may end in `*`; `view` "" is any view."""
+    """Load a metric of runs as a long frame: ids, label, round, work, phase, client, value.
+
+    Args:
+        runs: The checked runs.
+        metric: Its name, or the beginning of several, then `*`.
+        view: Which models were judged; "" for all.
+        client: Whose values; -1: those of all clients together; None: everybody's.
+    """
     parts = []
     for run in runs:
         frame = run.metrics
@@ -83,12 +93,19 @@ def tidy(
 
 
 def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]]:
-    """(diverged runs, all runs) by `IDS`, for those groups of `results` of which any run diverged."""
+    """How many runs of a method in a setting diverged, for those of which any did.
+
+    Args:
+        found: A frame of `results`.
+
+    Returns:
+        (diverged runs, all runs) by `IDS`.
+    """
     counts = found.groupby(IDS, sort=False)["diverged"].agg(["sum", "size"])
     return {ids: (int(lost), int(n)) for ids, lost, n in counts.itertuples(name=None) if lost}
 
 
-def until_diverged(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame:
+def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame:
     """A frame of `tidy` whose `value` is NaN from the first round on in which any run of the same method and setting is
     not finite: beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
     """
@@ -97,7 +114,7 @@ def until_diverged(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame
     return frame.assign(value=frame["value"].where(~(frame["round"] >= stop)))
 
 
-def trailing_mean(column: pd.Series, window: int) -> pd.Series:
+def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
     """At each evaluation (a series by round) the mean of the last `window`: at the end, with a window of LAST, the
     table's mean. The evaluation before training, round 0, stands alone.
     """
@@ -108,18 +125,26 @@ def trailing_mean(column: pd.Series, window: int) -> pd.Series:
 def by_round(
     runs: Sequence[RecordedRun], view: str = "headline", window: int | None = LAST, of: Sequence[str] = IDS
 ) -> pd.DataFrame:
-    """A row a run and evaluation: `value` in % up to where a seed diverged (of=RUN: this seed), its `trailing` mean
-    over the last `window`, a column. None: LAST, but of a run of few evaluations a quarter of them, since the mean of
-    more would be one of the whole run.
+    """A row a run and evaluation: `value` in % up to where a seed diverged, and its `trailing` mean.
+
+    Args:
+        runs: The checked runs.
+        view: Which models are judged.
+        window: Evaluations in the trailing mean. None: LAST, but of a run of few evaluations a quarter of them, since
+            the mean of more would be one of the whole run.
+        of: Which seeds end together; RUN: each for itself.
+
+    Returns:
+        The frame, with the window as a column.
     """
-    frame = until_diverged(tidy(runs, "accuracy", view), of)
+    frame = _cut_at_divergence(tidy(runs, "accuracy", view), of)
     frame = frame.sort_values("round", kind="stable")
     count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
     frame["window"] = (count // 4).clip(1, LAST) if window is None else window
     wide: dict[Any, int] = frame.groupby([*IDS, "seed"], sort=False)["window"].first().to_dict()
     mean = frame.set_index("round").groupby([*IDS, "seed"], sort=False)["value"]
     frame = frame.set_index([*IDS, "seed", "round"])
-    found = pd.concat({ids: trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"])
+    found = pd.concat({ids: _trailing_mean(column, wide[ids]) for ids, column in mean}, names=[*IDS, "seed", "round"])
     return frame.assign(trailing=found).reset_index()
 
 

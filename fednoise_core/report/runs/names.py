@@ -86,8 +86,11 @@ PARTS = ("dataset", "noise", "partition")
 
 
 def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
-    """`{"kind": "symmetric", "rate": 0.4}` -> "symmetric 0.4"; a `label` wins; of a data set `_describe_dataset`, else
-    the fallback.
+    """A data set, noise or partition in words: `{"kind": "symmetric", "rate": 0.4}` is "symmetric 0.4".
+
+    Args:
+        spec: Its settings. A `label` wins.
+        fallback: The words of a data set without a name of its own.
     """
     if spec.get("label"):
         return one_line(str(spec["label"]))
@@ -143,7 +146,14 @@ def _is_short(value: Any) -> bool:
 
 
 def disambiguate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Id -> words, different for different ids: to equal words are added the settings that differ, else the id."""
+    """Words for specs, different for different ids.
+
+    Args:
+        specs: Id -> settings.
+
+    Returns:
+        Id -> words. To equal words are added the settings that differ, else the id.
+    """
     words = {name: describe_spec(spec, name) for name, spec in specs.items()}
     for same in _group_equal(words):
         values = {key: {canonical(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
@@ -157,7 +167,14 @@ def disambiguate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Noise id -> words shared by the noises that differ in their rate alone, and by those of a kind without a rate."""
+    """Words of noises that leave out the rate.
+
+    Args:
+        specs: Id -> settings.
+
+    Returns:
+        Id -> words, shared by the noises that differ in their rate alone, and by those of a kind without a rate.
+    """
     rest = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
     rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
     first: dict[str, str] = {}

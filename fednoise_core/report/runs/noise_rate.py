@@ -21,8 +21,10 @@ would be made again when a method's code changes.
 
 
 def is_noiseless(spec: Mapping[str, Any]) -> bool:
-    """Whether a noise spec leaves every label as it is (the ceiling of a table). A matrix file is not opened: it is no
-    input of tables.
+    """Whether a noise leaves every label as it is (the ceiling of a table).
+
+    Args:
+        spec: Its settings. A matrix file is not opened, since it is no input of tables.
     """
     # A nominal rate is 0 for every number of classes or for none, so any number will do.
     return spec.get("kind") == "clean" or (not spec.get("file") and _nominal_or_none(spec, 2) == 0)
@@ -39,7 +41,11 @@ def nominal_run_rate(run: RecordedRun) -> float | None:
 
 
 def noise_rate(run: RecordedRun) -> float | None:
-    """The stated rate, or the one that came out where none is stated; None if that is unknown, too."""
+    """The stated noise rate of a run, or the one that came out where none is stated.
+
+    Returns:
+        A share (0..1); None if it is unknown.
+    """
     stated = nominal_run_rate(run)
     if stated is not None:
         return stated
@@ -48,8 +54,13 @@ def noise_rate(run: RecordedRun) -> float | None:
 
 
 def uses_true_rate(spec: Mapping[str, Any], classes: int) -> bool:
-    """Whether the rate that a run's method (`spec` has "method" and "noise") goes by is the one that its noise stands
-    for: then it knows in that setting what an oracle is told, however it came by it. A matrix file is not opened.
+    """Whether the rate that a run's method goes by is the one that its noise stands for.
+
+    Then it knows in that setting what an oracle is told, however it came by it.
+
+    Args:
+        spec: With "method" and "noise". A matrix file is not opened.
+        classes: Number of classes K.
     """
     key, default = RATES.get(str(spec.get("method", {}).get("name")), ("", None))
     rate, noise = spec.get("method", {}).get(key, default), spec.get("noise", {})

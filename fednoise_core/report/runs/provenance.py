@@ -28,20 +28,27 @@ TYPES = {
 
 
 def summary_counts(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
-    """The few counts at the top of a study's page: (name, number in words)."""
+    """The few counts at the top of a study's page.
+
+    Args:
+        runs: Those of the study.
+
+    Returns:
+        (name, number in words) of each.
+    """
     seeds = len({run.listed.seed for run in runs})
     rounds = sorted({int(run.summary["rounds"]) for run in runs})
     return [
         ("runs", f"{len(runs):,}"),
         ("methods", str(len({run.listed.method for run in runs}))),
-        ("settings", count_settings(runs)),
+        ("settings", _count_settings(runs)),
         ("seeds", str(seeds)),
         ("rounds", str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}–{rounds[-1]}"),
         ("data sets", str(len({run.listed.dataset for run in runs}))),
     ]
 
 
-def count_settings(runs: Sequence[RecordedRun]) -> str:
+def _count_settings(runs: Sequence[RecordedRun]) -> str:
     """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
     noisy = {run.listed.setting for run in runs if not is_noiseless(run.spec.get("noise", {}))}
     clean = {run.listed.setting for run in runs} - noisy
@@ -49,7 +56,12 @@ def count_settings(runs: Sequence[RecordedRun]) -> str:
 
 
 def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
-    """What a reader must know before quoting a number; only what applies to these runs."""
+    """What a reader must know before quoting a number; only what applies to these runs.
+
+    Args:
+        study: As the page gets it, with completed tables (`registry.complete_tables`).
+        runs: Those of the study.
+    """
     frame, words = frames.results(runs), Names.of_runs(runs)
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
     tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
@@ -112,8 +124,11 @@ def _join_labels(frame: pd.DataFrame) -> str:
 
 
 def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    """What `study.html` says of where its numbers come from: `environment` (name, values), `code` (method, hashes,
-    number of runs), `runs_files` (runs.csv as a data address).
+    """What `study.html` says of where its numbers come from.
+
+    Returns:
+        `environment` (name, values), `code` (method, hashes, number of runs) and `runs_files` (runs.csv as a data
+        address).
     """
     facts = pd.DataFrame(
         {**run.cost.get("versions", {}), **{key: run.cost.get(key) for key in ("device", "executor")}} for run in runs
@@ -136,8 +151,12 @@ def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
-    """One sentence if the runs were made with several versions of numpy or torch, whose numbers differ in their last
-    digits: which methods' runs are of which.
+    """Say which methods' runs are of which version, if there are several.
+
+    Versions of numpy or torch differ in the last digits of their numbers.
+
+    Returns:
+        One sentence, or none.
     """
     counts: dict[str, Counter[str]] = {}
     for run in runs:

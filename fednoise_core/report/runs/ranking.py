@@ -20,20 +20,35 @@ TIE = (
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
-    """Whether a method is compared with the others: it needs nothing that a federation cannot have."""
+    """Whether a method is compared with the others: it needs nothing that a federation cannot have.
+
+    Args:
+        marks: Texts of marks of its runs.
+    """
     return not set(merge_marks(marks)) & set(NO_MEMBERS)
 
 
 def compared_rows(block: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows of a setting (of an accuracy table's frame) that are compared: they have a mean, too, and no rate of
-    their own that happens to be the setting's (`as_told`).
+    """The rows of a setting that are compared.
+
+    They have a mean, and no rate of their own that happens to be the setting's (`as_told`).
+
+    Args:
+        block: Rows of an accuracy table's frame, of one setting.
+        metric: One of `run.METRICS`.
     """
     told = block["as_told"] > 0 if "as_told" in block else False
     return block[block["marks"].map(lambda marks: is_compared([marks])) & ~told & block[f"{metric}_mean"].notna()]
 
 
 def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
-    """Ids of the best of a setting, by `tied_best`. None where there is nothing to compare."""
+    """Ids of the best of a setting, by `tied_best`. None where there is nothing to compare.
+
+    Args:
+        block: As for `compared_rows`.
+        metric: One of `run.METRICS`.
+        digits: Decimals with which equal means tie.
+    """
     found = compared_rows(block, metric)
     columns = (found["method"], found[f"{metric}_mean"], found[f"{metric}_std"])
     scores = {str(method): (float(mean), float(std)) for method, mean, std in zip(*columns, strict=True)}

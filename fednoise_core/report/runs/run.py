@@ -153,7 +153,14 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = 
 
 
 def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
-    """Read spec and summary of the runs, and check that they are of these runs and of one another."""
+    """Read spec and summary of the runs, and check that they are of these runs and of one another.
+
+    Args:
+        found: Lines of a runs list.
+
+    Raises:
+        ArtifactError: For a file that is missing, damaged, or of another run.
+    """
     runs = []
     for listed in found:
         record = _read_json(listed.dir / "spec.json", ("spec",))

@@ -33,8 +33,13 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Percentile bootstrap: for the few seeds of a study the corrected kinds rest on too little. The draws are the same
+    """Mean, deviation and bootstrap interval of the values of a few seeds.
+
+    The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same
     every time, so that equal values give equal ends.
+
+    Args:
+        values: One a seed.
     """
     known = np.asarray(values, dtype=float)
     nothing = math.nan
@@ -53,15 +58,26 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_differences(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Ours less the other's for each key (a seed) that both have, in the order of ours. Equal seeds share labels,
-    partition and first weights, so what they have in common falls out.
+    """Ours less the other's for each key (a seed) that both have, in the order of ours.
+
+    Equal seeds share labels, partition and first weights, so what they have in common falls out.
+
+    Args:
+        ours: Key -> value.
+        other: Key -> value.
     """
     return {key: value - other[key] for key, value in ours.items() if key in other}
 
 
 def non_dominated(cost: Sequence[float], gain: Sequence[float]) -> list[bool]:
-    """Which points no other dominates: none costs as little or less and gains as much or more, with one of both
-    strictly so. Equal points stand together; a point with a NaN is dominated, and dominates none.
+    """Which points no other dominates.
+
+    A point dominates another if it costs as little or less and gains as much or more, with one of both strictly so.
+    Equal points stand together. A point with a NaN is dominated, and dominates none.
+
+    Args:
+        cost: Of each point.
+        gain: Of each point.
     """
     points = np.column_stack([np.asarray(cost, float), -np.asarray(gain, float)])
     known = ~np.isnan(points).any(axis=1)

@@ -58,6 +58,10 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
+
+    Args:
+        runs: Those of the table.
+        spec: Its completed settings.
     """
     frame = frames.results(runs, spec["view"])
     metric = spec["metric"]

@@ -16,7 +16,7 @@ from fednoise_core.settings.declare import Distinct, Settings
 
 __all__ = [
     *("AGREES", "DISAGREES", "MIXED", "NOT_RUN", "STATES", "Claim", "ClaimSettings"),
-    *("format_counts", "judge_claim", "judge_columns", "combine_verdicts"),
+    *(  "judge_claim", "judge_columns", "combine_verdicts"),
 ]
 
 AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
@@ -108,7 +108,7 @@ class Claim:
     @property
     def counted(self) -> str:
         """In how many columns our numbers agree."""
-        return format_counts(self.ours.values())
+        return _format_counts(self.ours.values())
 
     @property
     def against(self) -> list[str]:
@@ -122,11 +122,16 @@ class Claim:
         if not known:
             return self.missing
         gone = len(self.theirs) - len(known)
-        return format_counts(known) + (f", {gone} {self.missing}" if gone else "")
+        return _format_counts(known) + (f", {gone} {self.missing}" if gone else "")
 
 
 def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
-    """Judge a claim on the frame of a reproduction table."""
+    """Judge a claim.
+
+    Args:
+        frame: Of a reproduction table.
+        claim: As in `ClaimSettings`.
+    """
     ours, theirs = (judge_columns(frame, claim, whose) for whose in ("ours", "paper"))
     words = _column_labels(frame, ours)
     return Claim(
@@ -140,12 +145,19 @@ def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
 
 
 def combine_verdicts(held: Iterable[bool | None]) -> str:
-    """What the columns that have their numbers say together; one of STATES."""
+    """What the columns that have their numbers say together.
+
+    Args:
+        held: Of each column, whether the claim holds; None: a number is missing.
+
+    Returns:
+        One of STATES.
+    """
     known = [holds for holds in held if holds is not None]
     return NOT_RUN if not known else AGREES if all(known) else MIXED if any(known) else DISAGREES
 
 
-def format_counts(held: Iterable[bool | None]) -> str:
+def _format_counts(held: Iterable[bool | None]) -> str:
     """ "11 of 12 columns", of those that have their numbers; "3 of 4 columns run, of 12" where others lack them."""
     whole = list(held)
     known = [holds for holds in whole if holds is not None]
@@ -156,7 +168,16 @@ def format_counts(held: Iterable[bool | None]) -> str:
 
 
 def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> dict[Column, bool | None]:
-    """Column → whether the claim holds there by the numbers of `whose` ("ours", "paper"); None: a number is missing."""
+    """Whether a claim holds, by column.
+
+    Args:
+        frame: Of a reproduction table.
+        claim: As in `ClaimSettings`.
+        whose: The numbers that count, "ours" or "paper".
+
+    Returns:
+        Column -> whether it holds there; None: a number is missing.
+    """
     rows = _select_rows(frame, claim)
     if "widens" in claim:
         return _judge_widening(rows, claim, whose)

@@ -23,8 +23,14 @@ COMMANDS = r"""% needs \usepackage{booktabs,graphicx}
 
 
 def render_latex(table: Grid, label: str) -> str:
-    r"""A table of few columns in one column of the text, others over both (`table*`), in letters of 8 pt. One that is
-    wider or higher than the page is shrunk to it. Needs booktabs and graphicx.
+    """A table as LaTeX. Needs booktabs and graphicx.
+
+    One of few columns stands in one column of the text, others over both (`table*`), in letters of 8 pt. One that is
+    wider or higher than the page is shrunk to it.
+
+    Args:
+        table: What `registry.lay_out_table` made.
+        label: Behind `tab:`, for references.
     """
     environment = "table" if table.width <= NARROW else "table*"
     spread = [any(row.cells and SPREAD in row.cells[c].text for row in table.rows) for c in range(table.width)]

@@ -11,8 +11,12 @@ __all__ = ["render_markdown"]
 
 
 def render_markdown(table: Grid) -> str:
-    """One table in GitHub Markdown, with its caption and notes; no text of the settings becomes markup. Header lines
-    are joined by commas, since Markdown has one header line.
+    """A table in GitHub Markdown, with its caption and notes. No text of the settings becomes markup.
+
+    Header lines are joined by commas, since Markdown has one header line.
+
+    Args:
+        table: What `registry.lay_out_table` made.
     """
     heads = [
         ", ".join(word for word in words if word)

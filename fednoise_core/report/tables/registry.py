@@ -49,7 +49,11 @@ def complete_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
-    """A study as its page gets it, with the defaults of its tables."""
+    """A study with the defaults of its tables.
+
+    Args:
+        study: As its page gets it (`outputs.described`).
+    """
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
 

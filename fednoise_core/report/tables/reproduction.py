@@ -95,7 +95,14 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     `disagrees`: ids of the claims that our numbers contradict in the cell's column.
 
     At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
-    number why: `unreadable`, or `absent` (the paper has no such cell). Raises ArtifactError for a damaged reference.
+    number why: `unreadable`, or `absent` (the paper has no such cell).
+
+    Args:
+        runs: Those of the table.
+        spec: Its completed settings.
+
+    Raises:
+        ArtifactError: For a damaged reference.
     """
     printed, own = _read_paper_numbers(spec), _own_numbers(runs, spec)
     known = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}

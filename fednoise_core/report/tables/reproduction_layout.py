@@ -36,8 +36,13 @@ Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
 def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
-    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict. Below them the rank
-    correlations.
+    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict.
+
+    Below them are the rank correlations.
+
+    Args:
+        frame: What `reproduction.reproduction_frame` made, or its CSV read back.
+        spec: Its completed settings.
     """
     digits, paper_scale = spec["digits"], bool((frame["scale"] == "paper").all())
     main = frame[frame["ceiling"] == 0]

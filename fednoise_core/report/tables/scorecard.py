@@ -58,7 +58,11 @@ class Score:
 
 
 def states_words(claims: Iterable[Claim]) -> str:
-    """ "Of 10 claims, judged by the columns that were run: agrees 6, mixed 2, disagrees 1, not run 1."."""
+    """How many claims are in which state, as a sentence.
+
+    Args:
+        claims: Judged ones, maybe of several tables.
+    """
     found = Counter(claim.state for claim in claims)
     words = ", ".join(f"{name} {found[name]}" for name in STATES if found[name])
     whole = sum(found.values())
@@ -66,7 +70,12 @@ def states_words(claims: Iterable[Claim]) -> str:
 
 
 def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
-    """The score of a reproduction table, from its frame (or its CSV) and its completed spec."""
+    """What a reproduction table comes to.
+
+    Args:
+        frame: Of the table, or its CSV read back.
+        spec: Its completed settings.
+    """
     claims = [judge_claim(frame, claim) for claim in spec["claims"]]
     scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
@@ -74,8 +83,13 @@ def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:
-    """Column (data set, noise, partition, member) → Spearman's ρ of our methods' ranks with the paper's (NaN: too few),
-    and of how many methods. Runs without noise beside noisy ones are no column.
+    """Rank correlation of our methods with the paper's, by column. Runs without noise beside noisy ones are left out.
+
+    Args:
+        frame: Of a reproduction table.
+
+    Returns:
+        (data set, noise, partition, member) -> Spearman's ρ (NaN: too few methods), and of how many methods.
     """
     found = {}
     columns = [key for key in KEYS if key != "method"]

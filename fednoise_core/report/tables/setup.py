@@ -89,7 +89,12 @@ def _format_value(value: Any) -> str:
 
 
 def is_same_value(paper: str, ours: str) -> bool:
-    """Whether the paper's words are our value, or there is none of ours."""
+    """Whether the paper's words are our value, or there is none of ours.
+
+    Args:
+        paper: As printed.
+        ours: As text, or "".
+    """
     try:
         return not ours or float(paper) == float(ours)
     except ValueError:

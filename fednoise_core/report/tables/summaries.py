@@ -33,7 +33,12 @@ def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict
 
 
 def summarize_values(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
-    """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values."""
+    """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values.
+
+    Args:
+        group: Rows of one cell.
+        keys: Columns.
+    """
     cells: dict[str, float] = {}
     for key in keys:
         values = group[key].astype(float)
@@ -42,6 +47,11 @@ def summarize_values(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, floa
 
 
 def summarize_finite(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
-    """What `summarize_values` says, but NaN for everything where a run of the group diverged."""
+    """What `summarize_values` says, but NaN for everything where a run of the group diverged.
+
+    Args:
+        group: Rows of one cell, with the column `diverged`.
+        keys: Columns.
+    """
     cells = summarize_values(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells

@@ -88,22 +88,42 @@ def one_line(text: str) -> str:
 
 
 def keep_numbers_whole(text: str) -> str:
-    """A text that is not broken before a number, nor around a sign between two: "α = 0.3" stays on a line."""
+    """Replace spaces before numbers, and around a sign between two, by ones at which no line ends.
+
+    So "α = 0.3" stays on a line.
+
+    Args:
+        text: One line or several.
+    """
     return re.sub(r" (?=[−-]?\d|[=±] )|(?<=[=±]) ", "\xa0", text)
 
 
 def wrap_text(text: str, letters: int, break_long_words: bool = True) -> str:
-    """The text in lines of so many letters, broken as `keep_numbers_whole` says, with plain spaces."""
+    """Break a text into lines, as `keep_numbers_whole` allows, with plain spaces.
+
+    Args:
+        text: One paragraph.
+        letters: Letters of a line at most.
+        break_long_words: Whether a longer word is cut.
+    """
     broken = textwrap.fill(keep_numbers_whole(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
     return broken.replace("\xa0", " ")
 
 
 def markdown_text(text: str) -> str:
-    """A text inside GitHub Markdown, also in a table's cell: shown as it is, no HTML, link or other markup."""
+    """Make a text safe inside GitHub Markdown, also in a table's cell.
+
+    Args:
+        text: Shown as it is: HTML, links and other markup in it have no effect.
+    """
     text = re.sub(r"([\\`*_\[\]|])", r"\\\1", one_line(text))
     return re.sub(r"&(?=#?\w+;)", "&amp;", text).replace("<", "&lt;")
 
 
 def latex_text(text: str) -> str:
-    """A text inside LaTeX: every character of its own stands for itself; one paragraph."""
+    """Make a text safe inside LaTeX.
+
+    Args:
+        text: Every character of it stands for itself. Line ends become spaces, so it stays one paragraph.
+    """
     return "".join(TEX.get(letter, letter) for letter in one_line(text))
