@@ -28,7 +28,8 @@ class State:
     counters).
 
     clients[c] is what client c keeps between rounds; the engine fills it from `make_update` and `run_on_clients`.
-    `round` counts from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which it was entered.
+    `round` counts from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which
+    it was entered.
     """
 
     server: dict[str, Any] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class Crossed:
 
 
 def differences(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
-    """How a declaration differs from what crossed, a line each; docs/add_a_method.md has its form."""
+    """How a declaration differs from what crossed, a line each; docs/method_reference.md has its form."""
     found = [f"{side!r} is none of {', '.join(SIDES)}" for side in wire if side not in SIDES]
     for side in SIDES:
         seen, declared = crossed.names[side], wire.get(side, ())

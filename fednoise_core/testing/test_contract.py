@@ -1,4 +1,4 @@
-"""What every method must keep, on the small world. docs/add_a_method.md says how to run it on a class of your own.
+"""What every method must keep, on the small world. docs/method_reference.md says how to run it on a class of your own.
 
 subject: the method under test. whole: its usual run. Both come from fednoise_core.testing.plugin.
 """
@@ -121,7 +121,7 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
     monkeypatch.setattr(where, lambda device: graphs)
     made, said = _quietly(subject, "lanes:2")
     if said:
-        pytest.fail(f"{said[0]}; see \"The rules of the step\" in docs/add_a_method.md", pytrace=False)
+        pytest.fail(f"{said[0]}; see \"The rules of the step\" in docs/method_reference.md", pytrace=False)
     assert graphs.captures or not made.outcome.fed.passes, "it trains, but no step was captured"
     assert same(made.outcome.state, eager.outcome.state), (
         "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "
@@ -205,7 +205,7 @@ def test_clean_labels_are_never_read_and_out_of_reach(
 
 
 def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> None:
-    """A name that crosses with some settings only ends in "?" in the declaration; docs/add_a_method.md has its form."""
+    """A name that crosses with some settings only ends in "?" in the declaration; docs/method_reference.md has its form."""
     crossed, summary = whole.crossed, whole.run.summary
     differ = differences(subject.cls.wire, crossed)
     if differ:

@@ -63,10 +63,10 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
     from fednoise_core.methods.fedavg import FedAvg
     from fednoise_core.ops.weights import Entry, Layout
 
-    text = (ROOT / "docs/add_a_method.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/method_reference.md").read_text(encoding="utf-8")
     scope: dict[str, object] = {"Layout": Layout, "Entry": Entry, "torch": torch}
     for code in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
-        exec(compile(code, "docs/add_a_method.md", "exec"), scope)
+        exec(compile(code, "docs/method_reference.md", "exec"), scope)
     hooks = {name: scope[name] for name in ("run_round", "init_carry", "train_step", "make_update")}
     counting = type("Counting", (FedAvg,), hooks)
     ends = []
