@@ -205,7 +205,7 @@ def test_clean_labels_are_never_read_and_out_of_reach(
 
 
 def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> None:
-    """A name that crosses with some settings only ends in "?" in the declaration; docs/method_reference.md has its form."""
+    """The form of a declaration stands in docs/method_reference.md."""
     crossed, summary = whole.crossed, whole.run.summary
     differ = differences(subject.cls.wire, crossed)
     if differ:

@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
     """The paper with made-up results of the chosen runs, and with these figures alone: to draw takes seconds."""
     study = study_of(root)
-    study.figures = {name: study.figures[name] for name in draw}
+    study.figures = {name: study.figures[name] for name in figures}
     for run in study.runs:
         if all(getattr(run, key) in values for key, values in chosen.items()):
             ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}

@@ -195,7 +195,7 @@ UNWANTED = {"pandas", "sklearn", "scipy", "torchvision", "matplotlib", "snakemak
 def test_a_training_process_imports_only_what_it_needs_until_its_results_are_written(inputs, tmp_path):
     """Looked at after each round; parquet files, written at the end, need pyarrow."""
     code = (
-        "import sys, json; from fednoise_core.engine import loop; from workflow_scripts import train\n"
+        "import sys, json; from fednoise_core.engine import loop; from workflow_scripts.steps import train\n"
         "report = loop.Progress.round\n"
         "def watched(self, *args):\n"
         "    report(self, *args); print('LOADED', json.dumps(sorted({m.split('.')[0] for m in sys.modules})))\n"

@@ -154,7 +154,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     for script, (entries, arguments) in commands.items():
         known = set(closure(workflow.folder, *entries))
         loaded = modules_after(workflow, script, arguments)
-        assert f"workflow_scripts/{script}.py" in loaded
+        assert f"workflow_scripts/steps/{script}.py" in loaded
         extra = {file for file in loaded - known if not file.startswith(BOOKKEEPING)}
         extra -= AROUND_TRAINING | set(GPU_ONLY) if script == "train" else set()  # imported on a CPU, and not used
         assert not extra, f"{script}: {sorted(extra)}"
