@@ -24,7 +24,9 @@ pytestmark = pytest.mark.workflow
 REAL_PROCESSES = True  # kills, and imports of a step by itself
 
 # The command line around training.py: it reads words, claims a GPU and passes on what a spec says.
-AROUND_TRAINING = {f"workflow_scripts/{name}.py" for name in ("train", "device", "runs", "paths")}
+AROUND_TRAINING = {
+    f"workflow_scripts/{name}.py" for name in ("steps/train", "machine/device", "config/nets", "config/__init__")
+}
 TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
 
 
@@ -67,7 +69,7 @@ def test_bad_input_is_one_message(
 
 
 def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
-    rule = "    def phases(self, fed: Federation) -> list[Phase]:\n"
+    rule = "    def list_phases(self, fed: Federation) -> list[Phase]:\n"
     message = "study.yaml: beta: expected 1, got 2"
     defect = f"{rule}        from fednoise_core.io import SpecError\n        raise SpecError({message!r})\n"
     with workflow.edited("fednoise_core/methods/feddpcont.py", rule, defect):
@@ -196,6 +198,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
         "fednoise_core/settings/functions.py",  # the kinds of noise/registry.py and partition/registry.py
         "fednoise_core/report/figures/kinds.py",  # kinds of figures
+        "workflow_scripts/commands/main.py",  # the verbs of `fednoise`; of no step's code
         "workflow_scripts/docgen/config_schema.py",  # writes config/schema; of no step's code
     }
 
