@@ -103,7 +103,7 @@ class Host(Sequential):
     def run(self, requests: Any) -> Any:
         for request in requests:
             fit = HostFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()
@@ -171,7 +171,7 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     spent = []
     for _ in range(4):
         began = time.perf_counter()
-        list(evaluator.launch(method.list_models(fed, state), state._kept)())
+        list(evaluator.start_evaluation(method.list_models(fed, state), state._kept)())
         spent.append(time.perf_counter() - began)
     return min(spent[1:])
 

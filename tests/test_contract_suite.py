@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fednoise_core.methods import METHODS
-from fednoise_core.testing.plugin import _subjects
+from fednoise_core.testing.plugin import _list_subjects
 
 HERE = Path(__file__).parent
 SUITE = ["-m", "pytest", "-p", "fednoise_core.testing.plugin", "--pyargs", "fednoise_core.testing"]
@@ -121,7 +121,7 @@ class Given:
 )
 def test_wrong_options_are_one_clear_error(words: list[str], message: str) -> None:
     with unittest.mock.patch.dict(METHODS), pytest.raises(pytest.UsageError, match=re.escape(message)):
-        _subjects(Given(words))
+        _list_subjects(Given(words))
 
 
 def test_pytest_shows_it_as_one_error(tmp_path: Path) -> None:

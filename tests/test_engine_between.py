@@ -113,7 +113,7 @@ def spied(works: dict[int, Work], epochs: int, client: int = 3, **train: Any) ->
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, client_state={"kept": torch.ones(2)})
     fit = ClientFit(made, request, Workspace()).open()
-    for steps in fit.stretches():
+    for steps in fit.iterate_stretches():
         for k in steps:
             fit.step(k)
     return spy, fit.close()

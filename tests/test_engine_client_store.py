@@ -15,7 +15,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.record import Record
-from fednoise_core.engine.state import State, clear, kept_folder, load_checkpoint, save_checkpoint
+from fednoise_core.engine.state import State, clear_checkpoint, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.io import ArtifactError
 from fednoise_core.methods import make
 
@@ -132,7 +132,7 @@ def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_
     save_checkpoint(path, "other", other, Record().plain())
     assert [p.name for p in tmp_path.glob("*.kept")] == [kept_folder(path, "other").name]
     assert load_checkpoint(path, "key", CPU) is None
-    clear(path)
+    clear_checkpoint(path)
     assert not list(tmp_path.iterdir())
 
 
@@ -142,7 +142,7 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
     state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
     state.move_to(None, 0, CPU)
     held = weakref.WeakSet()
-    load = ClientStore._read
+    load = ClientStore._read_entry
 
     def watched(self, *args):
         mine = load(self, *args)
@@ -150,7 +150,7 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
         assert len(held) <= 2  # one that is being put away and the next
         return mine
 
-    monkeypatch.setattr(ClientStore, "_read", watched)
+    monkeypatch.setattr(ClientStore, "_read_entry", watched)
     assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.id) == fed.all
     assert not held
     assert state.clients.filed == len(fed.all)
@@ -171,9 +171,9 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
     state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
     state.move_to(None, 0, CPU)
     written = []
-    put = ClientStore._written
+    put = ClientStore._write_file
     monkeypatch.setattr(
-        ClientStore, "_written", lambda self, c, client_state: written.append(c) or put(self, c, client_state)
+        ClientStore, "_write_file", lambda self, c, client_state: written.append(c) or put(self, c, client_state)
     )
     assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.state["n"]) == fed.all
     fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.init_weights("model")})

@@ -38,7 +38,7 @@ Combine = Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]]
 class Fitted(NamedTuple):
     """The clients whose answers arrived, and the answers, in one order."""
 
-    clients: list[int]
+    participants: list[int]
     updates: list[dict[str, Any]]
 
 
@@ -64,10 +64,9 @@ class Federation:
         self.phase_being_entered = ""  # the phase that is being entered, said by the loop
         self.bytes_down, self.bytes_up = 0, world.pooling_bytes
         self.passes = 0
-        self.participants: list[
-            int
-        ] = []  # clients of the fits since the last round, for the loop, which empties both lists
-        self.dropped: list[int] = []  # those whose update was not finite
+        # clients of the fits since the last round, and those whose update was not finite; the loop empties both lists
+        self.participants: list[int] = []
+        self.dropped: list[int] = []
 
     @property
     def public(self) -> int:
@@ -105,22 +104,22 @@ class Federation:
         if not allowed:
             raise ValueError("there is no client with samples to draw from")
         if self._world.generator is not None and size is None and candidates is None:
-            clients = [c for c in self._continued(round) if c in allowed]
+            clients = [c for c in self._continued_cohort(round) if c in allowed]
             if not clients:
                 raise ValueError(f"round {round}: the clients that the labels' generator drew hold no samples")
             return clients
         order = torch.randperm(self.n, generator=self._world.random_stream("sample", round)).tolist()
         return list(islice((c for c in order if c in allowed), self.cohort if size is None else size))
 
-    def _continued(self, round: int) -> list[int]:
+    def _continued_cohort(self, round: int) -> list[int]:
         """Cohort of a round (from 1) as the labels' generator goes on: one draw a round, whatever the method does."""
         while len(self._drawn) < round:
             p = np.full(self.n, 1 / self.n)
-            self._drawn.append(self._legacy.choice(self.n, self.cohort, replace=False, p=p).tolist())
+            self._drawn.append(self._legacy_generator.choice(self.n, self.cohort, replace=False, p=p).tolist())
         return self._drawn[round - 1]
 
     @cached_property
-    def _legacy(self) -> np.random.RandomState:
+    def _legacy_generator(self) -> np.random.RandomState:
         keys = self._world.generator
         assert keys is not None  # asked by `sample_cohort`
         generator = np.random.RandomState()
@@ -151,7 +150,7 @@ class Federation:
         `make_update`, `after_fit` or a function of `run_on_clients` returns); None if there is none yet. As a value of
         `broadcast` or `per_client` it reaches another client, who finds the thing itself.
         """
-        return Relayed(client, name) if state._relay.has(client, name) else None
+        return Relayed(client, name) if state._relay.has_message(client, name) else None
 
     def fit(
         self,
@@ -181,10 +180,10 @@ class Federation:
         streams; two fits of a client in one round need two tags. Raises WireError for samples or targets of training,
         ValueError for arguments that do not fit together.
         """
-        requests, sent = self._requests(
+        requests, sent = self._make_requests(
             local, state, clients, broadcast, per_client, epochs, batch, lr, on, ids, targets, nets, tag
         )
-        return self._collect(state, requests, sent, self._executor.run(requests))
+        return self._collect_results(state, requests, sent, self._executor.run(requests))
 
     def fit_lockstep(
         self,
@@ -212,7 +211,7 @@ class Federation:
         """
         if type(local).between_epochs is not Local.between_epochs:
             raise TypeError(f"{type(local).__name__}: `between_epochs` is for fit; lockstep has no such pause")
-        requests, sent = self._requests(
+        requests, sent = self._make_requests(
             local, state, clients, broadcast, per_client, epochs, batch, lr, "public", ids, targets, None, tag
         )
         single_ok = all(self.net(c).single_ok for c in clients)  # else some would skip a batch that others take
@@ -228,9 +227,9 @@ class Federation:
             self.bytes_up += sum(map(nbytes, said))
             self.bytes_down += sum(map(nbytes, heard))
             together.step(k, heard)
-        return self._collect(state, requests, sent, together.close())
+        return self._collect_results(state, requests, sent, together.close())
 
-    def _requests(
+    def _make_requests(
         self,
         local: Local,
         state: State,
@@ -252,15 +251,15 @@ class Federation:
         lr = self.train.lr if lr is None else lr
         k = len(clients)
         epochs = self.train.epochs if epochs is None else epochs
-        extras = _one_each("per_client", [{}] * k if per_client is None else per_client, k)
-        many = _one_each("epochs", [epochs] * k if isinstance(epochs, int) else epochs, k)
-        given = _one_each("targets", targets if isinstance(targets, Sequence) else [targets] * k, k)
-        archs = _one_each("nets", clients if nets is None else nets, k)
+        extras = _require_one_each("per_client", [{}] * k if per_client is None else per_client, k)
+        many = _require_one_each("epochs", [epochs] * k if isinstance(epochs, int) else epochs, k)
+        given = _require_one_each("targets", targets if isinstance(targets, Sequence) else [targets] * k, k)
+        archs = _require_one_each("nets", clients if nets is None else nets, k)
         if any("lr" in more for more in (broadcast, *extras)):
             raise ValueError("a rate of its own is said to `fit` as lr=")
         rate = {} if callable(lr) else {"lr": lr}  # a schedule's is worked out with the number of steps
         tag = f"{self.phase_being_entered} {tag}" if self.phase_being_entered else tag
-        base, requests, sent = self._sent(state, broadcast), [], []
+        base, requests, sent = self._count_bytes(state, broadcast), [], []
         for c, extra, turns, target, arch in zip(clients, extras, many, given, archs, strict=True):
             requests.append(
                 FitRequest(
@@ -268,7 +267,7 @@ class Federation:
                     client=c,
                     round=state.round,
                     epochs=turns,
-                    broadcast=self._with_relayed(state, {**broadcast, **extra, **rate}),
+                    broadcast=self._resolve_relayed(state, {**broadcast, **extra, **rate}),
                     client_state=partial(state._kept.copy_for, c),
                     targets=state.relabelled.get(c),
                     on=on,
@@ -280,12 +279,12 @@ class Federation:
                     rate=lr if callable(lr) else None,
                 )
             )
-            sent.append(base + self._sent(state, extra) if c != SERVER else 0)
+            sent.append(base + self._count_bytes(state, extra) if c != SERVER else 0)
         self._use_tag(clients, tag, state.round)  # last: a call refused for another reason has not used up its tag
         return requests, sent
 
     def _use_tag(self, clients: Sequence[int], tag: str, round: int) -> None:
-        asked_once = _each_once(c for c in clients if c != SERVER)
+        asked_once = _require_distinct(c for c in clients if c != SERVER)
         if self._tags[0] != (round, self.phase_being_entered):
             self._tags = (round, self.phase_being_entered), set()
         for c in asked_once:
@@ -296,11 +295,11 @@ class Federation:
                 )
         self._tags[1].update((tag, c) for c in asked_once)
 
-    def _sent(self, state: State, broadcast: Mapping[str, Any]) -> int:
+    def _count_bytes(self, state: State, broadcast: Mapping[str, Any]) -> int:
         """Bytes of what comes down."""
         return sum(state._relay.size(v) if isinstance(v, Relayed) else nbytes(v) for v in broadcast.values())
 
-    def _collect(
+    def _collect_results(
         self, state: State, requests: Sequence[FitRequest], sent: Sequence[int], results: Iterable[FitResult]
     ) -> Fitted:
         """Count, keep with each client what stays there, and drop what is not finite."""
@@ -325,7 +324,7 @@ class Federation:
                     continue
                 if result.relay:
                     state._relay.stage(c, result.relay)
-            self._keep(state, c, result.client_state, result.targets)
+            self._keep_state(state, c, result.client_state, result.targets)
             clients.append(c)
             updates.append(result.update)
         state._relay.deliver()
@@ -347,18 +346,20 @@ class Federation:
         Raises ValueError if a client stands twice in `clients`, WireError if `fn` changes something kept in place.
         """
         broadcast = broadcast or {}
-        _each_once(clients)
-        extras = _one_each("per_client", [{}] * len(clients) if per_client is None else per_client, len(clients))
+        _require_distinct(clients)
+        extras = _require_one_each(
+            "per_client", [{}] * len(clients) if per_client is None else per_client, len(clients)
+        )
         sides = [
             Client(self._world, c, partial(state._kept.copy_for, c), state.relabelled.get(c), state.round)
             for c in clients
         ]
-        downs = [self._with_relayed(state, {**broadcast, **extra}) for extra in extras]
-        base, out = self._sent(state, broadcast), []
+        downs = [self._resolve_relayed(state, {**broadcast, **extra}) for extra in extras]
+        base, out = self._count_bytes(state, broadcast), []
         for (said, client), extra in zip(self._executor.call(fn, sides, downs), extras, strict=True):
             kept = client.release_state(getattr(fn, "__qualname__", "client-side code"))
-            self._keep(state, client.id, kept, client.targets if client.changed else None)
-            self.bytes_down += base + self._sent(state, extra)
+            self._keep_state(state, client.id, kept, client.targets if client.changed else None)
+            self.bytes_down += base + self._count_bytes(state, extra)
             if isinstance(said, dict) and "relay" in said:
                 self.bytes_up += state._relay.stage(client.id, said.pop("relay"))
             self.bytes_up += nbytes(said)
@@ -366,10 +367,10 @@ class Federation:
         state._relay.deliver()
         return out
 
-    def _with_relayed(self, state: State, broadcast: Mapping[str, Any]) -> MappingSource:
+    def _resolve_relayed(self, state: State, broadcast: Mapping[str, Any]) -> MappingSource:
         """What comes down; what is in other clients' messages is fetched when the client's turn comes."""
         wanted = {name: value for name, value in broadcast.items() if isinstance(value, Relayed)}
-        return (lambda: {**broadcast, **state._relay.fetch(wanted)}) if wanted else broadcast
+        return (lambda: {**broadcast, **state._relay.fetch_messages(wanted)}) if wanted else broadcast
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """A label release under epsilon-label-DP: every client's labels pass randomised response and go
@@ -387,7 +388,7 @@ class Federation:
             raise RuntimeError(f"round {state.round}: the labels were released already: its noise would be the same")
         if (release.epsilon, release.times) != (epsilon, times):
             raise ValueError(f"all releases of a run share epsilon and times: {release.epsilon} and {release.times}")
-        said = self.run_on_clients(state, self.all, _randomised, {"epsilon": float(epsilon)})
+        said = self.run_on_clients(state, self.all, _randomise_labels, {"epsilon": float(epsilon)})
         release.record([s["counts"].numpy() for s in said])
         state.notes["release"] = {**release.state(), "copies": self._world.max_label_copies, "round": state.round}
         return release
@@ -401,14 +402,16 @@ class Federation:
             net or self.net(), w, self._world.pool(on), rows if ids is None else rows[ids]
         ).clone()
 
-    def _keep(self, state: State, client: int, client_state: dict[str, Any] | None, targets: Tensor | None) -> None:
+    def _keep_state(
+        self, state: State, client: int, client_state: dict[str, Any] | None, targets: Tensor | None
+    ) -> None:
         if client_state or (client_state is not None and client in state.clients):
             state.clients[client] = client_state
         if targets is not None:  # per client, not per sample: where clients overlap, each relabels its own copy
             state.relabelled[client] = targets
 
 
-def _randomised(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
+def _randomise_labels(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
     """Client-side: the histogram of its randomised labels."""
     said = randomise(
         client.labels.cpu().numpy(), client.classes, broadcast["epsilon"], client.numpy_rng("label release")
@@ -416,7 +419,7 @@ def _randomised(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tenso
     return {"counts": torch.from_numpy(np.bincount(said, minlength=client.classes))}
 
 
-def _each_once(clients: Iterable[int]) -> list[int]:
+def _require_distinct(clients: Iterable[int]) -> list[int]:
     """These clients. Raises ValueError if one stands twice among them."""
     found = list(clients)
     for c, times in Counter(found).items():
@@ -425,7 +428,7 @@ def _each_once(clients: Iterable[int]) -> list[int]:
     return found
 
 
-def _one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:
+def _require_one_each(what: str, values: Sequence[Any], count: int) -> Sequence[Any]:
     """The values, if there is one per client."""
     if len(values) != count:
         raise ValueError(f"{what}: {len(values)} for {count} clients")

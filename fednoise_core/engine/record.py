@@ -104,7 +104,7 @@ class Progress:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file = path.open("a", encoding="utf-8")
 
-    def round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:
+    def report_round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:
         """Report a finished round; the time left is that of the rounds so far, carried on."""
         if self.listener is not None:
             self.listener({**record.of_round(number), "of": self.total, "done_before": self.first})

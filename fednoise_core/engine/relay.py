@@ -48,7 +48,7 @@ class Relay(ClientStore):
             self._parts[client] = {name: nbytes(value) for name, value in message.items()}
         self._staged = {}
 
-    def has(self, client: int, name: str) -> bool:
+    def has_message(self, client: int, name: str) -> bool:
         """Whether the client has handed on something under this name."""
         return name in self._parts.get(client, ())
 
@@ -56,7 +56,7 @@ class Relay(ClientStore):
         """Bytes of what it stands for."""
         return self._parts[one.client][one.name]
 
-    def fetch(self, wanted: dict[str, Relayed]) -> dict[str, Any]:
+    def fetch_messages(self, wanted: dict[str, Relayed]) -> dict[str, Any]:
         """What each entry stands for."""
         return {key: self.copy_for(one.client)[one.name] for key, one in wanted.items()}
 

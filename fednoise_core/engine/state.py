@@ -19,7 +19,7 @@ from fednoise_core.engine.relay import Relay
 from fednoise_core.io import ArtifactError, atomic, digest
 from fednoise_core.tree import from_plain, to_plain
 
-__all__ = ["State", "WireError", "clear", "kept_folder", "load_checkpoint", "save_checkpoint"]
+__all__ = ["State", "WireError", "clear_checkpoint", "kept_folder", "load_checkpoint", "save_checkpoint"]
 
 
 @dataclass
@@ -27,8 +27,9 @@ class State:
     """server: what the server holds ("model", "control", "prior" …). notes: small JSON facts (estimated levels,
     counters).
 
-    clients[c] is what client c keeps between rounds; the engine fills it from `make_update` and `run_on_clients`. `round` counts
-    from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which it was entered.
+    clients[c] is what client c keeps between rounds; the engine fills it from `make_update` and `run_on_clients`.
+    `round` counts from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which
+    it was entered.
     """
 
     server: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +76,7 @@ def kept_folder(checkpoint: Path, key: str) -> Path:
     return checkpoint.with_name(f"{checkpoint.stem}-{digest(key)}.kept")
 
 
-def clear(checkpoint: Path) -> None:
+def clear_checkpoint(checkpoint: Path) -> None:
     """Remove a checkpoint and what belongs to it."""
     checkpoint.unlink(missing_ok=True)
     for left in checkpoint.parent.glob(f"{checkpoint.stem}-*.kept"):

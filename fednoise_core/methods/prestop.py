@@ -97,9 +97,9 @@ class Prestop(FedAvg):
         super().merge_updates(fed, state, clients, updates)
         said = [float(update["accuracy"]) for update in updates if "accuracy" in update]
         if said:
-            state.notes["prestop"] = self._watched(state, sum(said) / len(said))
+            state.notes["prestop"] = self._count_watched(state, sum(said) / len(said))
 
-    def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
+    def _count_watched(self, state: State, accuracy: float) -> dict[str, Any]:
         """The note after one more round's accuracy. The best counted one starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
         counts = state.round > stage(rounds, self.start or 0.2)

@@ -19,7 +19,7 @@ from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.relay import Relayed
 from fednoise_core.tree import Weights, nbytes
 
-__all__ = ["SIDES", "Crossed", "differences", "tells_labels", "watched"]
+__all__ = ["SIDES", "Crossed", "compare_wire", "tells_labels", "watch_crossing"]
 
 SIDES = ("down", "up", "relay")  # to clients, to the server, and up for other clients
 FEW = 5  # a client with fewer samples is not looked at: its labels could stand in a tensor by chance
@@ -36,13 +36,13 @@ class Crossed:
     bytes_down: int = 0
     bytes_up: int = 0
 
-    def sent(self, state: Any, broadcast: Mapping[str, Any]) -> None:
+    def record_broadcast(self, state: Any, broadcast: Mapping[str, Any]) -> None:
         """The server sent this to one client."""
         for name, value in broadcast.items():
             self.names["down"].setdefault(name, state.round)
             self.bytes_down += state._relay.size(value) if isinstance(value, Relayed) else nbytes(value)
 
-    def said(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
+    def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
         """A client sent this up; what is no dict has the name `source`."""
         update = dict(what) if isinstance(what, Mapping) else {} if what is None else {source: what}
         for side, part in (("relay", update.pop("relay", {})), ("up", update)):
@@ -58,13 +58,13 @@ class Crossed:
             self.names["up"] |= {"images": 0, "labels": 0}
             self.bytes_up += fed._world.pooling_bytes
 
-    def declaration(self) -> str:
+    def format_wire(self) -> str:
         """What crossed, as a class would declare it."""
         sides = {side: tuple(sorted(names)) for side, names in self.names.items() if names or side != "relay"}
         return f"wire: ClassVar = {sides}".replace("'", '"')
 
 
-def differences(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
+def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
     """How a declaration differs from what crossed, a line each; docs/add_a_method.md has its form."""
     found = [f"{side!r} is none of {', '.join(SIDES)}" for side in wire if side not in SIDES]
     for side in SIDES:
@@ -102,11 +102,11 @@ def tells_labels(value: Any, y: Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Crossed]:
+def watch_crossing() -> Iterator[Crossed]:
     """Record what crosses in every federation that runs in this process, on the executor `sequential`."""
     crossed = Crossed()
     requests_of, collect, on_clients, lockstep = (
-        getattr(Federation, name) for name in ("_requests", "_collect", "run_on_clients", "fit_lockstep")
+        getattr(Federation, name) for name in ("_make_requests", "_collect_results", "run_on_clients", "fit_lockstep")
     )
 
     def seen_requests(
@@ -116,13 +116,13 @@ def watched() -> Iterator[Crossed]:
         crossed.count_pooling(self)
         for c, extra in zip(clients, per_client or [{}] * len(clients), strict=True):
             if c != SERVER:
-                crossed.sent(state, {**broadcast, **extra})
+                crossed.record_broadcast(state, {**broadcast, **extra})
         return made
 
     def seen_results(self: Federation, state: Any, requests: Any, sent: Any, results: Any) -> Any:
         def one(request: Any, result: Any) -> Any:
             if request.client != SERVER:
-                crossed.said(self, state, request.client, {**result.update, "relay": result.relay}, "")
+                crossed.record_update(self, state, request.client, {**result.update, "relay": result.relay}, "")
                 crossed.bytes_up -= result.twice  # what is sent and handed on crosses once
             return result
 
@@ -137,11 +137,11 @@ def watched() -> Iterator[Crossed]:
         @functools.wraps(fn)
         def one(client: Any, heard: Any) -> Any:
             said = fn(client, heard)
-            crossed.said(self, state, client.id, said, f"{fn.__name__}()")
+            crossed.record_update(self, state, client.id, said, f"{fn.__name__}()")
             return said
 
         for extra in per_client or [{}] * len(clients):
-            crossed.sent(state, {**(broadcast or {}), **extra})
+            crossed.record_broadcast(state, {**(broadcast or {}), **extra})
         return on_clients(self, state, clients, one, broadcast, per_client=per_client)
 
     def seen_lockstep(
@@ -150,15 +150,15 @@ def watched() -> Iterator[Crossed]:
         def combined(said: Any) -> Any:
             heard = list(combine(said))
             for c, update, answer in zip(clients, said, heard, strict=False):
-                crossed.said(self, state, c, update, "")
-                crossed.sent(state, answer)
+                crossed.record_update(self, state, c, update, "")
+                crossed.record_broadcast(state, answer)
             return heard
 
         return lockstep(self, local, state, clients, broadcast, combined, **fit_options)
 
     with (
-        patch.object(Federation, "_requests", seen_requests),
-        patch.object(Federation, "_collect", seen_results),
+        patch.object(Federation, "_make_requests", seen_requests),
+        patch.object(Federation, "_collect_results", seen_results),
         patch.object(Federation, "run_on_clients", seen_calls),
         patch.object(Federation, "fit_lockstep", seen_lockstep),
     ):

@@ -10,7 +10,7 @@ import toy
 from fednoise_core import stats
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
-from fednoise_core.methods.transition import anchor_rows, confident_rows, tail_rows, weighted
+from fednoise_core.methods.transition import anchor_rows, confident_rows, tail_rows, weigh_by_shares
 from fednoise_core.tree import Weights
 
 NAMES = {"lc": {"switch": 2}, "t_revision": {"switch": 2, "revise": 3, "revision_lr": 0.01}}
@@ -76,7 +76,7 @@ def test_rounds_of_the_paper_are_shares(name, rounds, ends):
 def test_everybody_estimates_once_from_the_global_model_and_given_labels():
     """Also clients outside the cohort; the empty one keeps nothing."""
     fed, method, state = linear_world("lc", confidence=0.4)
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     model = state.server["model"]
     assert set(state.clients) == set(fed.all)
     for client in fed.all:
@@ -90,7 +90,7 @@ def test_everybody_estimates_once_from_the_global_model_and_given_labels():
 
 def test_a_corrected_step_by_hand():
     fed, method, state = linear_world("lc", confidence=0.4)
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     start = state.server["model"].clone()
     _, updates = fed.fit(method, state, [3], method.make_broadcast(fed, state), tag="step")
     expected = by_hand(fed._world, 3, start, forward(state.clients[3]["T"]), 0.5)
@@ -101,7 +101,7 @@ def test_a_corrected_step_by_hand():
 
 def test_stage_two_of_t_revision_is_loss_correction_with_anchor_points():
     fed, method, state = linear_world("t_revision")
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     for client in fed.all:
         p = torch.softmax(fed.net(0).predict(state.server["model"], toy.images_of(fed._world, client)[0]), 1)
         torch.testing.assert_close(state.clients[client]["T"], anchor_rows(p, 97.0), rtol=1e-4, atol=1e-5)
@@ -118,7 +118,7 @@ def test_revision_by_hand():
     """The first step of Adam goes by lr in the direction of the gradient's sign, for model and slack alike; signs come
     from a float64 autograd of mean p_y/((T + D)' p)_y CE."""
     fed, method, state = linear_world("t_revision", revision_lr=1e-3, revision_decay=0.0)
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     T, w = state.clients[5]["T"].double(), state.server["model"].clone()
     x, y = toy.images_of(fed._world, 5)
     weight, bias = (w[name].double().clone().requires_grad_() for name in ("head.weight", "head.bias"))
@@ -129,7 +129,7 @@ def test_revision_by_hand():
     (p_y / (p @ (T + slack))[rows, y] * -p_y.log()).mean().backward()
     fed.sample_cohort = lambda round, candidates=None: [5]
     state.round += 1
-    method.revision(fed, state)
+    method.run_revision(fed, state)
     moved = state.clients[5]["slack"]["D"].double()
     clear = slack.grad.abs() > 1e-5
     assert clear.any()
@@ -156,7 +156,7 @@ def test_forward_prestop_estimates_in_every_round_with_the_broadcast_model(prior
         start = state.server["model"].clone()
         x, y = toy.images_of(fed._world, 3)
         T = tail_rows(torch.softmax(fed.net(0).predict(start, x), 1), 80.0)
-        loss = forward(weighted(T, y) if prior else T)
+        loss = forward(weigh_by_shares(T, y) if prior else T)
         (update,) = toy.round_of(method, fed, state, [3])
         assert "accuracy" not in update
         torch.testing.assert_close(state.clients[3]["T"], T, rtol=1e-4, atol=1e-5)

@@ -66,14 +66,14 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
 def test_schedules_over_rounds(fields, expected):
     """tau = .2, T_k = 10."""
     method = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 10, **fields}, Train())
-    assert [method.forgotten(t) for t in range(len(expected))] == pytest.approx(expected)
+    assert [method.forget_rate_at(t) for t in range(len(expected))] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rounds", "ramp"), [(100, 10), (95, 10), (3, 1), (25, 3)])
 def test_the_ramp_is_a_tenth_of_the_rounds_rounded_up(rounds, ramp):
     method = make({"name": "coteaching", "forget_rate": 0.5}, Train(rounds=rounds))
-    assert method.forgotten(ramp) == pytest.approx(0.5)
-    assert method.forgotten(ramp - 1) < 0.5 - 1e-9
+    assert method.forget_rate_at(ramp) == pytest.approx(0.5)
+    assert method.forget_rate_at(ramp - 1) < 0.5 - 1e-9
 
 
 def test_round_one_keeps_everything_and_later_rounds_follow_the_schedule():

@@ -6,7 +6,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.evaluate import models_of
+from fednoise_core.engine.evaluate import iterate_models
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
 from fednoise_core.tree import Weights
@@ -84,7 +84,7 @@ def test_after_one_round_all_else_is_fedavgs():
 
 
 def members(fed, method, state, view):
-    return {c: w for c, (w,) in models_of(method.list_models(fed, state)[view], state.clients)}
+    return {c: w for c, (w,) in iterate_models(method.list_models(fed, state)[view], state.clients)}
 
 
 def test_views_by_hand():

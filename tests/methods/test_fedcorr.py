@@ -30,7 +30,7 @@ def found(rounds: int = 1, seed: int = 0, **fields):
     state = method.init_state(fed)
     for _ in range(rounds):
         state.round += 1
-        method.find(fed, state)
+        method.find_noisy(fed, state)
     return fed, method, state
 
 
@@ -53,7 +53,7 @@ def test_stages_at_the_cost_of_the_rounds(rounds, fields, stages):
     class World:
         all, cohort = list(range(100)), 10
 
-    assert method_of(train=Train(rounds=rounds), **fields).stages(World) == stages
+    assert method_of(train=Train(rounds=rounds), **fields).split_rounds(World) == stages
 
 
 def test_work_is_that_of_the_rounds_asked_for():
@@ -82,7 +82,7 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
     fed, method, state = found(1)
     first = state.server["lid"].clone()
     state.round += 1
-    method.find(fed, state)
+    method.find_noisy(fed, state)
     assert (state.server["lid"] - first)[fed.all].min() >= 0
     assert (state.server["lid"] - first)[[0, 3, 5]].min() > 0
     seed = fed.derive_seed("noisy clients", state.round)
@@ -123,7 +123,7 @@ def test_levels_of_the_iteration_before_are_sent_along(jobs):
     assert any(before)
     jobs.clear()
     state.round += 1
-    method.find(fed, state)
+    method.find_noisy(fed, state)
     sent = {job.client: float(job.broadcast["level"]) for some in jobs for job in some}
     assert sent == {c: pytest.approx(before[c]) for c in fed.all}
 
@@ -187,7 +187,7 @@ def test_fine_tuning_takes_clients_below_kappa_only():
     for level, clients in (([0.0, 0.3, 0.0, 0.31, 0.5, 0.9, 0.2, 1.0], 3), ([0.5] * 8, 4)):  # nobody: everybody
         state.notes["level"] = level
         for state.round in range(2, 6):
-            assert method.tune(fed, state)["clients"] == clients
+            assert method.fine_tune(fed, state)["clients"] == clients
 
 
 # the step

@@ -27,7 +27,7 @@ def started(fields, **train):
 
 
 def contrast(method, logits, u, prior=PRIOR):
-    return method._contrast(logits, u, prior)
+    return method._contrast_loss(logits, u, prior)
 
 
 @pytest.mark.parametrize("train", [{}, {"augment": "flip", "net": "toy_drop"}])

@@ -21,7 +21,7 @@ def expected(prior, **fields):
     """The method with its loss in expectation over a distribution [K], unbounded: logits [n, K], y [n] -> [n]."""
     method = make({"name": "feddpcont", "mode": "expect", "neg_log_floor": 0.0, **fields}, Train())
     prior = torch.as_tensor(prior, dtype=torch.float32)
-    return lambda z, y: losses.ce(z, y) - method._contrast(z, torch.zeros(len(z), 1), prior)
+    return lambda z, y: losses.ce(z, y) - method._contrast_loss(z, torch.zeros(len(z), 1), prior)
 
 
 # robustness: the loss on noisy labels is that on clean ones, times a number

@@ -11,7 +11,7 @@ import toy64
 from torch.nn import functional as F
 
 from fednoise_core.methods import make
-from fednoise_core.methods.fedfixer import sieve
+from fednoise_core.methods.fedfixer import pass_sieve
 from fednoise_core.spec import Train
 
 
@@ -30,10 +30,10 @@ def test_the_sieve_by_hand():
     equal parts is sure of nothing.
     """
     z = torch.log(torch.tensor([[0.7, 0.2, 0.1]] * 3 + [[1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64))
-    assert sieve(z, torch.tensor([0, 1, 2, 0])).tolist()[:3] == [1, 0, 0]
+    assert pass_sieve(z, torch.tensor([0, 1, 2, 0])).tolist()[:3] == [1, 0, 0]
     z = torch.log(torch.tensor([[0.45, 0.45, 0.1]] * 3, dtype=torch.float64))
-    assert sieve(z, torch.tensor([0, 1, 2])).tolist() == [1, 1, 0]
-    assert sieve(torch.zeros(1, 4), torch.tensor([2])).tolist() == [0]
+    assert pass_sieve(z, torch.tensor([0, 1, 2])).tolist() == [1, 1, 0]
+    assert pass_sieve(torch.zeros(1, 4), torch.tensor([2])).tolist() == [0]
 
 
 def naive_client(theta, v, batches, prior, choose, beta, strength, lr):

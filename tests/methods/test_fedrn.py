@@ -40,7 +40,7 @@ def test_the_warm_up_is_fedavg_bit_for_bit():
 def test_if_every_posterior_is_1_or_none_above_a_half_it_is_fedavg_bit_for_bit(p, monkeypatch):
     base = toy.play("fedavg").outcome.state.server["model"]
     assert not torch.equal(toy.play("fedrn").outcome.state.server["model"].flat, base.flat)
-    monkeypatch.setattr(fedrn, "right", lambda client, w, word: torch.full((client.n,), p, dtype=torch.float64))
+    monkeypatch.setattr(fedrn, "score_labels", lambda client, w, word: torch.full((client.n,), p, dtype=torch.float64))
     made = toy.play("fedrn")
     assert torch.equal(made.outcome.state.server["model"].flat, base.flat)
     neighbours = [v for r, *_, metric, v in made.outcome.record.metrics if metric == "neighbours"]
@@ -79,7 +79,7 @@ def test_neighbours_and_scores(w, k):
             x = state.server["probe"]
             answer = answers[c] if c in skill else fed.net().predict(state.server["model"], x)[0].double().numpy()
             score, own = scores_by_hand(w, skill, answers, c, answer)
-            near, told = method.choose(fed, state, c)
+            near, told = method.choose_neighbours(fed, state, c)
             best = sorted((j for j in known if j != c), key=lambda j, score=score: (-round(score[j], 9), j))[:k]
             expected = [own, *(score[j] for j in best)]
             assert near == best
@@ -90,12 +90,12 @@ def test_equal_accuracies_and_answers_count_nothing():
     """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: all count 1."""
     fed, method, state = toy.started("fedrn", {"weight": 0.6})
     state.server["told"] = {j: {"skill": 0.5, "answer": torch.ones(5)} for j in (0, 3, 5)}
-    assert method.choose(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
+    assert method.choose_neighbours(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
     fed, method, other = toy.started("fedrn", {"weight": 1.0})
     other.server |= state.server
-    assert method.choose(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
+    assert method.choose_neighbours(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
     other.server["told"] = {}
-    assert method.choose(fed, other, 3) == ([], [1.0])
+    assert method.choose_neighbours(fed, other, 3) == ([], [1.0])
 
 
 @pytest.mark.parametrize("k", [0, 2])

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fednoise_core.methods import make
-from fednoise_core.methods.rofl import agreed, moved
+from fednoise_core.methods.rofl import merge_centroids, move_centroids
 from fednoise_core.spec import Train
 
 OFF = {"centroid": 0.0, "entropy": 0.0, "forget_rate": 0.0, "label_rounds": 9}
@@ -49,7 +49,7 @@ def test_the_move_of_a_centroid():
     f = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [2.0, 1.0]])
     seen = torch.tensor([[3.0, 4.0], [-2.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
     expected = torch.tensor([[0.64 + 0.36 * 3, 0.36 * 4], [-2.0, 0.0], [0.0, 0.0], [2.0, 1.0]])
-    torch.testing.assert_close(moved(f, seen), expected)
+    torch.testing.assert_close(move_centroids(f, seen), expected)
 
 
 def test_identical_client_centroids_are_the_global_ones():
@@ -59,7 +59,7 @@ def test_identical_client_centroids_are_the_global_ones():
     old[1], one[1] = 0.0, one[2]  # new
     old[3] = -one[3]  # opposite
     one[4] = 0.0  # nobody has it: the old one stays
-    torch.testing.assert_close(agreed(old, torch.stack([one] * 4)), torch.cat([one[:4], old[4:]]))
+    torch.testing.assert_close(merge_centroids(old, torch.stack([one] * 4)), torch.cat([one[:4], old[4:]]))
 
 
 def test_merging_by_hand():
@@ -76,7 +76,7 @@ def test_merging_by_hand():
     )
     first = (0.6 * torch.tensor([3.0, 4.0]) + 0.8 * torch.tensor([4.0, 3.0])) / 1.4
     expected = torch.stack([first, torch.tensor([3.0, 1.0]), torch.tensor([-2.0, 0.0]), torch.tensor([5.0, 7.0])])
-    torch.testing.assert_close(agreed(old, said), expected)
+    torch.testing.assert_close(merge_centroids(old, said), expected)
 
 
 def test_warm_up_and_ramp_are_a_tenth_of_the_rounds_rounded_up():

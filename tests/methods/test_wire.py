@@ -13,7 +13,7 @@ from cases import traffic
 from fednoise_core.engine.state import State, WireError
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.local import LocalOnly
-from fednoise_core.testing.wire import Trap, reachable, reaches
+from fednoise_core.testing.wire import Trap, find_reaches, reachable_ids
 
 FOLDER = Path(__file__).parents[2] / "fednoise_core" / "methods"
 
@@ -37,7 +37,7 @@ def test_the_trap_works():
     trap = Trap(np.zeros(3))
     world = toy.world()
     world.hidden = {"deep": [trap]}
-    assert id(trap) in reachable(world)
+    assert id(trap) in reachable_ids(world)
 
 
 OUTSIDE = {
@@ -78,7 +78,7 @@ ALLOWED = {
 
 def trespasses(source: str) -> list[str]:
     """What a method file must not do: what nobody's may (`reaches`), and import the engine's inside or other doors."""
-    found = reaches(source)
+    found = find_reaches(source)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""

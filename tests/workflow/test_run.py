@@ -67,7 +67,7 @@ def test_bad_input_is_one_message(
 
 
 def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
-    rule = "    def phases(self, fed: Federation) -> list[Phase]:\n"
+    rule = "    def list_phases(self, fed: Federation) -> list[Phase]:\n"
     message = "study.yaml: beta: expected 1, got 2"
     defect = f"{rule}        from fednoise_core.io import SpecError\n        raise SpecError({message!r})\n"
     with workflow.edited("fednoise_core/methods/feddpcont.py", rule, defect):

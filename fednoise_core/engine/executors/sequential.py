@@ -24,7 +24,7 @@ class Together:
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
         self._fits = [ClientFit(world, request, Workspace()).open() for request in requests]
-        self._steps = [[k for stretch in fit.stretches() for k in stretch] for fit in self._fits]
+        self._steps = [[k for stretch in fit.iterate_stretches() for k in stretch] for fit in self._fits]
         self._batches: list[Batch] = []
         self.steps = [len(steps) for steps in self._steps]
 
@@ -42,7 +42,7 @@ class Together:
         for fit, batch, more in zip(self._fits, self._batches, heard, strict=True):
             rate = fit.rate(k)
             broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
-            fit.advance(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
+            fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:
         """The clients' results."""
@@ -65,7 +65,7 @@ class Sequential:
         """Results in the order of the requests."""
         for request in requests:
             fit = ClientFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()
