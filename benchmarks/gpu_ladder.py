@@ -171,7 +171,7 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     spent = []
     for _ in range(4):
         began = time.perf_counter()
-        list(evaluator.start_evaluation(method.list_models(fed, state), state._kept)())
+        list(evaluator.start_evaluation(method.list_models(fed, state), state.store)())
         spent.append(time.perf_counter() - began)
     return min(spent[1:])
 

@@ -303,7 +303,7 @@ def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, flo
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
         "peak_memory_mb": _peak(),
-        "client_state_bytes": outcome.state._kept.largest,  # of one client
+        "client_state_bytes": outcome.state.store.largest,  # of one client
         "device": _device(world.device),
         "executor": executor,
         "resumed": outcome.resumed,

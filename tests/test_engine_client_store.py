@@ -207,7 +207,7 @@ def test_what_a_client_keeps_can_be_cleared(clear, count):
     fed = Federation(made, Workers(made, count) if count else Sequential(made))
     state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
     fed.run_on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
-    fed._executor.close()
+    fed.executor.close()
     assert {c: dict(state.clients[c]) for c in (0, 3)} == {0: {}, 3: {}}
     assert state.clients[4]["v"].tolist() == [1.0] * 3
 

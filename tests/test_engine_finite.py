@@ -66,7 +66,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_the_client_keeps_what_it_h
     assert all(torch.isfinite(update["model"].flat).all() for update in updates)
     assert fed.participants == [0, 3, 5, 6] * 2
     assert fed.dropped == [3, 6]
-    labels = {c: toy.images_of(fed._world, c)[1] for c in (0, 3, 5, 6)}
+    labels = {c: toy.images_of(fed.world, c)[1] for c in (0, 3, 5, 6)}
     for c in (3, 6):
         assert toy.same(dict(state.clients[c]), before[c])
         assert state.clients[c]["begun"] == 1

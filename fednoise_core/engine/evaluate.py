@@ -81,7 +81,7 @@ def valid_accuracy(
     split, a model of the server on those of all, every sample counting alike. None where no client has a split, NaN if
     a logit is not finite.
     """
-    world, right, total = fed._world, 0.0, 0
+    world, right, total = fed.world, 0.0, 0
     if not any(map(len, world.valid)):
         return None
     for member, models in iterate_models(members, clients):
@@ -106,7 +106,7 @@ def count_confusion(
     k, rows = fed.classes, torch.arange(pool.n, device=y.device)
     count = torch.zeros(k * k, dtype=torch.int64, device=y.device)
     for member, models in iterate_models(members, clients):
-        logits = torch.stack([fed._world.evaluate(fed.net(member), w, pool, rows) for w in models]).sum(0)
+        logits = torch.stack([fed.world.evaluate(fed.net(member), w, pool, rows) for w in models]).sum(0)
         if not bool(torch.isfinite(logits).all()):
             return None
         count.scatter_add_(0, k * y + logits.argmax(1), torch.ones_like(y))  # bincount has no fixed order on a GPU
@@ -215,10 +215,10 @@ class Evaluator:
             w = _load_model(client, model, clients)
             if self.deferred and clients.in_memory(client):
                 self._held.append(w)  # the client may put something else in its place before this has run
-            return self.fed._world.evaluate(net, w, self.pool, self.rows)
+            return self.fed.world.evaluate(net, w, self.pool, self.rows)
         if id(model) not in done:
             w = copies[id(model)] if id(model) in copies else _load_model(client, model, clients)
-            done[id(model)] = self.fed._world.evaluate(net, w, self.pool, self.rows)
+            done[id(model)] = self.fed.world.evaluate(net, w, self.pool, self.rows)
         return done[id(model)]
 
     def _make_rows(self, found: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:

@@ -261,7 +261,7 @@ class _Running:
         fed, state = self.fed, self.state
         with state.server_side():  # the method names what clients keep (ClientEntry); only the evaluation reads it
             views, estimates = self.method.list_models(fed, state), self.method.estimate_noise(fed, state)
-        rows = self.evaluator.start_evaluation(views, state._kept)
+        rows = self.evaluator.start_evaluation(views, state.store)
         found = _to_host(resolve_entries(estimates, state.clients))
         return _Pending(state.round, self.record.work, phase, rows, found)
 

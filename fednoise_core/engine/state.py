@@ -41,7 +41,7 @@ class State:
     entered: bool = False
     # of the engine only: client -> its targets where changed, and what clients hand on to each other
     relabelled: dict[int, Tensor] = field(default_factory=dict, repr=False)
-    _relay: Relay = field(default_factory=Relay, repr=False)
+    relay: Relay = field(default_factory=Relay, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.clients, ClientStore):
@@ -56,15 +56,15 @@ class State:
 
     def server_side(self) -> AbstractContextManager[None]:
         """While a method's server code runs: what clients keep cannot be read."""
-        return self._kept.server_side()
+        return self.store.server_side()
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
         """As ClientStore.move_to, for what clients keep and for what they hand on."""
-        self._kept.move_to(folder and folder / "clients", room, device)
-        self._relay.move_to(folder and folder / "relay", room, device)
+        self.store.move_to(folder and folder / "clients", room, device)
+        self.relay.move_to(folder and folder / "relay", room, device)
 
     @property
-    def _kept(self) -> ClientStore:
+    def store(self) -> ClientStore:
         assert isinstance(self.clients, ClientStore)  # made so above
         return self.clients
 
@@ -92,20 +92,20 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
         "log": log,
         "state": {
             "server": to_plain(state.server),
-            "clients": state._kept.plain(),
+            "clients": state.store.plain(),
             "notes": to_plain(state.notes),
             "round": state.round,
             "phase": state.phase,
             "since": state.since,
             "entered": state.entered,
             "relabelled": {str(c): to_plain(v) for c, v in state.relabelled.items()},
-            "relay": state._relay.plain(),
+            "relay": state.relay.plain(),
         },
     }
     with atomic(path, "wb") as file:
         torch.save(plain, file)
-    state._kept.commit()
-    state._relay.commit()
+    state.store.commit()
+    state.relay.commit()
     for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
         if other != own:
             shutil.rmtree(other, ignore_errors=True)
@@ -136,7 +136,7 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
             since=kept["since"],
             entered=kept["entered"],
             relabelled={int(c): from_plain(v, device) for c, v in kept["relabelled"].items()},
-            _relay=Relay.of(kept["relay"], folder / "relay", device, layouts),
+            relay=Relay.of(kept["relay"], folder / "relay", device, layouts),
         )
         return state, plain["log"]
     except (MemoryError, torch.OutOfMemoryError):

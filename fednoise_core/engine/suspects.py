@@ -34,7 +34,7 @@ def judge_sites(
     model is not finite or agrees with the given labels no more often than chance: it knows nothing about them.
     answers: client -> P(wrong) [n] and proposed [n] of its training samples, or None.
     """
-    world, rows, log_p, given, sites = fed._world, [], [], [], []
+    world, rows, log_p, given, sites = fed.world, [], [], [], []
     opinions: dict[int, Opinion] = {}
     for parts in _predict_parts(fed, views, clients):
         if not _beats_chance(parts, world.given, fed.classes):
@@ -74,14 +74,14 @@ def _predict_parts(
 
 def _list_rows(fed: Federation, client: int) -> Tensor | None:
     """Rows of its training and validation samples, in this order; None if it has none."""
-    world = fed._world
+    world = fed.world
     rows = torch.cat([world.index[client], world.valid[client]])
     return rows if len(rows) else None
 
 
 def _predict_part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:
     """Log of the members' mean probabilities; several models of one member: their logits are summed."""
-    world, rows = fed._world, _list_rows(fed, client)
+    world, rows = fed.world, _list_rows(fed, client)
     assert rows is not None
     each = []
     for member, models in members:

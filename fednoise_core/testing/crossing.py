@@ -40,7 +40,7 @@ class Crossed:
         """The server sent this to one client."""
         for name, value in broadcast.items():
             self.names["down"].setdefault(name, state.round)
-            self.bytes_down += state._relay.size(value) if isinstance(value, Relayed) else nbytes(value)
+            self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else nbytes(value)
 
     def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
         """A client sent this up; what is no dict has the name `source`."""
@@ -49,14 +49,14 @@ class Crossed:
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
                 self.bytes_up += nbytes(value)
-                if tells_labels(value, fed._world.given[fed._world.index[client]]):
+                if tells_labels(value, fed.world.given[fed.world.index[client]]):
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 
     def count_pooling(self, fed: Federation) -> None:
         """What clients gave away before there was a federation of one client (`pooled`)."""
-        if fed._world.pooling_bytes and "labels" not in self.names["up"]:
+        if fed.world.pooling_bytes and "labels" not in self.names["up"]:
             self.names["up"] |= {"images": 0, "labels": 0}
-            self.bytes_up += fed._world.pooling_bytes
+            self.bytes_up += fed.world.pooling_bytes
 
     def format_wire(self) -> str:
         """What crossed, as a class would declare it."""
@@ -109,14 +109,12 @@ def watch_crossing() -> Iterator[Crossed]:
         getattr(Federation, name) for name in ("_make_requests", "_collect_results", "run_on_clients", "fit_lockstep")
     )
 
-    def seen_requests(
-        self: Federation, local: Any, state: Any, clients: Any, broadcast: Any, per_client: Any, *rest: Any
-    ) -> Any:
-        made = requests_of(self, local, state, clients, broadcast, per_client, *rest)
+    def seen_requests(self: Federation, state: Any, common: Any, clients: Any, per_client: Any, *rest: Any) -> Any:
+        made = requests_of(self, state, common, clients, per_client, *rest)
         crossed.count_pooling(self)
         for c, extra in zip(clients, per_client or [{}] * len(clients), strict=True):
             if c != SERVER:
-                crossed.record_broadcast(state, {**broadcast, **extra})
+                crossed.record_broadcast(state, {**common.broadcast, **extra})
         return made
 
     def seen_results(self: Federation, state: Any, requests: Any, sent: Any, results: Any) -> Any:

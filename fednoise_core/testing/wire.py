@@ -11,8 +11,11 @@ import numpy as np
 __all__ = ["UNSEEDED", "Trap", "allow_clean", "find_reaches", "reachable_ids"]
 
 UNSEEDED = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "rand_like", "randn_like")
-# doors to labels and to global state
-DOORS = ("relabelled", "clients", "manual_seed", "__dict__", "load", "loadtxt", "memmap")
+# doors to labels and to global state; the first line is of State and Federation, for the engine only
+DOORS = (
+    *("relabelled", "clients", "store", "relay", "world", "executor"),
+    *("manual_seed", "__dict__", "load", "loadtxt", "memmap"),
+)
 CALLS = ("getattr", "vars", "eval", "exec", "open", "__import__", "globals")
 
 

@@ -52,8 +52,8 @@ def test_every_sample_once_without_those_for_validation_only():
     )
     fed = pooled(split)
     assert fed.n == 1
-    assert fed._world.index[0].tolist() == [1, 3, 5]
-    assert fed._world.valid[0].tolist() == [7]
+    assert fed.world.index[0].tolist() == [1, 3, 5]
+    assert fed.world.valid[0].tolist() == [7]
     assert fed.sizes == [3]
     assert fed.bytes_up == 4 * (64 + 8)  # both copies of sample 3 went up
     assert toy.federation(split=split).bytes_up == 0

@@ -80,7 +80,7 @@ def test_everybody_estimates_once_from_the_global_model_and_given_labels():
     model = state.server["model"]
     assert set(state.clients) == set(fed.all)
     for client in fed.all:
-        x, y = toy.images_of(fed._world, client)
+        x, y = toy.images_of(fed.world, client)
         p = torch.softmax(fed.net(0).predict(model, x), 1)
         torch.testing.assert_close(state.clients[client]["T"], confident_rows(p, y, 0.4))
     kept = {c: state.clients[c]["T"].clone() for c in fed.all}
@@ -93,9 +93,9 @@ def test_a_corrected_step_by_hand():
     method.estimate_all(fed, state)
     start = state.server["model"].clone()
     _, updates = fed.fit(method, state, [3], method.make_broadcast(fed, state), tag="step")
-    expected = by_hand(fed._world, 3, start, forward(state.clients[3]["T"]), 0.5)
+    expected = by_hand(fed.world, 3, start, forward(state.clients[3]["T"]), 0.5)
     torch.testing.assert_close(updates[0]["model"].flat, expected, rtol=1e-4, atol=1e-5)
-    plain = by_hand(fed._world, 3, start, torch.nn.functional.cross_entropy, 0.5)
+    plain = by_hand(fed.world, 3, start, torch.nn.functional.cross_entropy, 0.5)
     assert (expected - plain).abs().max() > 1e-2
 
 
@@ -103,11 +103,11 @@ def test_stage_two_of_t_revision_is_loss_correction_with_anchor_points():
     fed, method, state = linear_world("t_revision")
     method.estimate_all(fed, state)
     for client in fed.all:
-        p = torch.softmax(fed.net(0).predict(state.server["model"], toy.images_of(fed._world, client)[0]), 1)
+        p = torch.softmax(fed.net(0).predict(state.server["model"], toy.images_of(fed.world, client)[0]), 1)
         torch.testing.assert_close(state.clients[client]["T"], anchor_rows(p, 97.0), rtol=1e-4, atol=1e-5)
     start = state.server["model"].clone()
     _, updates = fed.fit(method, state, [5], method.make_broadcast(fed, state), tag="step")
-    expected = by_hand(fed._world, 5, start, forward(state.clients[5]["T"]), 0.5)
+    expected = by_hand(fed.world, 5, start, forward(state.clients[5]["T"]), 0.5)
     torch.testing.assert_close(updates[0]["model"].flat, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -120,7 +120,7 @@ def test_revision_by_hand():
     fed, method, state = linear_world("t_revision", revision_lr=1e-3, revision_decay=0.0)
     method.estimate_all(fed, state)
     T, w = state.clients[5]["T"].double(), state.server["model"].clone()
-    x, y = toy.images_of(fed._world, 5)
+    x, y = toy.images_of(fed.world, 5)
     weight, bias = (w[name].double().clone().requires_grad_() for name in ("head.weight", "head.bias"))
     slack = torch.zeros(5, 5, dtype=torch.float64, requires_grad=True)
     p = torch.softmax(x.double().flatten(1) @ weight.T + bias, 1)
@@ -154,13 +154,13 @@ def test_forward_prestop_estimates_in_every_round_with_the_broadcast_model(prior
     state.notes["prestop"] = {**state.notes["prestop"], "round": 3}
     for _ in range(2):
         start = state.server["model"].clone()
-        x, y = toy.images_of(fed._world, 3)
+        x, y = toy.images_of(fed.world, 3)
         T = tail_rows(torch.softmax(fed.net(0).predict(start, x), 1), 80.0)
         loss = forward(weigh_by_shares(T, y) if prior else T)
         (update,) = toy.round_of(method, fed, state, [3])
         assert "accuracy" not in update
         torch.testing.assert_close(state.clients[3]["T"], T, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(update["model"].flat, by_hand(fed._world, 3, start, loss, 0.5), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(update["model"].flat, by_hand(fed.world, 3, start, loss, 0.5), rtol=1e-4, atol=1e-5)
 
 
 # confident learning after a prestop

@@ -72,7 +72,7 @@ def test_a_warm_up_step_with_the_confidence_penalty_by_hand():
     state = chosen.init_state(fed)
     start = state.server["one"].flat.double()
     (update,) = toy.round_of(chosen, fed, state, [0])
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
 
     def loss(module):
         log_p = torch.log_softmax(module(x.double()), 1)

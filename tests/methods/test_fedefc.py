@@ -163,7 +163,7 @@ def test_suspects_are_judged_by_the_counted_matrix(compensation):
     """Bayes' rule by hand for a client; compensation is of the loss, not of the noise."""
     fields = {"compensation": compensation, "latest": 2}
     outcome = toy.play("fedefc", method=fields).outcome
-    x, y = toy.images_of(outcome.fed._world, 5)
+    x, y = toy.images_of(outcome.fed.world, 5)
     p = torch.softmax(outcome.fed.net(0).predict(outcome.state.server["model"], x), 1)
     method, broadcast = fedefc(**fields), {"model": outcome.state.server["model"], "stopped": True}
     ((wrong, proposed),) = outcome.fed.run_on_clients(outcome.state, [5], method.suspect_labels, broadcast)
@@ -286,7 +286,7 @@ def test_whole_rounds_against_a_second_implementation(how, compensation, monitor
     rounds = 12
     with toy64.doubled():
         fed, state, seen, start = toy64.rounds("fedefc", fields, count=rounds, **how)
-        x = [toy.images_of(fed._world, c) for c in range(fed.n)]
+        x = [toy.images_of(fed.world, c) for c in range(fed.n)]
         data = [(images.double(), y) for images, y in x]
         model, values, stop, counts = second(seen, start, data, fields, how, rounds)
         assert state.notes["prestop"]["round"] == stop

@@ -49,7 +49,7 @@ def test_a_step_by_hand(client, verdict, round, weight):
     fed, method, state = toy.started("fednoro", train={"epochs": 1, "batch": 20, "lr": 0.5})
     state.round = round
     _, updates = fed.fit(method, state, [client], method.make_broadcast(fed, state), per_client=[verdict])
-    for name, value in by_hand(fed._world, client, state.server["model"], weight, 0.5).items():
+    for name, value in by_hand(fed.world, client, state.server["model"], weight, 0.5).items():
         torch.testing.assert_close(updates[0]["model"][name].double(), value, rtol=1e-4, atol=1e-6)
 
 
@@ -113,7 +113,7 @@ def test_losses_per_class_by_hand():
     fed, method, state = toy.started("fednoro")
     answers = fed.run_on_clients(state, fed.all, method._class_losses, method.make_broadcast(fed, state))
     for client, said in zip(fed.all, answers, strict=True):
-        x, y = toy.images_of(fed._world, client)
+        x, y = toy.images_of(fed.world, client)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         expected = torch.stack([loss[y == k].mean() for k in range(5)])
         torch.testing.assert_close(said["losses"], expected, rtol=1e-5, atol=0, equal_nan=True)

@@ -109,7 +109,7 @@ def test_accuracy_before_training_is_that_of_the_broadcast_model():
     fed, method, state = toy.started("confident_prestop", {"monitor": "pre_eval"})
     clients, updates = fed.fit(method, state, [0, 1, 3], method.make_broadcast(fed, state))
     for client, update in zip(clients, updates, strict=True):
-        x, y = toy.images_of(fed._world, client)
+        x, y = toy.images_of(fed.world, client)
         found = (fed.net(0).predict(state.server["model"], x).argmax(1) == y).float().mean()
         torch.testing.assert_close(update["accuracy"], found[None])
     method.merge_updates(fed, state, clients, updates)

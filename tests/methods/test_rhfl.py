@@ -152,7 +152,7 @@ def test_a_fresh_optimiser_moves_every_number_by_the_rate():
 
 def mean_loss(fed, state, c: int) -> float:
     """The symmetric loss of a client's model on all of its samples, in evaluation mode, by hand."""
-    x, y = toy.images_of(fed._world, c)
+    x, y = toy.images_of(fed.world, c)
     p = torch.softmax(fed.net(c).predict(state.clients[c]["model"], x), -1)[torch.arange(len(y)), y]
     return float((-0.1 * p.log() - math.log(1e-4) * (1 - p)).mean())
 
@@ -179,7 +179,7 @@ def test_who_takes_part_for_the_first_time_later_has_no_confidence_yet(monkeypat
 def test_a_loss_that_overflows_is_remembered_as_none():
     """Logits of 3e38 and -3e38 are finite, the cross entropy of the second is not; the summary is JSON."""
     fed, method, state = toy.started("rhfl")
-    _, y = toy.images_of(fed._world, 4)  # all of one class
+    _, y = toy.images_of(fed.world, 4)  # all of one class
     model = state.clients[4]["model"].clone()
     model["head.bias"].copy_(torch.full((5,), 3e38).index_fill(0, y[:1], -3e38))
     state.clients[4] = {"model": model}

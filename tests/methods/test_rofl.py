@@ -155,7 +155,7 @@ def test_whole_rounds_against_a_second_implementation(fields):
         for round in (1, 2, 3, 4):
             t, models, said = round - 1, {}, []
             for c in toy64.cohort(seen, round):
-                x, y = toy.images_of(fed._world, c)
+                x, y = toy.images_of(fed.world, c)
                 models[c], own = naive_client(
                     theta,
                     f,
@@ -180,7 +180,7 @@ def test_suspects_are_the_forgotten_share():
         state, [3], method.suspect_labels, method.make_broadcast(fed, state)
     )  # 12 samples
     assert int((p > 0.5).sum()) == 3
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     z = fed.net().predict(state.server["model"], x)
     assert set(p.argsort()[-3:].tolist()) == set(F.cross_entropy(z, y, reduction="none").argsort()[-3:].tolist())
     assert torch.equal(proposed, z.argmax(1))

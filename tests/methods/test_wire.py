@@ -106,8 +106,8 @@ def test_method_files_keep_out_of_private_parts(file):
 @pytest.mark.parametrize(
     "line",
     [
-        "fed._world.given",
-        "me._targets",
+        "fed.world.given",
+        "client._targets",
         "state.relabelled[0]",
         "getattr(fed, '_world')",
         "torch.randperm(3)",
@@ -115,7 +115,7 @@ def test_method_files_keep_out_of_private_parts(file):
         "from fednoise_core.engine.world import World",
         "import fednoise_core.engine.truth",
         "torch.manual_seed(0)",
-        "me._world.index",
+        "client._world.index",
         "state.clients[0]['y']",
         "from fednoise_core import dataset",
         "from sklearn.datasets import load_digits",
