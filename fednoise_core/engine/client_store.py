@@ -23,7 +23,7 @@ __all__ = ["ROOM", "ClientStore", "MappingSource", "WireError", "load_mapping"]
 
 ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
 
-# what a client keeps, or how to fetch it when its turn comes
+# what a client keeps or is sent, or a function that fetches it when its turn comes
 MappingSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
 
 

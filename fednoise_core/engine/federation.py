@@ -61,7 +61,7 @@ class Federation:
         self._drawn: list[list[int]] = []  # cohorts of sampling "continued"
         # of a round, or of what happens on the way into a phase after it: (tag of a fit, client)
         self._tags: tuple[tuple[int, str], set[tuple[str, int]]] = ((-1, ""), set())
-        self.phase_being_entered = ""  # the phase that is being entered, said by the loop
+        self.phase_being_entered = ""  # the phase that is being entered; the loop sets it
         self.bytes_down, self.bytes_up = 0, world.pooling_bytes
         self.passes = 0
         # clients of the fits since the last round, and those whose update was not finite; the loop empties both lists
@@ -211,24 +211,31 @@ class Federation:
         ValueError if `combine` does not answer every client, or if clients would not take the same steps.
         """
         if type(local).between_epochs is not Local.between_epochs:
-            raise TypeError(f"{type(local).__name__}: `between_epochs` is for fit; lockstep has no such pause")
+            raise TypeError(f"{type(local).__name__}: `between_epochs` is for fit; fit_lockstep has no such pause")
         common = FitRequest(
-            local, SERVER, state.round, 0, broadcast, on="public", ids=ids, tag=tag, batch=batch or 0, rate=lr
+            *(local, SERVER, state.round, 0, broadcast),
+            on="public",
+            ids=ids,
+            tag=tag,
+            batch=batch or 0,
+            rate=lr,
+            together=True,
+            single_ok=all(self.net(c).single_ok for c in clients),  # else some would skip a batch that others take
         )
-        single_ok = all(self.net(c).single_ok for c in clients)  # else some would skip a batch that others take
-        common = replace(common, together=True, single_ok=single_ok)
         requests, sent = self._make_requests(state, common, clients, per_client, epochs, targets, None)
         together = self.executor.together(requests)
         if len(set(together.steps)) > 1:
-            raise ValueError(f"lockstep: clients would take {sorted(set(together.steps))} steps; all must take as many")
+            raise ValueError(
+                f"fit_lockstep: clients would take {sorted(set(together.steps))} steps; all must take as many"
+            )
         for k in range(max(together.steps, default=0)):
-            said = together.say(k)
-            heard = list(combine(said))
-            if len(heard) != len(requests):
-                raise ValueError(f"combine answered {len(heard)} of {len(requests)} clients")
-            self.bytes_up += sum(map(nbytes, said))
-            self.bytes_down += sum(map(nbytes, heard))
-            together.step(k, heard)
+            messages = together.collect_messages(k)
+            replies = list(combine(messages))
+            if len(replies) != len(requests):
+                raise ValueError(f"combine answered {len(replies)} of {len(requests)} clients")
+            self.bytes_up += sum(map(nbytes, messages))
+            self.bytes_down += sum(map(nbytes, replies))
+            together.take_step(k, replies)
         return self._collect_results(state, requests, sent, together.close())
 
     def _make_requests(
@@ -254,7 +261,7 @@ class Federation:
         given = _require_one_each("targets", targets if isinstance(targets, Sequence) else [targets] * k, k)
         archs = _require_one_each("nets", clients if nets is None else nets, k)
         if any("lr" in more for more in (broadcast, *extras)):
-            raise ValueError("a rate of its own is said to `fit` as lr=")
+            raise ValueError("give `fit` a rate of its own as lr=")
         rate = {} if callable(lr) else {"lr": lr}  # a schedule's is worked out with the number of steps
         tag = f"{self.phase_being_entered} {common.tag}" if self.phase_being_entered else common.tag
         base, requests, sent = self._count_bytes(state, broadcast), [], []
@@ -350,14 +357,14 @@ class Federation:
         ]
         downs = [self._resolve_relayed(state, {**broadcast, **extra}) for extra in extras]
         base, out = self._count_bytes(state, broadcast), []
-        for (said, client), extra in zip(self.executor.call(fn, sides, downs), extras, strict=True):
+        for (answer, client), extra in zip(self.executor.call(fn, sides, downs), extras, strict=True):
             kept = client.release_state(getattr(fn, "__qualname__", "client-side code"))
             self._keep_state(state, client.id, kept, client.targets if client.changed else None)
             self.bytes_down += base + self._count_bytes(state, extra)
-            if isinstance(said, dict) and "relay" in said:
-                self.bytes_up += state.relay.stage(client.id, said.pop("relay"))
-            self.bytes_up += nbytes(said)
-            out.append(said)
+            if isinstance(answer, dict) and "relay" in answer:
+                self.bytes_up += state.relay.stage(client.id, answer.pop("relay"))
+            self.bytes_up += nbytes(answer)
+            out.append(answer)
         state.relay.deliver()
         return out
 
@@ -382,8 +389,8 @@ class Federation:
             raise RuntimeError(f"round {state.round}: the labels were released already: its noise would be the same")
         if (release.epsilon, release.times) != (epsilon, times):
             raise ValueError(f"all releases of a run share epsilon and times: {release.epsilon} and {release.times}")
-        said = self.run_on_clients(state, self.all, _randomise_labels, {"epsilon": float(epsilon)})
-        release.record([s["counts"].numpy() for s in said])
+        answers = self.run_on_clients(state, self.all, _randomise_labels, {"epsilon": float(epsilon)})
+        release.record([one["counts"].numpy() for one in answers])
         state.notes["release"] = {**release.state(), "copies": self.world.max_label_copies, "round": state.round}
         return release
 
@@ -407,10 +414,10 @@ class Federation:
 
 def _randomise_labels(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
     """Client-side: the histogram of its randomised labels."""
-    said = randomise(
+    randomised = randomise(
         client.labels.cpu().numpy(), client.classes, broadcast["epsilon"], client.numpy_rng("label release")
     )
-    return {"counts": torch.from_numpy(np.bincount(said, minlength=client.classes))}
+    return {"counts": torch.from_numpy(np.bincount(randomised, minlength=client.classes))}
 
 
 def _require_distinct(clients: Iterable[int]) -> list[int]:

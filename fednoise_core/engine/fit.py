@@ -107,8 +107,9 @@ class ClientFit:
         self.x = pool.take(rows) if self.plain else pool.raw(rows)  # a client's images, gathered once a fit
         self.state: dict[str, Tensor] = {}
         if self.scheduled:  # `prepare_fit` may change the number of steps
-            last = world.train.last_batch
-            _, steps = batch_boundaries(len(rows), request.epochs, self.size, last, self.net.single_ok)
+            _, steps = batch_boundaries(
+                len(rows), request.epochs, self.size, world.train.last_batch, self.net.single_ok
+            )
             self.broadcast["lr"] = self._scheduled_rate(0, len(steps))
         work = local.prepare_fit(self.client, self.broadcast) if self.client is not None else None
         self._take_work(work or Work(), request.epochs, ())

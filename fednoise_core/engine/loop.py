@@ -320,9 +320,9 @@ class _Running:
         before = fed.bytes_up, fed.bytes_down
         with state.server_side():
             broadcast = self.method.make_broadcast(fed, state)
-        said = fed.run_on_clients(state, fed.all, self.method.suspect_labels, broadcast)
+        answers = fed.run_on_clients(state, fed.all, self.method.suspect_labels, broadcast)
         fed.bytes_up, fed.bytes_down = before
-        return dict(zip(fed.all, said, strict=True))
+        return dict(zip(fed.all, answers, strict=True))
 
 
 def _name_clients(clients: list[int]) -> str:

@@ -109,8 +109,9 @@ def write_results(
     sites.csv.
     """
     record = outcome.record
-    columns = ("round", "work", "phase", "view", "client", "metric", "value")
-    _write_parquet(out / "metrics.parquet", columns, record.metrics)
+    _write_parquet(
+        out / "metrics.parquet", ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics
+    )
     _write_parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
     write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
     write_sites(out / "sites.csv", outcome.suspects, sites)

@@ -58,13 +58,13 @@ class Record:
             if row[0] < number:
                 break
             rows.append(row)
-        told: dict[str, Any] = {"round": number}
+        found: dict[str, Any] = {"round": number}
         views: dict[str, dict[str, float]] = {}
         for _, work, phase, view, client, metric, value in reversed(rows):
-            told |= {"phase": phase, "work": work}
+            found |= {"phase": phase, "work": work}
             if client == -1:
-                (views.setdefault(view, {}) if view else told)[metric] = value
-        return {**told, **next(iter(views.values()), {}), "views": views}
+                (views.setdefault(view, {}) if view else found)[metric] = value
+        return {**found, **next(iter(views.values()), {}), "views": views}
 
     def curve(self, view: str, metric: str = "accuracy") -> list[tuple[int, float]]:
         """(round, value) of a view's mean over its members, in order."""

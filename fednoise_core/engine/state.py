@@ -144,5 +144,5 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
     except Exception as error:  # torch and zipfile raise many kinds
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | IsADirectoryError):
             raise  # nor here: the disk, or its permissions
-        said = (str(error).splitlines() or [""])[0]
-        raise ArtifactError(f"{path}: damaged checkpoint ({type(error).__name__}: {said})") from error
+        reason = (str(error).splitlines() or [""])[0]
+        raise ArtifactError(f"{path}: damaged checkpoint ({type(error).__name__}: {reason})") from error

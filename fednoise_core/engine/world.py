@@ -32,7 +32,7 @@ class World:
     """Pools, given labels, who holds what, the nets, and the run's random streams.
 
     pooled: one client holds what all clients of the partition hold, each sample once, for training in one place; what
-    is for training anywhere is for training. handed_over: the bytes of images and labels that this took, else 0.
+    is for training anywhere is for training. pooling_bytes: the bytes of images and labels that this took, else 0.
     samples_a_round: those of FedAvg's cohort of average clients, pooled or not: the unit of work.
     """
 

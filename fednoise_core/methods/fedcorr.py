@@ -94,11 +94,15 @@ class FedCorr(FedAvg):
         noisy = two_groups(state.server["lid"][fed.all].cpu().numpy(), seed=seed) > 0.5
         found = [c for c, is_noisy in zip(fed.all, noisy, strict=True) if is_noisy and c in answered]
         state.notes["noisy"] = found
-        said = fed.run_on_clients(state, found, self._correct_worst, self.make_broadcast(fed, state))
+        answers = fed.run_on_clients(state, found, self._correct_worst, self.make_broadcast(fed, state))
         state.notes["level"] = [0.0] * fed.n
-        for c, answer in zip(found, said, strict=True):
+        for c, answer in zip(found, answers, strict=True):
             state.notes["level"][c] = answer["level"]
-        return {"clients": len(fed.all), "noisy_clients": len(found), "relabelled": sum(s["changed"] for s in said)}
+        return {
+            "clients": len(fed.all),
+            "noisy_clients": len(found),
+            "relabelled": sum(one["changed"] for one in answers),
+        }
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         """Client-side, in stage 1: mean LID of the local model's outputs. Its losses stay, for `_correct_worst`."""

@@ -63,8 +63,8 @@ class FedMD(LocalOnly):
     ) -> dict[str, float] | None:
         clients = fed.sample_cohort(state.round, candidates=candidates)
         ids = fed.draw_public_ids(state.round, "consensus", self.public)
-        said = fed.run_on_clients(state, clients, self._predict_public, {"ids": ids})
-        consensus = torch.stack([s["logits"] for s in said]).mean(0)
+        answers = fed.run_on_clients(state, clients, self._predict_public, {"ids": ids})
+        consensus = torch.stack([one["logits"] for one in answers]).mean(0)
         fed.fit(
             Digest(self.train, self.digest_loss),
             state,

@@ -104,8 +104,8 @@ class FedNoRo(FedAvg):
 
     def detect_noisy(self, fed: Federation, state: State) -> None:
         """Once: a mixture of two groups of clients by their losses per class; the group of larger losses is noisy."""
-        said = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
-        points = scale_losses(np.stack([one["losses"].cpu().numpy() for one in said]))
+        answers = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
+        points = scale_losses(np.stack([one["losses"].cpu().numpy() for one in answers]))
         seeds = [fed.derive_seed("noisy clients", k, state.round) for k in range(SPLITS)]
         state.notes["noisy"] = [c for c, high in zip(fed.all, majority_group(points, seeds), strict=True) if high]
 

@@ -90,14 +90,14 @@ class Heads(Local):
         return {name: head.values() for name, head in carry.items()}
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        told = [client.state["clean"]]
+        posteriors = [client.state["clean"]]
         for name, head in update.items():
             tuned = broadcast[name].clone()  # the neighbour's model is not ours to change
             for part in HEAD:
                 tuned[part].copy_(head[part])
-            told.append(score_labels(client, tuned, name))
+            posteriors.append(score_labels(client, tuned, name))
         weight = (broadcast["scores"] / broadcast["scores"].sum()).to(client.labels.device)
-        client.state["clean"] = (weight[:, None] * torch.stack(told)).sum(0)
+        client.state["clean"] = (weight[:, None] * torch.stack(posteriors)).sum(0)
         return {}
 
 

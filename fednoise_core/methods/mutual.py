@@ -64,14 +64,14 @@ def client_weights(
     return [v / whole for v in w] if abs(whole) >= TINY else [1 / m] * m
 
 
-def mix_messages(said: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
+def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
     """For each client k what the others say about a batch: one tensor [B, K] instead of M-1.
 
     "forward": others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs. "reverse":
     others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i. Who says something that is not finite teaches
     nobody: else one client that diverges would end everybody's training.
     """
-    log_p = torch.stack([one["log_p"] for one in said])  # [M, B, K]
+    log_p = torch.stack([one["log_p"] for one in messages])  # [M, B, K]
     sound = torch.isfinite(log_p).flatten(1).all(1)
     w = torch.tensor(weights, dtype=log_p.dtype, device=log_p.device) * sound
     spoken = torch.where(sound[:, None, None], log_p if kl == "reverse" else log_p.exp(), 0.0)
@@ -216,13 +216,13 @@ class Mutual(LocalOnly):
             per_client=[{"weight": w} for w in weights] if self.cws and on_own else None,
             **fit_options,
         )
-        told = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
-        return {"clients": len(clients), **told}
+        report = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
+        return {"clients": len(clients), **report}
 
     def _weigh_clients(self, fed: Federation, state: State, clients: list[int], alike: list[float]) -> list[float]:
         """Ask for the clients' losses. In the first round there is no progress to tell, and all weigh alike."""
         known = state.notes["losses"]
-        now = [said["loss"] for said in fed.run_on_clients(state, clients, self._measure_loss)]
+        now = [answer["loss"] for answer in fed.run_on_clients(state, clients, self._measure_loss)]
         before, first = [known[c] for c in clients], all(loss is None for loss in known)
         for c, loss in zip(clients, now, strict=True):
             known[c] = loss if math.isfinite(loss) else None  # as if it had not taken part; JSON knows no infinity

@@ -173,14 +173,14 @@ def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
     return (1 - s) * f + s * seen
 
 
-def merge_centroids(old: Tensor, said: Tensor) -> Tensor:
-    """The clients' centroids `said` [S, K, d] merged with weights max(0, cos(old, said)), `old` [K, d].
+def merge_centroids(old: Tensor, new: Tensor) -> Tensor:
+    """The clients' centroids `new` [S, K, d] merged with weights max(0, cos(old, new)), `old` [K, d].
 
     Where these sum to less than 1e-6, as for a class that is new, the mean over the clients that have the class; `old`
     where nobody has. (The authors' order of things has negative weights, and NaN for a class that nobody has.)
     """
-    has = (said.norm(dim=2) > 0).to(said.dtype)
-    s = cosine(old, said).clamp_min(0)
+    has = (new.norm(dim=2) > 0).to(new.dtype)
+    s = cosine(old, new).clamp_min(0)
     weight = torch.where(s.sum(0) >= 1e-6, s, has)
     total = weight.sum(0)[:, None]
-    return torch.where(total > 0, (weight[:, :, None] * said).sum(0) / total.clamp_min(1e-12), old)
+    return torch.where(total > 0, (weight[:, :, None] * new).sum(0) / total.clamp_min(1e-12), old)

@@ -133,10 +133,10 @@ def watch_crossing() -> Iterator[Crossed]:
             return on_clients(self, state, clients, fn, broadcast, per_client=per_client)
 
         @functools.wraps(fn)
-        def one(client: Any, heard: Any) -> Any:
-            said = fn(client, heard)
-            crossed.record_update(self, state, client.id, said, f"{fn.__name__}()")
-            return said
+        def one(client: Any, broadcast: Any) -> Any:
+            answer = fn(client, broadcast)
+            crossed.record_update(self, state, client.id, answer, f"{fn.__name__}()")
+            return answer
 
         for extra in per_client or [{}] * len(clients):
             crossed.record_broadcast(state, {**(broadcast or {}), **extra})
@@ -145,12 +145,12 @@ def watch_crossing() -> Iterator[Crossed]:
     def seen_lockstep(
         self: Federation, local: Any, state: Any, clients: Any, broadcast: Any, combine: Any, **fit_options: Any
     ) -> Any:
-        def combined(said: Any) -> Any:
-            heard = list(combine(said))
-            for c, update, answer in zip(clients, said, heard, strict=False):
+        def combined(messages: Any) -> Any:
+            replies = list(combine(messages))
+            for c, update, answer in zip(clients, messages, replies, strict=False):
                 crossed.record_update(self, state, c, update, "")
                 crossed.record_broadcast(state, answer)
-            return heard
+            return replies
 
         return lockstep(self, local, state, clients, broadcast, combined, **fit_options)
 

@@ -95,8 +95,7 @@ def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_pat
         made = subject.play(out=tmp_path, executor=executor, saving=saving)
         assert made.cost["executor"] == executor.partition(":")[0]
         if executor.startswith("lanes"):
-            expected = golden_numbers(whole.run)
-            assert nearly_same(golden_numbers(made), expected), "on lanes other numbers come out than on sequential"
+            assert nearly_same(golden_numbers(made), golden_numbers(whole.run)), "on lanes other numbers come out"
             assert same(subject.play(executor=executor, saving=saving).outcome.state, made.outcome.state)
             return
     assert same(made.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
@@ -120,9 +119,9 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
         eager = _play_quietly(subject, "lanes:1")[0]
     graphs = _Counting()
     monkeypatch.setattr(where, lambda device: graphs)
-    made, said = _play_quietly(subject, "lanes:2")
-    if said:
-        pytest.fail(f"{said[0]}; see \"The rules of the step\" in docs/add_a_method.md", pytrace=False)
+    made, warned = _play_quietly(subject, "lanes:2")
+    if warned:
+        pytest.fail(f"{warned[0]}; see \"The rules of the step\" in docs/add_a_method.md", pytrace=False)
     assert graphs.captures or not made.outcome.fed.passes, "it trains, but no step was captured"
     assert same(made.outcome.state, eager.outcome.state), (
         "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "
@@ -131,11 +130,11 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
 
 
 def _play_quietly(subject: Subject, executor: str) -> tuple[simulate.FinishedRun, list[str]]:
-    """A run, and what it said about steps that cannot be captured."""
-    with warnings.catch_warnings(record=True) as said:
+    """A run, and its warnings about steps that cannot be captured."""
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         made = subject.play(executor=executor)
-    return made, [str(one.message) for one in said if "cannot be captured" in str(one.message)]
+    return made, [str(one.message) for one in warned if "cannot be captured" in str(one.message)]
 
 
 def test_global_random_generators_are_neither_used_nor_changed(subject: Subject, whole: Played) -> None:
@@ -218,8 +217,8 @@ def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> No
 
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
     """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/privacy.py drew."""
-    told = "\n".join(whole.crossed.labels)
-    assert not told, f"raw labels went up, instead of through fed.release_labels:\n{told}"
+    found = "\n".join(whole.crossed.labels)
+    assert not found, f"raw labels went up, instead of through fed.release_labels:\n{found}"
 
 
 def test_its_source_keeps_out_of_private_parts(subject: Subject) -> None:
@@ -306,17 +305,17 @@ def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject:
 
 
 def test_if_all_updates_are_nan_the_run_ends_with_a_clear_error(subject: Subject) -> None:
-    said = None
+    message = None
     with poison_updates(range(len(world.SIZES))) as hit:
         try:
             subject.play()
         except Diverged as error:
-            said = str(error)
+            message = str(error)
     if not hit:
         pytest.skip("no fit sends or keeps a number that could be NaN")
-    assert said is not None, "no update was finite, and the run did not say so"
-    assert "no update is finite" in said
-    assert "Lower train.lr" in said
+    assert message is not None, "no update was finite, and the run did not say so"
+    assert "no update is finite" in message
+    assert "Lower train.lr" in message
 
 
 @pytest.mark.parametrize("lr", [1e3, 1e30])

@@ -17,7 +17,7 @@ __all__ = ["Sequential", "Together"]
 
 
 class Together:
-    """Fits of several clients that are open at once, so that each step can depend on what all said before it.
+    """Fits of several clients that are open at once, so that each step can depend on the messages of all before it.
 
     Each has a workspace of its own. steps: how many each takes.
     """
@@ -28,8 +28,8 @@ class Together:
         self._batches: list[Batch] = []
         self.steps = [len(steps) for steps in self._steps]
 
-    def say(self, k: int) -> list[dict[str, Any]]:
-        """What each client says before step k."""
+    def collect_messages(self, k: int) -> list[dict[str, Any]]:
+        """The message of each client before step k."""
         self._batches = [fit.batch(k) for fit in self._fits]
         with torch.no_grad():
             return [
@@ -37,9 +37,9 @@ class Together:
                 for fit, batch in zip(self._fits, self._batches, strict=True)
             ]
 
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client, on the batch it spoke about; heard: what `broadcast` holds beside the rest in it."""
-        for fit, batch, more in zip(self._fits, self._batches, heard, strict=True):
+    def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
+        """Step k of each client, on the batch of its message; replies: what `broadcast` holds beside the rest in it."""
+        for fit, batch, more in zip(self._fits, self._batches, replies, strict=True):
             rate = fit.rate(k)
             broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
             fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
