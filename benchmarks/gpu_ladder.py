@@ -90,10 +90,10 @@ class HostFit(ClientFit):
         self.host, self.order = self.x.cpu(), self.plan.order.cpu()
         return self
 
-    def batch(self, k: int) -> Batch:
+    def make_batch(self, k: int) -> Batch:
         a, b = self.plan.steps[k]
         order = self.plan.order[a:b]
-        views, u = self.views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
+        views, u = self.make_views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
         return Batch(views, self.y[order], order, u, self.plan.masks[a:b], {}, {})
 
 

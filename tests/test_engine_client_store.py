@@ -98,7 +98,7 @@ def state_of(tmp_path: Path, key: str = "key") -> tuple[State, Path]:
 def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_path):
     state, path = state_of(tmp_path)
     for k in range(1, 5):
-        save_checkpoint(path, "key", state, Record().plain())
+        save_checkpoint(path, "key", state, Record().to_plain())
         assert len(list(kept_folder(path, "key").rglob("*.pt"))) == 5  # what older checkpoints named is gone
         saved = values(state)
         state, _ = load_checkpoint(path, "key", CPU)
@@ -113,7 +113,7 @@ def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_
 @pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
 def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
     state, path = state_of(tmp_path)
-    save_checkpoint(path, "key", state, Record().plain())
+    save_checkpoint(path, "key", state, Record().to_plain())
     file = kept_folder(path, "key") / "clients" / "3.pt"
     content = bytearray(file.read_bytes())
     content[6000] ^= 1
@@ -126,10 +126,10 @@ def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
 
 def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_is_in_place(tmp_path):
     state, path = state_of(tmp_path)
-    save_checkpoint(path, "key", state, Record().plain())
+    save_checkpoint(path, "key", state, Record().to_plain())
     other, _ = state_of(tmp_path, "other")
     assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
-    save_checkpoint(path, "other", other, Record().plain())
+    save_checkpoint(path, "other", other, Record().to_plain())
     assert [p.name for p in tmp_path.glob("*.kept")] == [kept_folder(path, "other").name]
     assert load_checkpoint(path, "key", CPU) is None
     clear_checkpoint(path)
@@ -191,7 +191,7 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
 def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
     path = tmp_path / "checkpoint.pt"
     state = State(clients={c: {"v": torch.full((250,), float(c))} for c in range(5)})
-    save_checkpoint(path, "key", state, Record().plain())
+    save_checkpoint(path, "key", state, Record().to_plain())
     back, _ = load_checkpoint(path, "key", CPU)
     assert back.clients.filed == 0
     back.move_to(kept_folder(path, "key"), 2000, CPU)

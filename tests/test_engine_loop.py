@@ -122,13 +122,13 @@ def test_work_is_exact_after_a_resume():
     """29 passes over 7 a round: the quotient does not lead back to 29."""
     assert (29 / 7) * 7 != 29
     record = Record(passes=29, work=29 / 7)
-    assert Record.of(record.plain()).passes == 29
-    assert Record.of(json.loads(json.dumps(record.plain()))) == record
+    assert Record.from_plain(record.to_plain()).passes == 29
+    assert Record.from_plain(json.loads(json.dumps(record.to_plain()))) == record
 
 
 def checkpoint(tmp_path, **state):
     path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, "key", State(**state), Record().plain())
+    save_checkpoint(path, "key", State(**state), Record().to_plain())
     return path
 
 

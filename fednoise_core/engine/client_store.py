@@ -162,7 +162,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         """Clients whose things lie in files."""
         return len(self._files)
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """For a checkpoint: what is in memory, and where the rest lies, which is on the disk when this returns."""
         for path, _ in self._files.values():
             if path not in self._saved:
@@ -175,16 +175,16 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         }
 
     def commit(self) -> None:
-        """The checkpoint made of `plain` is in place: remove what only the one before it named."""
+        """The checkpoint made of `to_plain` is in place: remove what only the one before it named."""
         self._saved = {path for path, _ in self._files.values()}
         if self._folder is not None and self._folder.is_dir():
             for path in set(self._folder.iterdir()) - self._saved:
                 path.unlink()
 
     @classmethod
-    def of(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `plain`. folder: that of the files that it names. Raises OSError if one is missing, ArtifactError if it
-        is damaged.
+    def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
+        """Undo `to_plain`. folder: that of the files that it names. Raises OSError if one is missing, ArtifactError if
+        it is damaged.
         """
         kept = cls()
         kept._folder, kept._device, kept._layouts = folder, device, layouts

@@ -114,7 +114,7 @@ class ClientFit:
         work = local.prepare_fit(self.client, self.broadcast) if self.client is not None else None
         self._take_work(work or Work(), request.epochs, ())
         if self.scheduled:  # of the first step, for all hooks but `train_step`, which gets its own
-            self.broadcast["lr"] = self.rate(0)
+            self.broadcast["lr"] = self.get_rate(0)
         self.carry: dict[str, Trained] = {}
         for name, start in local.init_carry(self.net, self.broadcast, self.client_state).items():
             rule = local.make_optimiser(name)
@@ -234,7 +234,7 @@ class ClientFit:
             self.client.state = {**self.client.state, **written}
             self.client_state = {**self.client_state, **written}
 
-    def rate(self, k: int) -> float | None:
+    def get_rate(self, k: int) -> float | None:
         """The learning rate of step k of the present plan if the fit has a schedule, else None."""
         return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps)) if self.scheduled else None
 
@@ -259,7 +259,7 @@ class ClientFit:
         whole = (x, y, order, plan.u[at], plan.masks[at], *aux.values())
         return [tensor.split(self.size) for tensor in whole]
 
-    def views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
+    def make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
         """One tensor [B, C, H, W] per view, and the method's own columns of the random numbers."""
         if self.plain:
             return [x.permute(0, 3, 1, 2)] * len(self.augmentations), numbers
@@ -271,7 +271,7 @@ class ClientFit:
         ]
         return views, u
 
-    def batch(self, k: int) -> Batch:
+    def make_batch(self, k: int) -> Batch:
         """What step k sees. An epoch is gathered and cut at once: one call instead of a slice per step and tensor."""
         a = self.plan.steps[k][0]
         epoch = a // self.length
@@ -279,14 +279,14 @@ class ClientFit:
             self.epoch, self.pieces = epoch, self._split_epoch(epoch)
         at = (a - epoch * self.length) // self.size
         x, y, i, numbers, masks, *rest = (pieces[at] for pieces in self.pieces)
-        views, u = self.views(x, numbers)
+        views, u = self.make_views(x, numbers)
         state = self._rows_of_state(i) if self.state else {}
         batch = Batch(views, y, i, u, masks, dict(zip(self.aux, rest, strict=True)), state, {})
         for name, plan in self.more.items():
             rows = slice(*plan.steps[k])
             i = plan.order[rows]
             x, y, aux = self._gather_rows(i)
-            views, u = self.views(x, plan.u[rows])
+            views, u = self.make_views(x, plan.u[rows])
             batch.more[name] = Batch(views, y, i, u, plan.masks[rows], aux, self._rows_of_state(i))
         return batch
 
@@ -295,8 +295,8 @@ class ClientFit:
 
     def step(self, k: int) -> None:
         """Take step k of the present plan."""
-        broadcast = {**self.broadcast, "lr": self.rate(k)} if self.scheduled else self.broadcast
-        self.advance_carry(self.batch(k), self.carry, broadcast, self.step_client_state, self.state)
+        broadcast = {**self.broadcast, "lr": self.get_rate(k)} if self.scheduled else self.broadcast
+        self.advance_carry(self.make_batch(k), self.carry, broadcast, self.step_client_state, self.state)
 
     def advance_carry(
         self,

@@ -112,12 +112,12 @@ def run_loop(
     beside the training (default: as the device can). on_round: gets each round's metrics (`Record.of_round`).
     """
     run = _Running(world, executor, method, truth, saving, label, console)
-    run.start(room, Evaluator(run.fed, test, test_y, graphs))
+    run.start_run(room, Evaluator(run.fed, test, test_y, graphs))
     with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console, on_round)) as log:
-        while (phase := run.phase()) is not None:
-            run.round(phase, log)
+        while (phase := run.enter_phase()) is not None:
+            run.play_round(phase, log)
             run.save_if_due(phase, log)
-    return run.finish()
+    return run.finish_run()
 
 
 class _Running:
@@ -141,24 +141,26 @@ class _Running:
         self.pending: _Pending | None = None  # the last round's evaluation
         self.saved_at, self.saving_took = time.monotonic(), 0.0
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         if self.console is not None:
             print(f"{self.label}  {line}", file=self.console, flush=True)
 
     # the start
 
-    def start(self, room: int, evaluator: Evaluator) -> None:
+    def start_run(self, room: int, evaluator: Evaluator) -> None:
         """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
         fed, saving, found = self.fed, self.saving, self._load_checkpoint()
         self.evaluator = evaluator
-        self.state, self.record = (found[0], Record.of(found[1])) if found else (self.method.init_state(fed), Record())
+        self.state, self.record = (
+            (found[0], Record.from_plain(found[1])) if found else (self.method.init_state(fed), Record())
+        )
         folder = kept_folder(saving.path, saving.key) if saving else None
         self.state.move_to(folder, room, self.world.device)
         if found:
             self.spent = found[1]["spent"]
             fed.bytes_up, fed.bytes_down = self.record.bytes_up, self.record.bytes_down
             fed.passes = self.record.passes
-            self.say(f"resumed from round {self.state.round}")
+            self.print_line(f"resumed from round {self.state.round}")
         else:
             self.record.diagnostics += self.truth.given_noise(0)
             self._record_report(0, "start", {})
@@ -178,7 +180,7 @@ class _Running:
 
     # a round
 
-    def phase(self) -> Phase | None:
+    def enter_phase(self) -> Phase | None:
         """The phase that the next round belongs to, entered if need be; None at the end."""
         state = self.state
         while state.phase < len(self.phases):
@@ -197,7 +199,7 @@ class _Running:
             state.phase, state.entered = state.phase + 1, False
         return None
 
-    def round(self, phase: Phase, log: Progress) -> None:
+    def play_round(self, phase: Phase, log: Progress) -> None:
         """Train one round, and start its evaluation if it is due."""
         state = self.state
         state.round += 1
@@ -227,7 +229,7 @@ class _Running:
         fed.participants, fed.dropped = [], []
         if not dropped:
             return report
-        self.say(f"round {state.round}: not finite, dropped: the update of {_name_clients(dropped)}")
+        self.print_line(f"round {state.round}: not finite, dropped: the update of {_name_clients(dropped)}")
         return {**report, "dropped_updates": float(len(dropped))}
 
     def _make_diverged(self) -> Diverged:
@@ -282,13 +284,13 @@ class _Running:
             self._finish_evaluation(log)
             before = time.monotonic()
             now = [self.spent[0] + before - self.began[0], self.spent[1] + time.process_time() - self.began[1]]
-            save_checkpoint(saving.path, saving.key, state, {**self.record.plain(), "spent": now})
+            save_checkpoint(saving.path, saving.key, state, {**self.record.to_plain(), "spent": now})
             self.saved_at = time.monotonic()
             self.saving_took = self.saved_at - before
         if stop:
             raise Stopped(f"{self.label}: stopped after round {state.round}; the same command goes on")
 
-    def finish(self) -> Outcome:
+    def finish_run(self) -> Outcome:
         """What the run leaves."""
         state, record = self.state, self.record
         targets = {c: t.cpu().numpy() for c, t in state.relabelled.items()}

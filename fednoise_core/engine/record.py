@@ -26,7 +26,7 @@ class Record:
     bytes_up: int = 0
     bytes_down: int = 0
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """For a checkpoint: lists and numbers only."""
         return {
             "metrics": [list(r) for r in self.metrics],
@@ -38,8 +38,8 @@ class Record:
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> Record:
-        """Undo `plain`."""
+    def from_plain(cls, plain: dict[str, Any]) -> Record:
+        """Undo `to_plain`."""
         return cls(
             [tuple(r) for r in plain["metrics"]],
             [tuple(r) for r in plain["diagnostics"]],

@@ -92,14 +92,14 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
         "log": log,
         "state": {
             "server": to_plain(state.server),
-            "clients": state.store.plain(),
+            "clients": state.store.to_plain(),
             "notes": to_plain(state.notes),
             "round": state.round,
             "phase": state.phase,
             "since": state.since,
             "entered": state.entered,
             "relabelled": {str(c): to_plain(v) for c, v in state.relabelled.items()},
-            "relay": state.relay.plain(),
+            "relay": state.relay.to_plain(),
         },
     }
     with atomic(path, "wb") as file:
@@ -129,14 +129,14 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         kept, folder = plain["state"], kept_folder(path, key)
         state = State(
             server=from_plain(kept["server"], device, layouts),
-            clients=ClientStore.of(kept["clients"], folder / "clients", device, layouts),
+            clients=ClientStore.from_plain(kept["clients"], folder / "clients", device, layouts),
             notes=from_plain(kept["notes"], device, layouts),
             round=kept["round"],
             phase=kept["phase"],
             since=kept["since"],
             entered=kept["entered"],
             relabelled={int(c): from_plain(v, device) for c, v in kept["relabelled"].items()},
-            relay=Relay.of(kept["relay"], folder / "relay", device, layouts),
+            relay=Relay.from_plain(kept["relay"], folder / "relay", device, layouts),
         )
         return state, plain["log"]
     except (MemoryError, torch.OutOfMemoryError):

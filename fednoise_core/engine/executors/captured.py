@@ -189,7 +189,7 @@ class StepBuffers:
             if start != self.at[j]:
                 self.cursors[j].fill_(start)
         self.at = [end for _, end in steps]
-        rate = self.fit.rate(k)
+        rate = self.fit.get_rate(k)
         if rate is not None:
             self.broadcast["lr"].fill_(rate)
         return tuple(end - start for start, end in steps)
@@ -210,7 +210,7 @@ class StepBuffers:
     def _build_batch(self, plan: _PlanBuffers, cursor: int, size: int) -> Batch:
         at = self.cursors[cursor] + self.count[:size]
         i, numbers, masks = (t.index_select(0, at) for t in (plan.order, plan.u, plan.masks))
-        views, u = self.fit.views(self.x.index_select(0, i), numbers)
+        views, u = self.fit.make_views(self.x.index_select(0, i), numbers)
         aux, state = ({n: v.index_select(0, i) for n, v in rows.items()} for rows in (self.aux, self.state))
         return Batch(views, self.y.index_select(0, i), i, u, masks, aux, state)
 

@@ -57,13 +57,13 @@ class Lanes(Sequential):
         mine: list[Lane] = []  # to give back, also after an error: other runs wait for them
         try:
             while waiting or running:
-                while waiting and (lane := self.pool.take(wait=not running)) is not None:
+                while waiting and (lane := self.pool.acquire_lane(wait=not running)) is not None:
                     mine.append(lane)
                     number, request = waiting.popleft()
-                    running.append((number, lane, lane.start(self._run, self.world, request, self._refused)))
+                    running.append((number, lane, lane.start_fit(self._run, self.world, request, self._refused)))
                 number, lane, steps = running.popleft()
                 if next(steps, None) is None:  # all its steps are launched
-                    done[number] = lane.finish()
+                    done[number] = lane.finish_fit()
                     mine.remove(lane)
                     self.pool.release_lane(lane)
                 else:
@@ -108,7 +108,7 @@ class LanePool:
         self._free = deque(self.lanes)
         self._changed = threading.Condition()
 
-    def take(self, wait: bool) -> Lane | None:
+    def acquire_lane(self, wait: bool) -> Lane | None:
         """A free lane; None if there is none and the caller has other work."""
         with self._changed:
             while not self._free:
@@ -168,7 +168,7 @@ class Lane:
         self.fit: ClientFit | None = None
         self.runs: dict[int, RunOnLane] = {}  # by run number: each is touched by its run's thread only
 
-    def start(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
+    def start_fit(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
         """Open a fit; the iterator launches one step at a time. refused: signatures known to run eagerly."""
         self.graphs.stream_waits(self.stream)
         with self.graphs.on(self.stream):
@@ -233,7 +233,7 @@ class Lane:
                 return None, error
         return buffers.captured[sizes], None
 
-    def finish(self) -> FitResult:
+    def finish_fit(self) -> FitResult:
         """The result, in the caller's memory."""
         assert self.fit is not None
         with self.graphs.on(self.stream):

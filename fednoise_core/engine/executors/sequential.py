@@ -30,7 +30,7 @@ class Together:
 
     def collect_messages(self, k: int) -> list[dict[str, Any]]:
         """The message of each client before step k."""
-        self._batches = [fit.batch(k) for fit in self._fits]
+        self._batches = [fit.make_batch(k) for fit in self._fits]
         with torch.no_grad():
             return [
                 fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.step_client_state)
@@ -40,7 +40,7 @@ class Together:
     def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
         """Step k of each client, on the batch of its message; replies: what `broadcast` holds beside the rest in it."""
         for fit, batch, more in zip(self._fits, self._batches, replies, strict=True):
-            rate = fit.rate(k)
+            rate = fit.get_rate(k)
             broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
             fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
