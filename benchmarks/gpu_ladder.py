@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from benchmarks.machine import gflop_of, machine, peak
+from fednoise_core.api.simulate import run
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.executors.graphs import graphs_for
@@ -44,8 +45,7 @@ from fednoise_core.io import atomic, write_json
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.simulate import run
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 __all__ = ["CASES", "Case", "main"]
 

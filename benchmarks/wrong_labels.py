@@ -23,13 +23,13 @@ from torch import Tensor
 
 import fednoise_core as fn
 from benchmarks.corruptions import SCENARIOS, Spoilt, source, spoilt
-from fednoise_core import losses
+from fednoise_core.api.run import Run
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.truth import auroc
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.session import Run
+from fednoise_core.ops import losses
 
 __all__ = ["average_precision", "main", "near", "pooled", "scores"]
 

@@ -9,9 +9,9 @@ from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.nets.net import Net
-from fednoise_core.optim import Optimiser, Trained
-from fednoise_core.spec import Train, stage
-from fednoise_core.tree import Entry, Layout, Weights, mean
+from fednoise_core.ops.optim import Optimiser, Trained
+from fednoise_core.ops.weights import Entry, Layout, Weights, mean
+from fednoise_core.settings.train import Train, stage
 
 __all__ = [
     "SERVER",

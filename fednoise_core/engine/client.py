@@ -14,8 +14,8 @@ from torch import Tensor
 from fednoise_core.engine.client_store import MappingSource, WireError, load_mapping
 from fednoise_core.engine.world import World
 from fednoise_core.nets.net import Net
+from fednoise_core.ops.weights import Weights, tree_map
 from fednoise_core.rng import stream
-from fednoise_core.tree import Weights, tree_map
 
 __all__ = ["Client", "call_on", "record_versions", "refuse_changed"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.executors.graphs import Graphs, graphs_for
 from fednoise_core.engine.world import SERVER
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation

@@ -22,9 +22,9 @@ from fednoise_core.engine.state import State, WireError
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
-from fednoise_core.privacy import Release, randomise
+from fednoise_core.ops.label_dp import Release, randomise
+from fednoise_core.ops.weights import Weights, finite, nbytes
 from fednoise_core.rng import stream
-from fednoise_core.tree import Weights, finite, nbytes
 
 if TYPE_CHECKING:
     from fednoise_core.engine.executors.sequential import Sequential

@@ -17,8 +17,8 @@ from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.plan import Columns, Plan, batch_boundaries, make_plan, make_side_plan
 from fednoise_core.engine.pool import build_augmentation
 from fednoise_core.engine.world import SERVER, World
-from fednoise_core.optim import Trained
-from fednoise_core.tree import finite, nbytes
+from fednoise_core.ops.optim import Trained
+from fednoise_core.ops.weights import finite, nbytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fednoise_core import losses, optim
-from fednoise_core.optim import Optimiser, Trained
-from fednoise_core.spec import Train
-from fednoise_core.tree import Weights
+from fednoise_core.ops import losses, optim
+from fednoise_core.ops.optim import Optimiser, Trained
+from fednoise_core.ops.weights import Weights
+from fednoise_core.settings.train import Train
 
 if TYPE_CHECKING:
     from fednoise_core.engine.client import Client

@@ -33,8 +33,8 @@ from fednoise_core.engine.suspects import judge_sites
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.tree import Weights
-from fednoise_core.wrong_labels import SiteLabels
+from fednoise_core.ops.label_errors import SiteLabels
+from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg

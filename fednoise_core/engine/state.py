@@ -17,7 +17,7 @@ from torch import Tensor
 from fednoise_core.engine.client_store import ClientStore, WireError
 from fednoise_core.engine.relay import Relay
 from fednoise_core.io import ArtifactError, atomic, digest
-from fednoise_core.tree import from_plain, to_plain
+from fednoise_core.ops.weights import from_plain, to_plain
 
 __all__ = ["State", "WireError", "clear_checkpoint", "kept_folder", "load_checkpoint", "save_checkpoint"]
 

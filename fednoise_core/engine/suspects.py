@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
 from fednoise_core.engine.world import SERVER
-from fednoise_core.tree import Weights
-from fednoise_core.wrong_labels import Opinion, SiteLabels, judge
+from fednoise_core.ops.label_errors import Opinion, SiteLabels, judge
+from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation

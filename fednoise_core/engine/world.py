@@ -17,7 +17,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
 from fednoise_core.rng import key, torch_stream
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays

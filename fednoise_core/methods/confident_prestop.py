@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
-from fednoise_core.stats import by_confidence, confident_counts, label_issues, need_cleanlab
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_confidence, confident_counts, label_issues, need_cleanlab
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, stage
 from fednoise_core.methods.two_nets import NAMES, TwoNets
-from fednoise_core.settings import AlsoAccepts, Rounds
-from fednoise_core.stats import by_rank
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_rank
+from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 
 @dataclass(frozen=True, kw_only=True)

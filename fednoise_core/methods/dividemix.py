@@ -14,11 +14,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Trained, Weights, Work, stage
 from fednoise_core.methods.two_nets import NAMES, TwoNets
-from fednoise_core.settings import Rounds, Share
-from fednoise_core.stats import beta, low_loss
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import beta, low_loss
+from fednoise_core.settings.declare import Rounds, Share
 
 
 @dataclass(frozen=True, kw_only=True)

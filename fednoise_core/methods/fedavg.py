@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.engine.api import SERVER, Client, EvaluatedModels, Federation, Local, Phase, State, Train, mean
-from fednoise_core.spec import Checked
+from fednoise_core.settings.train import Checked
 
 
 @dataclass(frozen=True, kw_only=True)

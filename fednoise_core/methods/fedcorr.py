@@ -13,12 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, stage
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.mixup import mixup_loss
-from fednoise_core.settings import Rounds
-from fednoise_core.stats import by_confidence, lid, two_groups
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_confidence, lid, two_groups
+from fednoise_core.settings.declare import Rounds
 
 
 @dataclass(frozen=True, kw_only=True)

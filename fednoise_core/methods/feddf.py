@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses, optim
 from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Local, Optimiser, State, Train, mean
 from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops import losses, optim
 
 
 def group_architectures(fed: Federation) -> dict[int, int]:

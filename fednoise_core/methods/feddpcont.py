@@ -11,11 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses, privacy
 from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Rounds
+from fednoise_core.ops import label_dp, losses
+from fednoise_core.settings.declare import Rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class FedDPCont(FedAvg):
                 [s["counts"].numpy() for s in fed.run_on_clients(state, fed.all, self._count_labels)], axis=0
             )
             return counts / counts.sum()
-        epsilon = self.epsilon or privacy.epsilon_of(self.keep, fed.classes)
+        epsilon = self.epsilon or label_dp.epsilon_of(self.keep, fed.classes)
         release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
         return release.prior() if self.debias else release.shares()
 

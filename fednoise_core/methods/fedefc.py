@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Client, Federation, FromClientState, State, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import judge_by_matrix, normalise_counts, weigh_by_shares
-from fednoise_core.stats import confident_counts, filled
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import confident_counts, filled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fednoro import FedNoRo
-from fednoise_core.stats import by_confidence
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Share
+from fednoise_core.ops import losses
+from fednoise_core.settings.declare import Share
 
 
 @dataclass(frozen=True, kw_only=True)

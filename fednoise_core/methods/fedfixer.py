@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, EvaluatedModels, Federation, Net, State, Trained, Work, stage
 from fednoise_core.methods.ditto import Ditto
-from fednoise_core.settings import Rounds
-from fednoise_core.stats import by_confidence
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_confidence
+from fednoise_core.settings.declare import Rounds
 
 
 @dataclass(frozen=True, kw_only=True)

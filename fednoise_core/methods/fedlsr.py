@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.mixed_prediction import MixedPrediction
+from fednoise_core.ops import losses
 
 __all__ = ["FedLSR", "jensen_shannon"]
 

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Client, Federation, State, Train
 from fednoise_core.methods.local import LocalOnly, OwnModel
+from fednoise_core.ops import losses
 
 __all__ = ["Digest", "FedMD"]
 

@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.mixed_prediction import MixedPrediction
-from fednoise_core.settings import AlsoAccepts
+from fednoise_core.ops import losses
+from fednoise_core.settings.declare import AlsoAccepts
 
 __all__ = ["FedMixCon", "contrast_loss"]
 

@@ -14,11 +14,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Rounds, Share
-from fednoise_core.stats import majority_group
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import majority_group
+from fednoise_core.settings.declare import Rounds, Share
 
 __all__ = ["FedNoRo", "adjusted_kl", "measure_distances", "scale_losses"]
 

@@ -10,7 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import (
     Batch,
     Client,
@@ -28,8 +27,9 @@ from fednoise_core.engine.api import (
     stage,
 )
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Rounds, Share
-from fednoise_core.stats import cosine, low_loss, scaled
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import cosine, low_loss, scaled
+from fednoise_core.settings.declare import Rounds, Share
 
 __all__ = ["FedRN", "Heads"]
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Client, ClientEntry, Federation, State, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import judge_by_matrix, tail_rows, weigh_by_shares
+from fednoise_core.ops import losses
 
 __all__ = ["ForwardPrestop"]
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses, optim
 from fednoise_core.engine.api import (
     Batch,
     Client,
@@ -31,8 +30,9 @@ from fednoise_core.engine.api import (
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.transition import anchor_rows, confident_rows, judge_by_matrix
-from fednoise_core.optim import Adam
-from fednoise_core.settings import Rounds, Share
+from fednoise_core.ops import losses, optim
+from fednoise_core.ops.optim import Adam
+from fednoise_core.settings.declare import Rounds, Share
 
 __all__ = ["LC", "Corrected", "Revision", "TRevision"]
 

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Rounds
-from fednoise_core.stats import beta
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import beta
+from fednoise_core.settings.declare import Rounds
 
 __all__ = ["MixedPrediction", "mix_predictions"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.stats import beta
+from fednoise_core.ops.stats import beta
 
 __all__ = ["Mixup", "mixup_loss"]
 

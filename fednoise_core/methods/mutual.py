@@ -15,7 +15,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import (
     Batch,
     Client,
@@ -29,6 +28,7 @@ from fednoise_core.engine.api import (
     Weights,
 )
 from fednoise_core.methods.local import LocalOnly, OwnModel
+from fednoise_core.ops import losses
 
 __all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mix_messages"]
 

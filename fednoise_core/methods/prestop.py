@@ -10,7 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import (
     Batch,
     Client,
@@ -25,7 +24,8 @@ from fednoise_core.engine.api import (
     stage,
 )
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Rounds
+from fednoise_core.ops import losses
+from fednoise_core.settings.declare import Rounds
 
 __all__ = ["Prestop"]
 

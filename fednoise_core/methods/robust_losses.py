@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops import losses
 
 __all__ = ["GCE", "MAE", "SCE"]
 

@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Entry, Federation, Layout, Net, State, Trained, Weights, Work, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import AlsoAccepts, Rounds
-from fednoise_core.stats import by_rank, cosine
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_rank, cosine
+from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 __all__ = ["RoFL"]
 

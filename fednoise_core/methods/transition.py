@@ -7,8 +7,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fednoise_core import losses
-from fednoise_core.stats import filled
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import filled
 
 __all__ = ["anchor_rows", "confident_rows", "judge_by_matrix", "normalise_counts", "tail_rows", "weigh_by_shares"]
 

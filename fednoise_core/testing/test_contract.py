@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 import torch
 
-from fednoise_core import simulate
+from fednoise_core.api import simulate
+from fednoise_core.api.simulate import check_data
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
-from fednoise_core.simulate import check_data
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import golden_numbers, nearly_same, same
 from fednoise_core.testing.crossing import compare_wire
@@ -216,7 +216,7 @@ def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> No
 
 
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
-    """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/privacy.py drew."""
+    """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/ops/label_dp.py drew."""
     found = "\n".join(whole.crossed.labels)
     assert not found, f"raw labels went up, instead of through fed.release_labels:\n{found}"
 

@@ -31,7 +31,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import transition
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 __all__ = [
     "A_ROUND",

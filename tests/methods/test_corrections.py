@@ -7,11 +7,11 @@ import pytest
 import torch
 import toy
 
-from fednoise_core import stats
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
 from fednoise_core.methods.transition import anchor_rows, confident_rows, tail_rows, weigh_by_shares
-from fednoise_core.tree import Weights
+from fednoise_core.ops import stats
+from fednoise_core.ops.weights import Weights
 
 NAMES = {"lc": {"switch": 2}, "t_revision": {"switch": 2, "revise": 3, "revision_lr": 0.01}}
 
@@ -216,6 +216,6 @@ def test_a_client_with_one_class_or_one_sample_keeps_everything():
 
 
 def test_a_missing_cleanlab_is_said_before_the_first_round(monkeypatch):
-    monkeypatch.setattr("fednoise_core.stats.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("fednoise_core.ops.stats.importlib.util.find_spec", lambda name: None)
     with pytest.raises(SpecError, match="cleanlab"):
         toy.play("confident_prestop")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fednoise_core.engine.state import State
 from fednoise_core.methods import make
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 class SecondStart(FedAvg):

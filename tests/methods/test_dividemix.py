@@ -7,11 +7,11 @@ import torch
 import toy
 import toy64
 
-from fednoise_core import losses
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods import make
-from fednoise_core.stats import low_loss
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import low_loss
 
 
 def method(train=None, **fields):

@@ -9,7 +9,7 @@ import toy
 from fednoise_core.engine.evaluate import iterate_models
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 
 def started(**train):

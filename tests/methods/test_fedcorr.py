@@ -1,4 +1,4 @@
-"""FedCorr (its LID and mixture: tests/test_stats.py)."""
+"""FedCorr (its LID and mixture: tests/ops/test_stats.py)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 import toy
 from torch.nn import functional as F
 
-from fednoise_core import stats
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.phase import Phase
 from fednoise_core.methods import make
 from fednoise_core.methods.fedcorr import FedCorr
-from fednoise_core.spec import Train
+from fednoise_core.ops import stats
+from fednoise_core.settings.train import Train
 
 
 def method_of(train: Train | None = None, **fields) -> FedCorr:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
 from fednoise_core.methods.feddf import group_architectures
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
 X = toy.public_images()

@@ -9,11 +9,11 @@ import pytest
 import torch
 import toy
 
-from fednoise_core import losses
 from fednoise_core.engine.loop import Saving
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
-from fednoise_core.spec import Train
+from fednoise_core.ops import losses
+from fednoise_core.settings.train import Train
 
 PRIOR = torch.tensor([0.1, 0.4, 0.2, 0.3, 0.0])
 

@@ -11,10 +11,10 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core import losses, privacy
 from fednoise_core.engine import federation as engine
 from fednoise_core.methods import make
-from fednoise_core.spec import Train
+from fednoise_core.ops import label_dp, losses
+from fednoise_core.settings.train import Train
 
 
 def expected(prior, **fields):
@@ -182,7 +182,7 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     told: list[tuple[np.ndarray, np.ndarray]] = []  # labels before and after randomised response
 
     def randomise(labels, *how):
-        told.append((labels, privacy.randomise(labels, *how)))
+        told.append((labels, label_dp.randomise(labels, *how)))
         return told[-1][1]
 
     def keep(batch):

@@ -14,13 +14,13 @@ import toy64
 from cleanlab import count
 from torch import nn
 
-from fednoise_core import losses
 from fednoise_core.methods import make
 from fednoise_core.methods.fedefc import FedEFC
 from fednoise_core.methods.transition import normalise_counts
-from fednoise_core.optim import Trained
+from fednoise_core.ops import losses
+from fednoise_core.ops.optim import Trained
+from fednoise_core.ops.stats import confident_counts
 from fednoise_core.rng import stream
-from fednoise_core.stats import confident_counts
 
 COMPENSATIONS = ["none", "paper", "code"]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods import make
 from fednoise_core.methods.fedelc import FedELC
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 def method_of(fed=None, **fields) -> FedELC:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 
 def merged(moves: list[list[float]], fields: dict | None = None, round: int = 1):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods import make
 from fednoise_core.methods.fedfixer import pass_sieve
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 def test_without_choice_and_regulariser_it_is_ditto_bit_for_bit():

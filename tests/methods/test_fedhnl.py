@@ -14,16 +14,16 @@ import toy64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fednoise_core import losses
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Work
 from fednoise_core.methods import make, mutual
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.mutual import FedHNL
+from fednoise_core.ops import losses
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings import parse
-from fednoise_core.spec import Train
+from fednoise_core.settings.declare import parse
+from fednoise_core.settings.train import Train
 
 OFF = {"hma": False, "cl": False, "cws": False}
 

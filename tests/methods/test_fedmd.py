@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from fednoise_core.io import SpecError
 from fednoise_core.methods import fedmd
 from fednoise_core.methods.fedmd import Digest, FedMD
-from fednoise_core.settings import parse
-from fednoise_core.spec import Train
+from fednoise_core.settings.declare import parse
+from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.fedmixcon import FedMixCon, contrast_loss
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 DENOMINATORS = ["negatives", "negatives+positive", "all"]
 every_denominator = pytest.mark.parametrize("denominator", DENOMINATORS)

@@ -11,15 +11,15 @@ import torch
 import toy
 from torch.nn import functional as F
 
-from fednoise_core import stats
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.methods import make
 from fednoise_core.methods.fednoro import adjusted_kl, measure_distances, scale_losses
+from fednoise_core.ops import stats
+from fednoise_core.ops.stats import majority_group
 from fednoise_core.rng import stream
-from fednoise_core.spec import Train
-from fednoise_core.stats import majority_group
+from fednoise_core.settings.train import Train
 
 # the adjusted loss
 

@@ -7,7 +7,7 @@ import torch
 import toy
 import toy64
 
-from fednoise_core.tree import Entry, Layout, Weights
+from fednoise_core.ops.weights import Entry, Layout, Weights
 
 
 def test_mu_zero_is_fedavg_bit_for_bit():

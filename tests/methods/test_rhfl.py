@@ -12,7 +12,7 @@ import toy
 from fednoise_core.io import canonical
 from fednoise_core.methods import mutual
 from fednoise_core.methods.mutual import Align, client_weights, mix_messages
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 def softmax(w: list[float]) -> list[float]:

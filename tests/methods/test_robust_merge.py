@@ -11,7 +11,7 @@ import torch
 import toy
 
 from fednoise_core.methods import robust_merge
-from fednoise_core.tree import Entry, Layout, Weights
+from fednoise_core.ops.weights import Entry, Layout, Weights
 
 NAMES = ("median", "trimmed_mean", "krum", "rfa")
 LAYOUT = Layout([Entry("weight", (4, 2)), Entry("stat", (2,), "stat")])

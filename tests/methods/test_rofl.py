@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods import make
 from fednoise_core.methods.rofl import merge_centroids, move_centroids
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 OFF = {"centroid": 0.0, "entropy": 0.0, "forget_rate": 0.0, "label_rounds": 9}
 

@@ -6,8 +6,8 @@ import pytest
 import toy
 
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.settings import Rounds, settings_of
-from fednoise_core.spec import Train
+from fednoise_core.settings.declare import Rounds, settings_of
+from fednoise_core.settings.train import Train
 
 LENGTHS = [
     (name, key) for name in METHODS for key, one in settings_of(method_class(name)).items() if one.annotation == Rounds

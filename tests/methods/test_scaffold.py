@@ -8,8 +8,8 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core import optim
-from fednoise_core.tree import Weights
+from fednoise_core.ops import optim
+from fednoise_core.ops.weights import Weights
 
 FULL = {"batch": 100, "epochs": 1, "fraction": 1.0}
 

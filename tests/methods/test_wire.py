@@ -65,14 +65,14 @@ ALLOWED = {
     "fednoise_core.engine.phase",
     "fednoise_core.engine.state",
     "fednoise_core.io",
-    "fednoise_core.losses",
+    "fednoise_core.ops.losses",
     "fednoise_core.nets.net",
-    "fednoise_core.optim",
-    "fednoise_core.privacy",
-    "fednoise_core.settings",
-    "fednoise_core.spec",
-    "fednoise_core.stats",
-    "fednoise_core.tree",
+    "fednoise_core.ops.optim",
+    "fednoise_core.ops.label_dp",
+    "fednoise_core.settings.declare",
+    "fednoise_core.settings.train",
+    "fednoise_core.ops.stats",
+    "fednoise_core.ops.weights",
 }
 
 

@@ -15,7 +15,7 @@ from fednoise_core.engine.client import record_versions, refuse_changed
 from fednoise_core.engine.fit import ClientFit
 from fednoise_core.engine.local import Batch, Local
 from fednoise_core.engine.plan import Plan
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 __all__ = ["StepBuffers", "compute_signature", "freeze_value"]
 

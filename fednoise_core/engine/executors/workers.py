@@ -32,7 +32,7 @@ from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
-from fednoise_core.tree import Layout, Weights
+from fednoise_core.ops.weights import Layout, Weights
 
 __all__ = ["WorkerDied", "Workers"]
 
