@@ -169,16 +169,30 @@ class Federation:
         nets: Sequence[int] | None = None,
         tag: str = "fit",
     ) -> Fitted:
-        """Train `local` on these clients. Returns (who, ups): the clients whose update is finite, and what each sends
-        up. An update with a NaN or an infinity is dropped, with what the client would have kept of it.
+        """Train `local` on these clients.
 
-        broadcast: sent to all; per_client: more, one per client. epochs (one for all, or one per client), batch:
-        default those of `train`. lr: a rate, or a function (step, steps) -> rate with steps counted from 0; default
-        that of `train`. on="public": on public images `ids` with `targets` (one tensor [len(ids), …], or one per
-        client); then who may be [SERVER] * k, and nets[j] is the client whose architecture the j-th server model has.
-        What `make_update` puts under "client_state", and relabelling, is kept with the client. tag: names the random
-        streams; two fits of a client in one round need two tags. Raises WireError for samples or targets of training,
-        ValueError for arguments that do not fit together.
+        Args:
+            local: What each client does; the method itself, or another Local.
+            clients: Client numbers. With on="public" they may be [SERVER] * k.
+            broadcast: What all of them are sent.
+            per_client: More entries of `broadcast`, one mapping per client.
+            epochs: One number, or one per client. Default: that of `train`.
+            batch: Samples of a step. Default: that of `train`.
+            lr: A rate, or a function (step, steps) -> rate with steps counted from 0. Default: that of `train`.
+            on: "train", or "public": on the public images `ids` with `targets`.
+            ids: Positions in the public pool.
+            targets: One tensor [len(ids), …] for all, or one per client.
+            nets: For server models, the client whose architecture the j-th one has.
+            tag: Names the random streams. Two fits of a client in one round need two tags.
+
+        Returns:
+            The clients whose update is finite, and their updates. An update with a NaN or an infinity is dropped, with
+            what the client would have kept of it. What `make_update` puts under "client_state", and relabelling, is
+            kept with the client.
+
+        Raises:
+            WireError: `ids` or `targets` for on="train", whose samples are the clients' own.
+            ValueError: Arguments that do not fit together.
         """
         common = FitRequest(
             local, SERVER, state.round, 0, broadcast, on=on, ids=ids, tag=tag, batch=batch or 0, rate=lr
@@ -202,9 +216,9 @@ class Federation:
         targets: Tensor | Sequence[Tensor] | None = None,
         tag: str = "lockstep",
     ) -> Fitted:
-        """As `fit(on="public")`, with an exchange before every step: each client says something about its next batch
-        (`Local.make_message`), `combine(messages)` answers with one mapping per client, and `train_step` finds it in
-        `broadcast`.
+        """As `fit(on="public")`, with an exchange before every step: each client sends a message about its next
+        batch (`Local.make_message`), `combine(messages)` answers with one mapping per client, and `train_step` finds it
+        in `broadcast`.
 
         All clients see the same public images in the same order, and their models stay loaded over the whole fit, so an
         exchange costs its forward passes and its bytes (these are counted as traffic), not a start of every fit. Raises
@@ -213,7 +227,11 @@ class Federation:
         if type(local).between_epochs is not Local.between_epochs:
             raise TypeError(f"{type(local).__name__}: `between_epochs` is for fit; fit_lockstep has no such pause")
         common = FitRequest(
-            *(local, SERVER, state.round, 0, broadcast),
+            local=local,
+            client=SERVER,
+            round=state.round,
+            epochs=0,
+            broadcast=broadcast,
             on="public",
             ids=ids,
             tag=tag,

@@ -142,17 +142,17 @@ class ClientFit:
         """Raise ValueError unless tensors have a row per sample, and positions are among the samples: in buffers that
         are shared by clients a missing row would be another client's.
         """
-        n, who = len(self.x), f"{type(self.local).__name__}: client {self.request.client}: Work"
+        n, place = len(self.x), f"{type(self.local).__name__}: client {self.request.client}: Work"
         if self.request.together and (work.samples is not None or work.more):
-            raise ValueError(f"{who}.samples: clients that take each step together see the same images")
+            raise ValueError(f"{place}.samples: clients that take each step together see the same images")
         rows = {f"aux[{k!r}]": v for k, v in work.aux.items()} | {f"state[{k!r}]": v for k, v in work.state.items()}
         for name, values in {"targets": work.targets, **rows}.items():
             if values is not None and len(values) != n:
-                raise ValueError(f"{who}.{name} has {len(values)} rows; it needs one for each of the {n} samples")
+                raise ValueError(f"{place}.{name} has {len(values)} rows; it needs one for each of the {n} samples")
         chosen = {"samples": work.samples, **{f"more[{k!r}]": v for k, v in work.more.items()}}
         for name, at in chosen.items():
             if at is not None and len(at) and not 0 <= int(at.min()) <= int(at.max()) < n:
-                raise ValueError(f"{who}.{name} names a position that is not among the {n} samples")
+                raise ValueError(f"{place}.{name} names a position that is not among the {n} samples")
 
     def _refresh_state(self, work: Work) -> None:
         """Targets, and what is kept and found out, as they are now."""
