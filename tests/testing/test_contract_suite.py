@@ -17,7 +17,7 @@ import pytest
 from fednoise_core.methods import METHODS
 from fednoise_core.testing.plugin import _list_subjects
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "support"
 SUITE = ["-m", "pytest", "-p", "fednoise_core.testing.plugin", "--pyargs", "fednoise_core.testing"]
 
 
