@@ -90,10 +90,10 @@ class HostFit(ClientFit):
         self.host, self.order = self.x.cpu(), self.plan.order.cpu()
         return self
 
-    def batch(self, k: int) -> Batch:
+    def make_batch(self, k: int) -> Batch:
         a, b = self.plan.steps[k]
         order = self.plan.order[a:b]
-        views, u = self.views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
+        views, u = self.make_views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
         return Batch(views, self.y[order], order, u, self.plan.masks[a:b], {}, {})
 
 
@@ -103,7 +103,7 @@ class Host(Sequential):
     def run(self, requests: Any) -> Any:
         for request in requests:
             fit = HostFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()
@@ -171,7 +171,7 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     spent = []
     for _ in range(4):
         began = time.perf_counter()
-        list(evaluator.launch(method.list_models(fed, state), state._kept)())
+        list(evaluator.start_evaluation(method.list_models(fed, state), state.store)())
         spent.append(time.perf_counter() - began)
     return min(spent[1:])
 

@@ -44,8 +44,8 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
             super().__init__(*args)
             clock.start()
 
-        def round(self, *args: Any) -> None:
-            super().run_round(*args)
+        def report_round(self, *args: Any) -> None:
+            super().report_round(*args)
             clock.tick()
 
     def same_start(self: FedAvg, fed: Federation) -> State:

@@ -61,7 +61,7 @@ class Run(_Uses, simulate.FinishedRun):
     """
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return models.collected(self.outcome, models.looks(self.arrays))
+        return models.collect_models(self.outcome, models.describe_data(self.arrays))
 
     def corrected(self, above: float = WRONG) -> np.ndarray:
         """The labels that the run was given, int64 [n], with the proposed one wherever P(given label is wrong) is above

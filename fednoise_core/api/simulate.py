@@ -27,8 +27,8 @@ from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.lanes import LanePool
-from fednoise_core.engine.loop import Outcome, Saving, loop
-from fednoise_core.engine.pool import Pool, augmentation
+from fednoise_core.engine.loop import Outcome, Saving, run_loop
+from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, digest
@@ -77,7 +77,7 @@ class FinishedRun:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result files (docs/results_files.md), each whole or not at all; `fn.load(folder)` reads them."""
         told = self.outcome, self.summary, self.spec, self.cost
-        output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
+        output.write_results(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -185,7 +185,7 @@ def run(
         record = {key: value for key, value in how.spec.items() if key != "facts"}
     facts["spec_digest"] = digest(record["spec"])
     cost = _cost(outcome, world, executor, began)
-    summary = output.summary(outcome, facts)
+    summary = output.make_summary(outcome, facts)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
         made.save(how.out)
@@ -229,7 +229,7 @@ def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
 def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
     """Raise SpecError unless the augmentation, and those of the views of a method, fit images (C, H, W)."""
     for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
-        how = augmentation(spec)
+        how = build_augmentation(spec)
         try:
             if how is not None:
                 how.check_shape(shape)
@@ -261,7 +261,7 @@ def _trained(
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
-        outcome = loop(
+        outcome = run_loop(
             world,
             executor,
             method,
@@ -303,7 +303,7 @@ def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, flo
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
         "peak_memory_mb": _peak(),
-        "client_state_bytes": outcome.state._kept.largest,  # of one client
+        "client_state_bytes": outcome.state.store.largest,  # of one client
         "device": _device(world.device),
         "executor": executor,
         "resumed": outcome.resumed,

@@ -66,9 +66,9 @@ class Centralised(FedAvg):
         return None
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        return {"global": [(SERVER, FromClientState(_only))]}
+        return {"global": [(SERVER, FromClientState(_take_pooled_model))]}
 
 
-def _only(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
+def _take_pooled_model(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
     """The model of the only client."""
     return kept[0]["model"]

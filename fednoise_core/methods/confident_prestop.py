@@ -30,7 +30,7 @@ class ConfidentPrestop(Prestop):
         need_cleanlab()  # said before the first round, not after the prestop
         return super().init_state(fed)
 
-    def _issues(self, client: Client, w: Weights) -> Tensor:
+    def _find_issues(self, client: Client, w: Weights) -> Tensor:
         """Mask [n]. A joint of fewer than three different numbers says nothing, as in 002's code."""
         p = losses.log_probs(client.predict(w)).exp()
         if len(confident_counts(p, client.labels).unique()) < 3:
@@ -40,7 +40,7 @@ class ConfidentPrestop(Prestop):
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         if "stopped" not in broadcast:
             return None
-        kept = (~self._issues(client, broadcast["model"])).nonzero().squeeze(1)
+        kept = (~self._find_issues(client, broadcast["model"])).nonzero().squeeze(1)
         client.state["kept"] = kept
         return Work(samples=kept)
 
@@ -60,4 +60,4 @@ class ConfidentPrestop(Prestop):
         if "stopped" not in broadcast:
             return None
         p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
-        return (p + self._issues(client, broadcast["model"])) / 2, proposed
+        return (p + self._find_issues(client, broadcast["model"])) / 2, proposed

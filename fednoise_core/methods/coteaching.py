@@ -43,14 +43,14 @@ class Coteaching(TwoNets):
     ] = 0
     exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
 
-    def forgotten(self, round: int) -> float:
+    def forget_rate_at(self, round: int) -> float:
         """tau_t of the 0-based round t."""
         rounds = self.train.rounds
         ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
         return losses.forgotten(round, self.forget_rate, ramp, self.exponent)
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        keep = 1.0 - self.forgotten(max(state.round - 1, 0))
+        keep = 1.0 - self.forget_rate_at(max(state.round - 1, 0))
         return {**state.server, "keep": torch.tensor(keep, dtype=torch.float64)}
 
     def train_step(

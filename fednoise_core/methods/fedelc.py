@@ -64,8 +64,8 @@ class FedELC(FedNoRo):
         labels y [B]: (s - p)/K + given·(s - onehot y) over B, with s = softmax U.
         """
         s, K = torch.softmax(U, -1), U.shape[1]
-        told = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
-        return ((s - p) / K + self.given * (s - told)) / len(y)
+        onehot = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
+        return ((s - p) / K + self.given * (s - onehot)) / len(y)
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         """Client-side: the mean of a noisy client's labels and its trained model's predictions, scaled, is where the

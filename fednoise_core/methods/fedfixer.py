@@ -57,14 +57,16 @@ class FedFixer(Ditto):
     ) -> None:
         model, own = carry["model"], carry["personal"]
         logits = [net.train(t.w, batch.x, batch.drop(net, k)) for k, t in enumerate((model, own))]
-        picks = [sieve(z, batch.y) if client_state["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits]
-        model.backward(self._mean(logits[0], batch.y, picks[1], client_state["prior"]))
-        grad = own.backward(self._mean(logits[1], batch.y, picks[0], client_state["prior"]))
+        picks = [
+            pass_sieve(z, batch.y) if client_state["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits
+        ]
+        model.backward(self._mean_loss(logits[0], batch.y, picks[1], client_state["prior"]))
+        grad = own.backward(self._mean_loss(logits[1], batch.y, picks[0], client_state["prior"]))
         grad.add_(own.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
         model.update(broadcast["lr"])
         own.update(broadcast["lr"])
 
-    def _mean(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
+    def _mean_loss(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
         """Mean over the picked samples, 0 if there is none, of CE - beta·E[CE(f, y')]; CE(f, y') counts to 18.42."""
         per = self.compute_loss(logits, y)
         if self.confidence:
@@ -85,7 +87,7 @@ class FedFixer(Ditto):
         return by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
 
 
-def sieve(logits: Tensor, y: Tensor) -> Tensor:
+def pass_sieve(logits: Tensor, y: Tensor) -> Tensor:
     """Mask [B] (float): CE(f, y) is below its mean over all K classes, as the sieve of CORES² (Cheng et al., 2021),
     where the regulariser stands on both sides.
     """

@@ -14,10 +14,10 @@ from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.stats import beta
 
-__all__ = ["Mixup", "mixed"]
+__all__ = ["Mixup", "mixup_loss"]
 
 
-def mixed(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
+def mixup_loss(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
     """The mean loss of a batch mixed with itself in another order: l·loss(z, y) + (1 - l)·loss(z, y').
 
     l, one number for the batch, is Beta(alpha, alpha) by batch.u[0, 0]; batch.u[:, 1] gives the order.
@@ -45,4 +45,4 @@ class Mixup(FedAvg):
     ) -> Tensor:
         if not self.alpha:
             return super().compute_objective(net, w, batch, broadcast, client_state)
-        return mixed(net, w, batch, self.compute_loss, self.alpha)
+        return mixup_loss(net, w, batch, self.compute_loss, self.alpha)

@@ -95,11 +95,11 @@ class Prestop(FedAvg):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
-        said = [float(update["accuracy"]) for update in updates if "accuracy" in update]
-        if said:
-            state.notes["prestop"] = self._watched(state, sum(said) / len(said))
+        accuracies = [float(update["accuracy"]) for update in updates if "accuracy" in update]
+        if accuracies:
+            state.notes["prestop"] = self._count_watched(state, sum(accuracies) / len(accuracies))
 
-    def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
+    def _count_watched(self, state: State, accuracy: float) -> dict[str, Any]:
         """The note after one more round's accuracy. The best counted one starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
         counts = state.round > stage(rounds, self.start or 0.2)

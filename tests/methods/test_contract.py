@@ -16,7 +16,7 @@ from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.loop import Saving
 from fednoise_core.methods import METHODS, make, method_class
 from fednoise_core.ops.weights import nbytes
-from fednoise_core.testing.compare import close, numbers
+from fednoise_core.testing.compare import golden_numbers, nearly_same
 from fednoise_core.testing.test_contract import *  # noqa: F403
 from fednoise_core.testing.test_contract import FILES
 
@@ -102,12 +102,12 @@ def test_cohorts_differ_between_rounds():
 
 @every_method
 def test_golden_numbers(name, played, request):
-    found = json.loads(json.dumps(numbers(played(name).run)))
+    found = json.loads(json.dumps(golden_numbers(played(name).run)))
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--golden"):
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     expected = json.loads(file.read_text(encoding="utf-8"))
-    assert close(found, expected), (
+    assert nearly_same(found, expected), (
         f"{name}: numbers moved; if that is wanted: python -m pytest tests/methods/test_contract.py --golden"
     )
 

@@ -80,8 +80,10 @@ def test_with_all_on_it_is_rhfl_bit_for_bit():
 
 @pytest.mark.parametrize(("fields", "later"), [({"eta": 0.0}, 1 / 4), ({"cws": False}, 1 / 3)])
 def test_without_eta_or_weighing_weights_are_equal(fields, later, monkeypatch):
-    used, work = [], mutual.mixtures
-    monkeypatch.setattr(mutual, "mixtures", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl))
+    used, work = [], mutual.mix_messages
+    monkeypatch.setattr(
+        mutual, "mix_messages", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl)
+    )
     toy.play("fedhnl", method={**fields, "public_batch": 10})
     assert used == pytest.approx([1 / 3] * 4 + [later] * 8)
 
@@ -206,8 +208,8 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
             own.setdefault((client_state["round"], client_state["me"]), []).append((batch.x.double(), batch.y.clone()))
             return super().compute_objective(net, w, batch, broadcast, client_state)
 
-        def _weigh(self, fed, state, clients, alike):
-            found = super()._weigh(fed, state, clients, alike)
+        def _weigh_clients(self, fed, state, clients, alike):
+            found = super()._weigh_clients(fed, state, clients, alike)
             weights.append([found[clients.index(c)] for c in range(4)])
             return found
 
@@ -231,7 +233,7 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
         state, nets, before = method.init_state(fed), modules(), None
         for c, net in enumerate(nets):
             net.load_state_dict(state.clients[c]["model"].named(), strict=False)
-        for state.round, play in enumerate((method.warm, *[method.run_round] * 3), 1):
+        for state.round, play in enumerate((method.run_pretraining, *[method.run_round] * 3), 1):
             play(fed, state)
         for round in (1, 2, 3, 4):
             if round > 1:

@@ -39,7 +39,7 @@ def test_only_the_cohort_trains_and_everybody_pretrains():
     assert state.clients[3]["model"].layout == fed.net(3).layout != state.clients[4]["model"].layout
     assert [(p.name, p.end) for p in method.list_phases(fed)] == [("pretrain", 1), ("train", 4)]
     for state.round, play, clients in (
-        (1, method.warm, set(fed.all)),
+        (1, method.run_pretraining, set(fed.all)),
         (2, method.run_round, set(fed.sample_cohort(2))),
     ):
         before = {c: s["model"].flat.clone() for c, s in state.clients.items()}
@@ -64,9 +64,9 @@ def test_digest_losses_by_hand():
     p, q = torch.softmax(y, 1), torch.softmax(z, 1)
     for kind, expected in (("l1", (1 + 0.5 + 3) / 3), ("kl", float((p * (p / q).log()).sum()))):
         digest = Digest(Train(), kind)
-        assert digest.loss(z, y).item() == pytest.approx(expected, rel=1e-5)
+        assert digest.compute_loss(z, y).item() == pytest.approx(expected, rel=1e-5)
         free = z.clone().requires_grad_()
-        loss = digest.loss(free, z)
+        loss = digest.compute_loss(free, z)
         loss.sum().backward()
         torch.testing.assert_close(loss.detach(), torch.zeros(1), rtol=0, atol=1e-6)
         torch.testing.assert_close(free.grad, torch.zeros_like(z), rtol=0, atol=1e-6)

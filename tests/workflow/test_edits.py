@@ -15,7 +15,7 @@ CORE, STEPS = "fednoise_core/", "workflow_scripts/steps/"
 FEDCORR, ENGINE = CORE + "methods/fedcorr.py", CORE + "engine/loop.py"
 CURVES, HISTOGRAM = CORE + "report/figures/results/curves.py", CORE + "report/figures/settings/histogram.py"
 FUTURE = ("from __future__ import annotations\n", "from __future__ import annotations\nNEVER_USED = 1\n")
-INIT = "    def init(self"
+INIT = "    def init_state(self"
 SCHEMES = CORE + "partition/schemes.py"
 BY_OWNER = """\
     order = np.argsort(owner, kind="stable")

@@ -179,7 +179,7 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
     assert "device: cuda was asked for, but no GPU is visible" in done.stderr
     assert workflow.finished("train") == 4
     assert workflow.snakemake("--forceall") == {}  # what is finished is no target
-    with workflow.edited("fednoise_core/methods/fedcorr.py", "    def init(self", "    def init(self, nobody"):
+    with workflow.edited("fednoise_core/methods/fedcorr.py", "def init_state(self", "def init_state(self, nobody"):
         assert workflow.status("snakemake", "--cores", "1", "--force", target) == 1
     assert {path: path.read_bytes() for path in workflow.path(workflow.run("fedcorr")).iterdir()} == before
     assert workflow.audit() == []
