@@ -18,10 +18,10 @@ import numpy as np
 __all__ = [
     "ArtifactError",
     "SpecError",
-    "atomic",
-    "canonical",
-    "digest",
+    "canonical_json",
+    "json_digest",
     "load_npz",
+    "open_atomic",
     "plain_cell",
     "read_npz",
     "remove_unfinished",
@@ -42,7 +42,7 @@ class ArtifactError(RuntimeError):
 
 
 @contextlib.contextmanager
-def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside `path` that takes its name only if the block succeeds. mode: "w" (UTF-8) or "wb".
 
     A reader sees either the old file or the whole new one, also after a kill or on a full disk.
@@ -71,14 +71,14 @@ def remove_unfinished(folder: str | os.PathLike[str]) -> None:
         left.unlink(missing_ok=True)
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal settings give equal text. NaN is refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
-def digest(*values: Any) -> str:
+def json_digest(*values: Any) -> str:
     """First 16 hex digits of the SHA-256 of the canonical JSON of `values`."""
-    return hashlib.sha256(canonical(values).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical_json(values).encode()).hexdigest()[:16]
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
@@ -89,7 +89,7 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write `value` as readable JSON (sorted keys, two spaces), whole or not at all."""
-    with atomic(path) as file:
+    with open_atomic(path) as file:
         json.dump(value, file, sort_keys=True, indent=2, allow_nan=False)
         file.write("\n")
 
@@ -109,7 +109,7 @@ def plain_cell(text: str) -> str:
 
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:
     """Write arrays and their spec (as JSON inside, key `spec`) to one npz file; see `write_npz`."""
-    write_npz(path, {**dict(sorted(arrays.items())), "spec": np.array(canonical(dict(spec)))})
+    write_npz(path, {**dict(sorted(arrays.items())), "spec": np.array(canonical_json(dict(spec)))})
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
@@ -117,7 +117,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
 
     Raises ValueError for arrays of Python objects, which could only be stored as a pickle.
     """
-    with atomic(path, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with open_atomic(path, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in arrays.items():
             array = np.asanyarray(array)
             if array.dtype.hasobject:

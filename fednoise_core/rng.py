@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["key", "stream", "torch_stream"]
+__all__ = ["stream", "stream_key", "torch_stream"]
 
 Word = str | int
 WORDS = 624  # of 32 bits: the state of a Mersenne Twister (Matsumoto & Nishimura 1998)
@@ -27,17 +27,17 @@ STATE = slice(3, 3 + WORDS)
 SEEDED = (1 << 32) | 1  # seeded, one word left: the first draw twists
 
 
-def key(seed: int, *words: Word) -> int:
+def stream_key(seed: int, *words: Word) -> int:
     """A 64-bit key for (seed, words). Words are str or int; `1` and `"1"` are different words.
 
     Raises TypeError for a seed that is no whole number.
     """
-    return int.from_bytes(hashlib.blake2b(_text(seed, words), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(_encode_words(seed, words), digest_size=8).digest(), "little")
 
 
 def stream(seed: int, *words: Word) -> np.random.Generator:
     """A fresh numpy generator (PCG64) for (seed, words)."""
-    return np.random.Generator(np.random.PCG64(key(seed, *words)))
+    return np.random.Generator(np.random.PCG64(stream_key(seed, *words)))
 
 
 def torch_stream(seed: int, *words: Word) -> torch.Generator:
@@ -49,7 +49,7 @@ def torch_stream(seed: int, *words: Word) -> torch.Generator:
     import torch
 
     state = _fresh_state().copy()
-    bits = np.frombuffer(hashlib.shake_128(_text(seed, words)).digest(4 * (WORDS + 1)), "<u4")
+    bits = np.frombuffer(hashlib.shake_128(_encode_words(seed, words)).digest(4 * (WORDS + 1)), "<u4")
     state[0] = bits[WORDS]  # what `initial_seed` tells; nothing is drawn from it
     state[STATE] = bits[:WORDS]
     generator = torch.Generator()
@@ -57,7 +57,7 @@ def torch_stream(seed: int, *words: Word) -> torch.Generator:
     return generator
 
 
-def _text(seed: int, words: tuple[Word, ...]) -> bytes:
+def _encode_words(seed: int, words: tuple[Word, ...]) -> bytes:
     named = (operator.index(seed), *words)
     return "\x1f".join(("s" if isinstance(word, str) else "i") + str(word) for word in named).encode()
 

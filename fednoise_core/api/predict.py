@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
     from fednoise_core.ops.weights import Weights
 
-__all__ = ["Classifier", "Ensemble", "Predictions", "module_of", "predict", "read_models"]
+__all__ = ["Classifier", "Ensemble", "Predictions", "module_of", "predict_images", "read_models"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +75,7 @@ class Classifier(nn.Module):
             own = self._own[entry.name]
             if own not in tensors or tuple(tensors[own].shape) != entry.shape:
                 raise ArtifactError(f"tensor {own!r} is missing or not of shape {entry.shape}")
-            _put(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
+            _register_tensor(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits [B, K]."""
@@ -101,7 +101,7 @@ class Ensemble(nn.Module):
         return torch.stack([member(images) for member in self.members]).sum(0)
 
 
-def _put(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> None:
+def _register_tensor(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> None:
     """Make `tensor` reachable from `root` by its dotted name, as torch's modules nest theirs."""
     for part in path[:-1]:
         if part not in root._modules:
@@ -119,30 +119,30 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
     client: whose model, where every client has its own. Several models of the server are one Ensemble.
     Raises SpecError if there is no such model, or several and none is chosen.
     """
-    wanted = [prefix for prefix in facts["nets"] if _owner(prefix) == client]
+    wanted = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
     if not wanted:
-        owners = ", ".join(str(owner) for owner in map(_owner, facts["nets"]) if owner is not None)
+        owners = ", ".join(str(owner) for owner in map(_owner_of_prefix, facts["nets"]) if owner is not None)
         have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
         raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
     members = []
     for prefix in wanted:
         start = f"{prefix}/" if prefix else ""
         own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        members.append(Classifier(_net(facts["nets"][prefix]), own, facts))
+        members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
     return (members[0] if len(members) == 1 else Ensemble(members)).eval()
 
 
-def _owner(prefix: str) -> int | None:
+def _owner_of_prefix(prefix: str) -> int | None:
     """The client of a model's prefix `client<c>` or `client<c>/<j>`; None for the server's."""
     return int(prefix.split("/")[0].removeprefix("client")) if prefix.startswith("client") else None
 
 
-def _net(described: Mapping[str, Any]) -> Net:
+def _build_net(described: Mapping[str, Any]) -> Net:
     spec = {"name": described["name"], **described["options"], "dropout_at_eval": described["dropout_at_eval"]}
     return build(spec, tuple(described["shape"]), int(described["classes"]))
 
 
-def predict(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
+def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
     """What a module says of images, integers 0..255, [n, H, W] or [n, H, W, C].
 
     Raises ArraysError (a SpecError) for other types and shapes.

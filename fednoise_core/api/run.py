@@ -22,13 +22,13 @@ from fednoise_core.api.simulate import accuracy_words
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
-from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.functions import expect
+from fednoise_core.settings.functions import expect_type
 from fednoise_core.settings.train import Train
 
 __all__ = ["LoadedRun", "Run", "load", "run"]
@@ -52,7 +52,7 @@ class _Uses:
 
     def predict(self, images: Any, client: int | None = None) -> predict.Predictions:
         """Classes and probabilities of images, integers 0..255, [n, H, W] or [n, H, W, C]. client: as in `module`."""
-        return predict.predict(self.module(client), images)
+        return predict.predict_images(self.module(client), images)
 
 
 class Run(_Uses, simulate.FinishedRun):
@@ -85,9 +85,9 @@ class LoadedRun(_Uses):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.summary = _json(folder / "summary.json")
-        self.spec = _json(folder / "spec.json")
-        self.cost = _json(folder / "cost.json") if (folder / "cost.json").exists() else {}
+        self.summary = _read_mapping(folder / "summary.json")
+        self.spec = _read_mapping(folder / "spec.json")
+        self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return predict.read_models(self.folder / "model.safetensors")
@@ -109,7 +109,7 @@ class LoadedRun(_Uses):
         source = self.folder / "model.safetensors"
         if not source.is_file():
             raise ArtifactError(f"{source}: no such file")
-        with atomic(Path(folder, source.name), "wb") as file:
+        with open_atomic(Path(folder, source.name), "wb") as file:
             file.write(source.read_bytes())
         write_json(Path(folder, "spec.json"), self.spec)
         write_json(Path(folder, "summary.json"), self.summary)
@@ -132,7 +132,7 @@ def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
     return LoadedRun(Path(folder))
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -182,14 +182,14 @@ def run(
     """
     if isinstance(labels, np.ndarray) and isinstance(arrays, Arrays):
         labels = Labels.of(labels, arrays.y_train, arrays.classes, arrays.clean_known)
-    expect(progress, (bool, *simulate.PATH), "progress", "pass True, False, a path for JSON lines, or None")
+    expect_type(progress, (bool, *simulate.PATH), "progress", "pass True, False, a path for JSON lines, or None")
     kind, cure = simulate.OPTIONS["on_round"]
-    expect(on_round, kind, "on_round", cure)
+    expect_type(on_round, kind, "on_round", cure)
     method, train, made = own_method(method, with_named_nets(train))
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
-    shown = progress if isinstance(progress, bool) else progress is None and _watched(options)
-    with _bar(options.get("label"), shown) as bar:
+    shown = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
+    with _progress_bar(options.get("label"), shown) as bar:
 
         def tell(row: dict[str, Any]) -> None:
             bar.total, bar.initial = row["of"], row["done_before"]
@@ -200,19 +200,19 @@ def run(
             if on_round is not None:
                 on_round(row)
 
-        done = simulate.run(
+        done = simulate.run_federation(
             arrays, labels, partition, method, train, seed,
             donor=donor, on_round=tell if shown else on_round, made=made, **options,
         )  # fmt: skip
     return Run(**vars(done))
 
 
-def _watched(options: Mapping[str, Any]) -> bool:
+def _is_watched(options: Mapping[str, Any]) -> bool:
     """Whether somebody is there to see a bar: in a terminal or a notebook, and no lines were asked for."""
     return options.get("console") is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
-def _bar(label: Any, shown: bool) -> Any:
+def _progress_bar(label: Any, shown: bool) -> Any:
     """The progress bar of a notebook, or of a terminal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a notebook has no widgets: it gets the bar of a terminal

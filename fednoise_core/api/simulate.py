@@ -31,18 +31,18 @@ from fednoise_core.engine.loop import Outcome, Saving, loop
 from fednoise_core.engine.pool import Pool, augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.io import SpecError, digest
+from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import check
-from fednoise_core.settings.functions import expect, integer, seed_of, spec_of
-from fednoise_core.settings.train import Train, parse
+from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
+from fednoise_core.settings.train import Train, build_settings
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run"]
+__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run_federation"]
 
 PATH = (str, os.PathLike, type(None))
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
@@ -125,18 +125,18 @@ class Options:
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        integer(self.threads, "threads", 1)
+        check_int(self.threads, "threads", 1)
         for name, (kind, cure) in OPTIONS.items():
-            expect(getattr(self, name), kind, name, cure)
+            expect_type(getattr(self, name), kind, name, cure)
         if self.out is not None and (not os.fspath(self.out) or Path(self.out).is_file()):
             raise SpecError(f"out: {os.fspath(self.out)!r} is no folder")
         if self.spec is not None:
-            check(dict[str, JsonValue], self.spec, "spec")
+            check_value(dict[str, JsonValue], self.spec, "spec")
             if "spec" not in self.spec:
                 raise SpecError("spec: the key 'spec' is missing")
 
 
-def run(
+def run_federation(
     arrays: Arrays,
     labels: Labels,
     partition: Partition,
@@ -168,7 +168,7 @@ def run(
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
     chosen = how.made or make(method, settings)
-    arrays = with_foreign(arrays, labels, donor)
+    arrays = apply_openset_images(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
     check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
@@ -176,15 +176,15 @@ def run(
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):
-        outcome, executor = _trained(world, chosen, truth, arrays, how, how.label or method["name"])
+        outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
     facts["test_known"] = arrays.test_known
     record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
         record = {key: value for key, value in how.spec.items() if key != "facts"}
-    facts["spec_digest"] = digest(record["spec"])
-    cost = _cost(outcome, world, executor, began)
+    facts["spec_digest"] = json_digest(record["spec"])
+    cost = _cost_record(outcome, world, executor, began)
     summary = output.summary(outcome, facts)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
@@ -194,7 +194,7 @@ def run(
 
 def check_device(device: Any) -> None:
     """Raise SpecError unless torch can compute on `device`: "cpu", "cuda" or "cuda:N"."""
-    expect(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
+    expect_type(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
     try:
         found = torch.device(device)
     except RuntimeError:
@@ -209,10 +209,10 @@ def check_device(device: Any) -> None:
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
     """Raise TypeError or SpecError unless labels and partition were made for these arrays."""
-    expect(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
-    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
-    expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-    expect(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
+    expect_type(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
+    expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
+    expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
+    expect_type(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
     labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
     labels.check()
     partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
@@ -221,8 +221,8 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
 def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
     """(method's name and fields, training settings, seed). Raises SpecError naming the key that is wrong."""
     fields = spec_of(method, "name", "method")
-    expect(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
-    settings = train if isinstance(train, Train) else parse(Train, train or {}, "train")
+    expect_type(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
+    settings = train if isinstance(train, Train) else build_settings(Train, train or {}, "train")
     return fields, settings, seed_of(seed)
 
 
@@ -237,7 +237,7 @@ def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, 
             raise SpecError(f"{place}: {error}") from error
 
 
-def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
+def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
     """The arrays with open-set noise applied: some training images show something foreign, their labels stay."""
     if labels.replaced is None:
         return arrays
@@ -249,7 +249,7 @@ def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays
     return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
 
 
-def _trained(
+def _train_and_evaluate(
     world: World, method: FedAvg, truth: Truth, arrays: Arrays, how: Options, label: str
 ) -> tuple[Outcome, str]:
     """What the training left, and the name of the executor that did it."""
@@ -257,7 +257,7 @@ def _trained(
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
-        print(f"{label}  {executor.name} x {executor.count}, {_device(world.device)}", file=how.console)
+        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}", file=how.console)
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
@@ -295,16 +295,16 @@ def _torch_set_up(threads: int) -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
+def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
     """The dict of cost.json: what depends on the machine. began: time.monotonic(), time.process_time() at the start."""
     seconds = outcome.spent[0] + time.monotonic() - began[0]  # of all attempts
     return {
         "seconds": seconds,
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
-        "peak_memory_mb": _peak(),
+        "peak_memory_mb": _peak_memory_mb(),
         "client_state_bytes": outcome.state._kept.largest,  # of one client
-        "device": _device(world.device),
+        "device": _device_name(world.device),
         "executor": executor,
         "resumed": outcome.resumed,
         "versions": {
@@ -316,7 +316,7 @@ def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, flo
     }
 
 
-def _peak() -> float:
+def _peak_memory_mb() -> float:
     """Peak memory of this process in MB (on a GPU that of the device's allocator)."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 1e6
@@ -329,7 +329,7 @@ def _peak() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
 
 
-def _device(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     import platform

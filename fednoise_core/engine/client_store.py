@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.ops.weights import from_plain, nbytes, to_plain
+from fednoise_core.ops.weights import count_bytes, from_plain, to_plain
 
 __all__ = ["ROOM", "ClientStore", "KeptSource", "WireError", "fetched"]
 
@@ -80,7 +80,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
             self._shut = False
 
     def __setitem__(self, client: int, mine: dict[str, Any]) -> None:
-        self._put(client, mine, nbytes(mine))
+        self._put(client, mine, count_bytes(mine))
         self._versions[client] += 1
 
     def _put(self, client: int, mine: dict[str, Any], size: int) -> None:

@@ -22,8 +22,8 @@ from fednoise_core.engine.state import State, WireError
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
-from fednoise_core.ops.label_dp import Release, randomise
-from fednoise_core.ops.weights import Weights, finite, nbytes
+from fednoise_core.ops.label_dp import Release, randomise_labels
+from fednoise_core.ops.weights import Weights, all_finite, count_bytes
 from fednoise_core.rng import stream
 
 if TYPE_CHECKING:
@@ -218,8 +218,8 @@ class Federation:
             heard = list(combine(said))
             if len(heard) != len(requests):
                 raise ValueError(f"combine answered {len(heard)} of {len(requests)} clients")
-            self.bytes_up += sum(map(nbytes, said))
-            self.bytes_down += sum(map(nbytes, heard))
+            self.bytes_up += sum(map(count_bytes, said))
+            self.bytes_down += sum(map(count_bytes, heard))
             together.step(k, heard)
         return self._collect(state, requests, sent, together.close())
 
@@ -291,7 +291,7 @@ class Federation:
 
     def _sent(self, state: State, down: Mapping[str, Any]) -> int:
         """Bytes of what comes down."""
-        return sum(state._relay.size(v) if isinstance(v, Relayed) else nbytes(v) for v in down.values())
+        return sum(state._relay.size(v) if isinstance(v, Relayed) else count_bytes(v) for v in down.values())
 
     def _collect(
         self, state: State, requests: Sequence[FitRequest], sent: Sequence[int], results: Iterable[FitResult]
@@ -302,7 +302,7 @@ class Federation:
             c = request.client
             # other numbers that a client keeps may be infinite for good reasons
             models = [value for value in (result.mine or {}).values() if isinstance(value, Weights)]
-            good = result.finite and finite([result.up, result.relay, models])
+            good = result.finite and all_finite([result.up, result.relay, models])
             if c == SERVER and not good:
                 raise SpecError(
                     f"round {state.round}: the server's own training ({type(request.local).__name__}) diverges: give "
@@ -310,7 +310,7 @@ class Federation:
                 )
             if c != SERVER:
                 self.bytes_down += down
-                self.bytes_up += nbytes(result.up) + nbytes(result.relay) - result.twice
+                self.bytes_up += count_bytes(result.up) + count_bytes(result.relay) - result.twice
                 self.passes += result.passes
                 self.asked.append(c)
                 if not good:
@@ -352,7 +352,7 @@ class Federation:
             self.bytes_down += base + self._sent(state, extra)
             if isinstance(said, dict) and "relay" in said:
                 self.bytes_up += state._relay.stage(me.id, said.pop("relay"))
-            self.bytes_up += nbytes(said)
+            self.bytes_up += count_bytes(said)
             out.append(said)
         state._relay.deliver()
         return out
@@ -401,7 +401,7 @@ class Federation:
 
 def _randomised(me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
     """Client-side: the histogram of its randomised labels."""
-    said = randomise(me.labels.cpu().numpy(), me.classes, down["epsilon"], me.rng("label release"))
+    said = randomise_labels(me.labels.cpu().numpy(), me.classes, down["epsilon"], me.rng("label release"))
     return {"counts": torch.from_numpy(np.bincount(said, minlength=me.classes))}
 
 

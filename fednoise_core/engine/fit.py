@@ -18,7 +18,7 @@ from fednoise_core.engine.plan import Columns, Plan, cut, make_plan, make_side_p
 from fednoise_core.engine.pool import augmentation
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.ops.optim import Trained
-from fednoise_core.ops.weights import finite, nbytes
+from fednoise_core.ops.weights import all_finite, count_bytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 
@@ -334,12 +334,12 @@ class ClientFit:
         up = self.local.after(self.me, up, self.down)
         relay = up.pop("relay", {})
         targets = self.me.targets if self.me.changed else None
-        twice = sum(nbytes(value) for value in relay.values() if any(value is one for one in up.values()))
+        twice = sum(count_bytes(value) for value in relay.values() if any(value is one for one in up.values()))
         mine = self.me.take(type(self.local).__name__)
         return FitResult(up, mine, targets, steps, self.passes, relay, twice=twice)
 
     def _finite(self) -> bool:
-        return all(finite(trained.w) for trained in self.carry.values())
+        return all(all_finite(trained.w) for trained in self.carry.values())
 
 
 def _handed(batch: Batch) -> list[tuple[Batch, str, Tensor, int]]:

@@ -90,7 +90,7 @@ class Local:
         """The update rule for the carried weights `name`; its memory starts afresh in every fit
         unless `memory` says otherwise."""
         t = self.train
-        return optim.make(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
+        return optim.make_optimiser(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         """Client-side code before the first step: anything goes, its result stays with the client."""
@@ -101,7 +101,7 @@ class Local:
         return {"model": down["model"]}
 
     def memory(self, name: str, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Sequence[Tensor] | None:
-        """What the optimiser of `name` goes on with: `carry[name].remember()`, as `finish` kept it. None: afresh."""
+        """What the optimiser of `name` goes on with: `carry[name].copy_memory()`, as `finish` kept it. None: afresh."""
         return None
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:

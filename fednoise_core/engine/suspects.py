@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fednoise_core.engine.evaluate import Views, models_of
 from fednoise_core.engine.world import SERVER
-from fednoise_core.ops.label_errors import Opinion, SiteLabels, judge
+from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_label_errors
 from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def site_labels(
     answers: client -> P(wrong) [n] and proposed [n] of its training samples, or None.
     """
     world, rows, log_p, given, sites = fed._world, [], [], [], []
-    opinions: dict[int, Opinion] = {}
+    opinions: dict[int, MethodScores] = {}
     for parts in _predicted(fed, views, clients):
         if not _knows(parts, world.given, fed.classes):
             continue
@@ -48,7 +48,7 @@ def site_labels(
                 opinion = _opinion(answers.get(client), fed.sizes[client], at)
                 if opinion is not None:
                     opinions[site] = opinion
-    found = judge(log_p, given, rows, sites, opinions)
+    found = estimate_label_errors(log_p, given, rows, sites, opinions)
     return sorted(found, key=lambda one: one.site)
 
 
@@ -102,7 +102,7 @@ def _knows(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
     return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
 
 
-def _opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
+def _opinion(answer: Answer, n: int, at: Tensor) -> MethodScores | None:
     """The method's answer about a client's n training samples, for those of its rows `at` that are among them."""
     if answer is None:
         return None
@@ -111,4 +111,4 @@ def _opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
         return None
     position = at.cpu().numpy()
     which = position < n
-    return Opinion(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))
+    return MethodScores(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))

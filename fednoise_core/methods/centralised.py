@@ -23,7 +23,7 @@ class Centralised(FedAvg):
 
     wire: ClassVar = {"down": (), "up": ("images", "labels")}
     pooled = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     epochs: Annotated[
         int,
@@ -49,7 +49,7 @@ class Centralised(FedAvg):
     def finish(
         self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
     ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
     def round(
         self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any

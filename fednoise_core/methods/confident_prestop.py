@@ -12,7 +12,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, confident_counts, label_issues, need_cleanlab
+from fednoise_core.ops.stats import confident_counts, label_issues, need_cleanlab, p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,5 +59,5 @@ class ConfidentPrestop(Prestop):
         """What the final model prunes lies above 1/2; within both groups by how little it believes in the label."""
         if "stopped" not in down:
             return None
-        p, proposed = by_confidence(me.predict(down["model"]), me.labels)
+        p, proposed = p_wrong_by_confidence(me.predict(down["model"]), me.labels)
         return (p + self._issues(me, down["model"])) / 2, proposed

@@ -10,7 +10,18 @@ from typing import Any
 
 import torch
 
-from fednoise_core.engine.api import SERVER, Federation, FromKept, Layout, Net, State, Trained, Views, Weights, mean
+from fednoise_core.engine.api import (
+    SERVER,
+    Federation,
+    FromKept,
+    Layout,
+    Net,
+    State,
+    Trained,
+    Views,
+    Weights,
+    weighted_mean,
+)
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -38,7 +49,7 @@ def _averaged(
     shares: Sequence[float],
     kept: Mapping[int, Mapping[str, Any]],
 ) -> Weights:
-    return _whole(layout, shared, mean([kept[c]["own"] for c in who], shares))
+    return _whole(layout, shared, weighted_mean([kept[c]["own"] for c in who], shares))
 
 
 @dataclass(frozen=True, kw_only=True)

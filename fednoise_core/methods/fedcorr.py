@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.mixup import mixed
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, lid, two_groups
+from fednoise_core.ops.stats import local_intrinsic_dim, p_wrong_by_confidence, two_groups
 from fednoise_core.settings.declare import Rounds
 
 
@@ -56,8 +56,8 @@ class FedCorr(FedAvg):
         rounds = self.train.rounds
         first = self.iterations or (5 if rounds >= 200 else 2)
         rest = max(2, rounds - round(first * len(fed.all) / fed.cohort))
-        tune = stage(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
-        return first, tune, stage(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
+        tune = resolve_rounds(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
+        return first, tune, resolve_rounds(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
 
     def init(self, fed: Federation) -> State:
         state = super().init(fed)
@@ -104,7 +104,7 @@ class FedCorr(FedAvg):
             return up
         logits = me.predict(up["model"])
         me.mine["loss"] = losses.ce(logits, me.targets)
-        return {**up, "lid": float(lid(torch.softmax(logits.float(), -1), self.k, self.lid_eps).mean())}
+        return {**up, "lid": float(local_intrinsic_dim(torch.softmax(logits.float(), -1), self.k, self.lid_eps).mean())}
 
     def _correct_worst(self, me: Client, down: Mapping[str, Any]) -> dict[str, float]:
         """Client-side, for a noisy client: its level is the share of samples in the high group of its local model's
@@ -161,6 +161,6 @@ class FedCorr(FedAvg):
 
     def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Relabelled samples are wrong; others by how little the model believes in their label, below 1/2."""
-        p, proposed = by_confidence(me.predict(down["model"]), me.labels)
+        p, proposed = p_wrong_by_confidence(me.predict(down["model"]), me.labels)
         changed = me.targets != me.labels
         return (p + changed) / 2, torch.where(changed, me.targets, proposed)

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, Federation, Local, Optimiser, State, Train, Views, mean
+from fednoise_core.engine.api import SERVER, Federation, Local, Optimiser, State, Train, Views, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses, optim
 
@@ -55,7 +55,7 @@ class FedDF(FedAvg):
     example: ClassVar = {"distil_epochs": 1}
     needs_public = True
     several_nets = True
-    without = ("server_lr",)  # the average is where distillation starts
+    excluded_settings = ("server_lr",)  # the average is where distillation starts
 
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     distil_epochs: Annotated[
@@ -95,7 +95,7 @@ class FedDF(FedAvg):
         for first in dict.fromkeys(kind[c] for c in who):
             group = [c for c in who if kind[c] == first]
             received = [sent[c] for c in group]
-            students[first] = mean([up["model"] for up in received], self.weights(fed, state, group, received))
+            students[first] = weighted_mean([up["model"] for up in received], self.weights(fed, state, group, received))
         if self.distil_epochs:
             self._distil(fed, state, who, ups, students)
         state.server["models"] = {**state.server["models"], **students}
@@ -111,7 +111,7 @@ class FedDF(FedAvg):
         teacher = torch.stack(logits).mean(0)
         if not torch.isfinite(teacher).all():
             return
-        rule = optim.make(self.distil_optimiser, clip=self.distil_clip)
+        rule = optim.make_optimiser(self.distil_optimiser, clip=self.distil_clip)
         _, taught = fed.fit(
             Distil(self.train, rule, self.temperature),
             state,

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, resolve_rounds
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import label_dp, losses
@@ -173,7 +173,7 @@ class FedDPCont(FedAvg):
     def _stages(self) -> tuple[int, int]:
         """Rounds of weight 0, and rounds of the rise."""
         rounds = self.train.rounds
-        return stage(rounds, self.beta_start or 0.1), stage(rounds, self.beta_rise or 0.3)
+        return resolve_rounds(rounds, self.beta_start or 0.1), resolve_rounds(rounds, self.beta_rise or 0.3)
 
     # the client's side
 
@@ -190,9 +190,9 @@ class FedDPCont(FedAvg):
         """[B]: CE against a drawn label, or its expectation, bounded per class."""
         limit = self.neg_log_floor or float("inf")
         if self.mode == "expect":
-            return losses.product((-losses.log_probs(logits)).clamp_max(limit), prior)
+            return losses.matmul_full_precision((-losses.log_probs(logits)).clamp_max(limit), prior)
         # cumsum is not deterministic on a GPU
-        up_to = losses.product(prior, prior.new_ones(len(prior), len(prior)).triu())
+        up_to = losses.matmul_full_precision(prior, prior.new_ones(len(prior), len(prior)).triu())
         drawn = (u[:, :1] >= up_to).sum(-1).clamp_max(len(prior) - 1)  # inverse of the cumulative distribution
         return losses.ce(logits, drawn).clamp_max(limit)
 

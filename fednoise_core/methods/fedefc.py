@@ -13,7 +13,7 @@ from fednoise_core.engine.api import Client, Federation, FromKept, State, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import by_matrix, counted, weighted
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import confident_counts, filled
+from fednoise_core.ops.stats import confident_counts, with_unit_diagonal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class FedEFC(Prestop):
         """
         if self.compensation == "none":
             return counted(counts)
-        joint = weighted(filled(counts), y)
+        joint = weighted(with_unit_diagonal(counts), y)
         return joint if self.compensation == "code" else joint.T.contiguous()
 
     # what the engine asks

@@ -13,10 +13,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, Views, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, Views, Work, resolve_rounds
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 from fednoise_core.settings.declare import Rounds
 
 
@@ -41,7 +41,7 @@ class FedFixer(Ditto):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return resolve_rounds(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
 
     def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
         prior = torch.bincount(me.labels, minlength=me.classes).float() / max(me.n, 1)
@@ -77,7 +77,7 @@ class FedFixer(Ditto):
         the client never trained.
         """
         models = [down["model"], me.mine["personal"]] if "personal" in me.mine else [down["model"]]
-        return by_confidence(torch.stack([me.predict(w) for w in models]).mean(0), me.labels)
+        return p_wrong_by_confidence(torch.stack([me.predict(w) for w in models]).mean(0), me.labels)
 
 
 def sieve(logits: Tensor, y: Tensor) -> Tensor:

@@ -24,11 +24,11 @@ from fednoise_core.engine.api import (
     Trained,
     Weights,
     Work,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import cosine, low_loss, scaled
+from fednoise_core.ops.stats import cosine_similarity, low_loss, scale_to_unit
 from fednoise_core.settings.declare import Rounds, Share
 
 __all__ = ["FedRN", "Heads"]
@@ -114,7 +114,7 @@ class FedRN(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(stage(self.train.rounds, self.warmup or 0.2), self.train.rounds)
+        return min(resolve_rounds(self.train.rounds, self.warmup or 0.2), self.train.rounds)
 
     # the server's side
 
@@ -164,9 +164,9 @@ class FedRN(FedAvg):
         if not known:
             return [], [1.0]
         answer = told[c]["answer"] if c in told else _answer(fed.net(), server["model"], server["probe"])
-        able = scaled(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
-        alike = cosine(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
-        alike = scaled(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
+        able = scale_to_unit(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
+        alike = cosine_similarity(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
+        alike = scale_to_unit(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
         scores = self.weight * able + (1 - self.weight) * alike
         own = self.weight * (float(able[known.index(c)]) if c in told else 0.5) + 1 - self.weight
         best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if known[j] != c]

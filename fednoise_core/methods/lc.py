@@ -26,7 +26,7 @@ from fednoise_core.engine.api import (
     Train,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.transition import anchor_rows, by_matrix, confident_rows
@@ -61,7 +61,7 @@ class Corrected(FedAvg):
         """Forward correction -log (T' p)_y."""
         if "T" not in mine:
             return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["T"]).mean()
+        return losses.forward_correction(net.train(w, batch.x, batch.drop(net)), batch.y, mine["T"]).mean()
 
     def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
         return {"transition": Kept("T")} if "estimated" in state.notes else {}
@@ -86,7 +86,7 @@ class LC(Corrected):
 
     def phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 0.5), rounds)
+        switch = min(resolve_rounds(rounds, self.switch or 0.5), rounds)
         return [Phase("plain", self.round, switch), Phase("corrected", self.round, rounds, enter=self.estimate)]
 
     def matrix(self, p: Tensor, y: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Revision(Local):
     ) -> None:
         model, slack = carry["model"], carry["slack"]
         logits = net.train(model.w, batch.x, batch.drop(net))
-        optim.backward(losses.reweighted(logits, batch.y, mine["T"] + slack.w["D"]).mean(), model, slack)
+        optim.compute_gradients(losses.reweighted_ce(logits, batch.y, mine["T"] + slack.w["D"]).mean(), model, slack)
         for trained in (model, slack):
             trained.update(down["lr"])
 
@@ -149,8 +149,8 @@ class TRevision(Corrected):
 
     def phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 1 / 15), rounds)
-        revise = min(max(stage(rounds, self.revise or 8 / 15), switch), rounds)
+        switch = min(resolve_rounds(rounds, self.switch or 1 / 15), rounds)
+        revise = min(max(resolve_rounds(rounds, self.revise or 8 / 15), switch), rounds)
         return [
             Phase("plain", self.round, switch),
             Phase("corrected", self.round, revise, enter=self.estimate),

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Scaffold"]
@@ -62,4 +62,6 @@ class Scaffold(FedAvg):
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
         super().merge(fed, state, who, ups)
-        state.server["control"] = state.server["control"] + mean([up["shift"] for up in ups]) * (len(who) / fed.n)
+        state.server["control"] = state.server["control"] + weighted_mean([up["shift"] for up in ups]) * (
+            len(who) / fed.n
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fednoise_core.engine.api import SERVER, Federation, Net, State, Trained, Views, Weights, mean
+from fednoise_core.engine.api import SERVER, Federation, Net, State, Trained, Views, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["NAMES", "TwoNets"]
@@ -18,7 +18,7 @@ NAMES = ("one", "two")
 class TwoNets(FedAvg):
     """The nets "one" and "two", of one architecture and different first weights."""
 
-    without = ("server_lr",)  # both nets are plain averages
+    excluded_settings = ("server_lr",)  # both nets are plain averages
     passes = 2
 
     def init(self, fed: Federation) -> State:
@@ -36,7 +36,7 @@ class TwoNets(FedAvg):
         return {name: carry[name].values() for name in NAMES}
 
     def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        state.server = mean(ups, self.weights(fed, state, who, ups))
+        state.server = weighted_mean(ups, self.weights(fed, state, who, ups))
 
     def views(self, fed: Federation, state: State) -> Views:
         """mean: the mean accuracy of the two nets. ensemble: their logits are summed. The first is the headline."""

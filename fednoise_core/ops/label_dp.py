@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.functions import integer, number
+from fednoise_core.settings.functions import check_float, check_int
 
 
 def keep_probability(epsilon: float, K: int) -> float:
     """p = 1 / (1 + (K-1)·e^-ε): the probability to tell the true label, above 1/K and at most 1 (ε = ∞)."""
-    number(epsilon, "epsilon", 0, math.inf, open_low=True)
-    integer(K, "classes", 2)
+    check_float(epsilon, "epsilon", 0, math.inf, open_low=True)
+    check_int(K, "classes", 2)
     return 1 / (1 + (K - 1) * math.exp(-epsilon))
 
 
 def epsilon_of(p: float, K: int) -> float:
     """ε = ln(p·(K-1)/(1-p)), the inverse of `keep_probability`; p in (1/K, 1]."""
-    integer(K, "classes", 2)
-    number(p, "keep", 1 / K, 1, open_low=True)
+    check_int(K, "classes", 2)
+    check_float(p, "keep", 1 / K, 1, open_low=True)
     return math.inf if p == 1 else math.log(p * (K - 1) / (1 - p))
 
 
-def randomise(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+def randomise_labels(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
     """Each label on its own: kept with probability p, else one of the other K-1, uniformly. int64 [n] → int64 [n].
 
     All K classes take part, not only those the client has. Send the result shuffled or counted: order carries
@@ -47,7 +47,7 @@ def randomise(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generat
     return np.where(lie, (labels + rng.integers(1, K, len(labels))) % K, labels)
 
 
-def debias(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
+def debias_counts(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
     """p̂ = (č - q)/(p-q), float64 [K], from the pooled counts [K] of released labels: unbiased, sums to 1, entries may
     be negative. č: shares of the counts. Raises SpecError for anything but K counts with a positive sum."""
     counts = np.asarray(counts, dtype=np.float64)
@@ -58,7 +58,7 @@ def debias(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
     return (counts / counts.sum() - q) / (p - q)
 
 
-def project(p: np.ndarray) -> np.ndarray:
+def project_to_simplex(p: np.ndarray) -> np.ndarray:
     """The distribution float64 [K] nearest to the estimate `p` [K] (sums to 1, entries may be negative) in Euclidean
     distance, by sorting (Duchi et al. 2008). Raises SpecError for entries that are not finite."""
     p = np.asarray(p, dtype=np.float64)
@@ -86,7 +86,7 @@ class Release:
 
     def __post_init__(self) -> None:
         keep_probability(self.epsilon, self.K)  # checks both
-        integer(self.times, "times", 1)
+        check_int(self.times, "times", 1)
 
     def record(self, histograms: Sequence[np.ndarray]) -> None:
         """Pool histograms [K] of labels that clients randomised themselves. RuntimeError if no release is left."""
@@ -99,7 +99,7 @@ class Release:
 
     def prior(self) -> np.ndarray:
         """The server's estimate p̂ [K] of the label distribution, projected. Post-processing: free to repeat."""
-        return project(debias(self._latest(), self.epsilon, self.K))
+        return project_to_simplex(debias_counts(self._latest(), self.epsilon, self.K))
 
     def shares(self) -> np.ndarray:
         """The distribution [K] of the released labels as they are, randomised."""

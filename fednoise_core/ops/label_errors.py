@@ -44,13 +44,13 @@ class SiteLabels:
     high: float
 
 
-def verdicts(p_wrong: np.ndarray) -> np.ndarray:
+def classify_labels(p_wrong: np.ndarray) -> np.ndarray:
     """Texts [n]: "wrong" above 1/2, "check" above 1/5, else "keep"."""
     return np.where(p_wrong > WRONG, "wrong", np.where(p_wrong > CHECK, "check", "keep"))
 
 
 @dataclass(frozen=True)
-class Opinion:
+class MethodScores:
     """What a method says about a site. which: mask bool [n] of the samples that it speaks of; score float [m]: high is
     suspect; proposed int64 [m].
     """
@@ -60,12 +60,12 @@ class Opinion:
     proposed: np.ndarray
 
 
-def judge(
+def estimate_label_errors(
     log_p: Sequence[np.ndarray],
     given: Sequence[np.ndarray],
     samples: Sequence[np.ndarray],
     sites: Sequence[int],
-    opinions: Mapping[int, Opinion] | None = None,
+    opinions: Mapping[int, MethodScores] | None = None,
 ) -> list[SiteLabels]:
     """Judge the given labels of several sites.
 
@@ -74,20 +74,23 @@ def judge(
     largest P(wrong) of the site's, and so on: the method says which labels are wrong, the estimate how many.
     """
     data = [_Site(np.asarray(p, np.float64), y) for p, y in zip(log_p, given, strict=True)]
-    best = _climb(lambda k: sum(site.fit(STEPS[k])[1] for site in data))
+    best = _climb_to_maximum(lambda k: sum(site.fit(STEPS[k])[1] for site in data))
     ends = [STEPS[max(best - DOUBT, 0)], STEPS[min(best + DOUBT, len(STEPS) - 1)]]
     found = []
     for site, y, rows, number in zip(data, given, samples, sites, strict=True):
         posterior = site.fit(STEPS[best])[0]
-        p_wrong = 1.0 - _at(posterior, y)
+        p_wrong = 1.0 - _pick_columns(posterior, y)
         noise = Z90 * float(np.sqrt((p_wrong * (1.0 - p_wrong)).sum()))
-        wrong, *around = [float(p_wrong.sum()), *(float((1.0 - _at(site.fit(end)[0], y)).sum()) for end in ends)]
+        wrong, *around = [
+            float(p_wrong.sum()),
+            *(float((1.0 - _pick_columns(site.fit(end)[0], y)).sum()) for end in ends),
+        ]
         low = max(min(wrong, *around) - noise, 0.0)
         high = min(max(wrong, *around) + noise, float(len(y)))
         others = posterior.copy()
         others[np.arange(len(y)), y] = -1.0
         proposed = others.argmax(1)
-        share = _at(posterior, proposed) / np.maximum(p_wrong, TINY)  # P(proposed is right | given is wrong)
+        share = _pick_columns(posterior, proposed) / np.maximum(p_wrong, TINY)  # P(proposed is right | given is wrong)
         if (opinion := (opinions or {}).get(number)) is not None:
             at = np.flatnonzero(opinion.which)
             order = np.lexsort((p_wrong[at], opinion.score))  # equal scores: by the estimate
@@ -131,11 +134,11 @@ class _Site:
         return posterior, float(np.log(total).sum())
 
 
-def _at(table: np.ndarray, column: np.ndarray) -> np.ndarray:
+def _pick_columns(table: np.ndarray, column: np.ndarray) -> np.ndarray:
     return table[np.arange(len(column)), column]
 
 
-def _climb(value: Callable[[int], float]) -> int:
+def _climb_to_maximum(value: Callable[[int], float]) -> int:
     """Index of STEPS with the largest value, found uphill from START."""
 
     @functools.cache

@@ -16,17 +16,17 @@ GCE_FLOOR = -math.log(1e-7)  # 16.12, of p_y >= 1e-7
 CONTRAST_FLOOR = -math.log(1e-8)  # 18.42, bounds the negative term of contrastive losses (CORES)
 
 
-def wide(x: Tensor) -> Tensor:
+def to_float32(x: Tensor) -> Tensor:
     """x in float32; float64 stays, so that tests can compare in it."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def log_probs(logits: Tensor) -> Tensor:
     """log softmax in float32, or float64 of float64."""
-    return torch.log_softmax(wide(logits), -1)
+    return torch.log_softmax(to_float32(logits), -1)
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
+def matmul_full_precision(a: Tensor, b: Tensor) -> Tensor:
     """a @ b in the precision of its operands, also under autocast, which would round it to bfloat16."""
     with torch.autocast(a.device.type, enabled=False):
         return a @ b
@@ -41,7 +41,7 @@ def ce(logits: Tensor, y: Tensor) -> Tensor:
 
 def mean_ce(logits: Tensor, y: Tensor) -> Tensor:
     """The mean of `ce`, a scalar, in one kernel."""
-    return F.cross_entropy(wide(logits), y)
+    return F.cross_entropy(to_float32(logits), y)
 
 
 def rce(logits: Tensor, y: Tensor) -> Tensor:
@@ -68,26 +68,26 @@ def mae(logits: Tensor, y: Tensor) -> Tensor:
     return 1.0 - (-ce(logits, y)).exp()
 
 
-def forward(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
+def forward_correction(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
     """Forward correction -log (T' p)_y with T [K, K], T[i, j] = P(given j | true i) (Patrini et al., CVPR 2017)."""
-    return F.nll_loss(product(log_probs(logits).exp(), T).clamp_min(1e-12).log(), y, reduction="none")
+    return F.nll_loss(matmul_full_precision(log_probs(logits).exp(), T).clamp_min(1e-12).log(), y, reduction="none")
 
 
-def reweighted(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
+def reweighted_ce(logits: Tensor, y: Tensor, T: Tensor) -> Tensor:
     """CE weighed by beta = p_y / (T' p)_y, the likelihood ratio of the clean and the given label (Xia et al., NeurIPS
     2019). Gradients go through beta, to the logits and to T.
     """
     p = log_probs(logits).exp()
-    clean, given = (-F.nll_loss(one, y, reduction="none") for one in (p, product(p, T)))
+    clean, given = (-F.nll_loss(one, y, reduction="none") for one in (p, matmul_full_precision(p, T)))
     return clean / given.clamp_min(1e-12) * ce(logits, y)
 
 
-def sharpen(p: Tensor, temperature: float) -> Tensor:
+def sharpen_probs(p: Tensor, temperature: float) -> Tensor:
     """p^(1/T) / sum p^(1/T) over the last axis."""
     return torch.softmax(p.clamp_min(1e-38).log() / temperature, -1)
 
 
-def smallest(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
+def small_loss_mask(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
     """Mask [B] (float) of the r smallest entries, r = max(1, floor(keep_rate*B + 1e-9)); ties go to the earlier sample.
 
     Ranks and a mask instead of a shorter tensor, so that the rate may change from round to round inside a captured
@@ -100,7 +100,7 @@ def smallest(per_sample: Tensor, keep_rate: float | Tensor) -> Tensor:
     return (rank < r).to(per_sample.dtype)
 
 
-def forgotten(round: int, rate: float, ramp: int, exponent: float = 1.0) -> float:
+def forget_rate_at(round: int, rate: float, ramp: int, exponent: float = 1.0) -> float:
     """The share tau_t = tau*min(t^c/T_k, 1) that small-loss selection leaves out in the 0-based round t (Han et al.,
     NeurIPS 2018).
     """

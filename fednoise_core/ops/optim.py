@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fednoise_core.ops.weights import Layout, Weights
 
-__all__ = ["SGD", "Adam", "Optimiser", "Trained", "backward", "make"]
+__all__ = ["SGD", "Adam", "Optimiser", "Trained", "compute_gradients", "make_optimiser"]
 
 _ENGINE = torch.autograd.Variable._execution_engine
 
@@ -33,12 +33,12 @@ class SGD:
     def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float | Tensor) -> None:
         """Change w [trained] and the memory in place along grad [trained], which is used up."""
         if self.clip:
-            _clip(grad, self.clip)
+            _clip_norm(grad, self.clip)
         if self.weight_decay:
             grad.add_(w, alpha=self.weight_decay)
         if self.momentum:
             grad = memory[0].mul_(self.momentum).add_(grad)
-        _descend(w, grad, lr)
+        _apply_step(w, grad, lr)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Adam:
     def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float | Tensor) -> None:
         """Change w [trained] and the memory in place along grad [trained], which is used up."""
         if self.clip:
-            _clip(grad, self.clip)
+            _clip_norm(grad, self.clip)
         if self.weight_decay:
             grad.add_(w, alpha=self.weight_decay)
         first, second, step = memory
@@ -69,25 +69,25 @@ class Adam:
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
         unbias1 = (1 - torch.exp(step * math.log(self.beta1))).to(w.dtype)
         unbias2 = (1 - torch.exp(step * math.log(self.beta2))).to(w.dtype)
-        _descend(w, (first / unbias1).div_((second / unbias2).sqrt_().add_(self.eps)), lr)
+        _apply_step(w, (first / unbias1).div_((second / unbias2).sqrt_().add_(self.eps)), lr)
 
 
 Optimiser = SGD | Adam
 
 
-def make(name: str, *, momentum: float = 0.0, weight_decay: float = 0.0, clip: float = 0.0) -> Optimiser:
+def make_optimiser(name: str, *, momentum: float = 0.0, weight_decay: float = 0.0, clip: float = 0.0) -> Optimiser:
     """The optimiser of a run's training settings ("sgd" or "adam")."""
     return SGD(momentum, weight_decay, clip) if name == "sgd" else Adam(weight_decay=weight_decay, clip=clip)
 
 
-def _descend(w: Tensor, direction: Tensor, lr: float | Tensor) -> None:
+def _apply_step(w: Tensor, direction: Tensor, lr: float | Tensor) -> None:
     if isinstance(lr, Tensor):  # in a captured step the rate lives on the device
         w.sub_(direction * lr)
     else:
         w.add_(direction, alpha=-lr)
 
 
-def _clip(grad: Tensor, limit: float) -> None:
+def _clip_norm(grad: Tensor, limit: float) -> None:
     grad.mul_((limit / (grad.norm() + 1e-6)).clamp_max_(1.0))
 
 
@@ -118,13 +118,13 @@ class Trained:
         self.alone = True  # whether nothing else is trained beside it: then a loss leads to its leaves only
 
     def load(self, start: Weights, memory: Sequence[Tensor] | None = None) -> None:
-        """Start from these values, with a fresh optimiser or one that goes on from `memory` (what `remember` gave)."""
+        """Start from these values, with a fresh optimiser or one resumed from `memory` (made by `copy_memory`)."""
         with torch.no_grad():
             self.w.flat.copy_(start.flat)
             for k, tensor in enumerate(self.memory):
                 tensor.copy_(memory[k]) if memory is not None else tensor.zero_()
 
-    def remember(self) -> list[Tensor]:
+    def copy_memory(self) -> list[Tensor]:
         """A copy of the optimiser's memory."""
         return [tensor.clone() for tensor in self.memory]
 
@@ -150,7 +150,7 @@ class Trained:
         return Weights(self.layout, self.w.flat.detach().clone())
 
 
-def backward(loss: Tensor, *trained: Trained) -> list[Tensor]:
+def compute_gradients(loss: Tensor, *trained: Trained) -> list[Tensor]:
     """The gradients of one scalar loss for several carried weights, each as its flat vector [layout.trained]."""
     for one in trained:
         one.grad.zero_()

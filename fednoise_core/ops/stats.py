@@ -53,7 +53,7 @@ def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
     return high & ~high.all()
 
 
-def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
+def local_intrinsic_dim(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
     """Local intrinsic dimension [n] of each row of x [n, d] from its k nearest other rows (Ma et al.; FedCorr).
 
     -k_eff / (sum_i log(r_i / (r_k + eps)) + eps), k_eff = min(k, n - 1); 0 for a row with a zero distance, for one with
@@ -71,13 +71,13 @@ def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
     return torch.where((r[:, 0] == 0) | (total == 0), 0.0, -used / total)
 
 
-def scaled(x: Tensor) -> Tensor:
+def scale_to_unit(x: Tensor) -> Tensor:
     """Min-max to 0..1 over all entries; 0 where all are equal."""
     low, high = x.amin(), x.amax()
     return (x - low) / torch.where(high > low, high - low, 1.0)
 
 
-def cosine(a: Tensor, b: Tensor) -> Tensor:
+def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
     """a·b / max(|a||b|, 1e-8) over the last axis, the others broadcast; 0 for a vector of zeros."""
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-8)
 
@@ -86,11 +86,11 @@ def low_loss(loss: Tensor, *, seed: int, max_iter: int = 100) -> Tensor:
     """Posterior [n] of the low-loss component of min-max scaled losses, with the settings of DivideMix and
     FedRN: tol 1e-2, reg 5e-4.
     """
-    high = two_groups(scaled(loss).cpu().numpy(), seed=seed, max_iter=max_iter, tol=1e-2, reg=5e-4)
+    high = two_groups(scale_to_unit(loss).cpu().numpy(), seed=seed, max_iter=max_iter, tol=1e-2, reg=5e-4)
     return torch.from_numpy(1.0 - high).to(loss.device)
 
 
-def beta(u: Tensor, a: float) -> Tensor:
+def beta_from_uniform(u: Tensor, a: float) -> Tensor:
     """Beta(a, a) numbers from uniform u, for use in a step; a = 0 gives 1 (no mixing), a = 1 gives u itself.
 
     By a table of the inverse distribution function, made once per device: a captured step cannot leave the device.
@@ -99,7 +99,7 @@ def beta(u: Tensor, a: float) -> Tensor:
         return torch.ones_like(u)
     if a == 1.0:
         return u
-    table = _quantiles(float(a), u.device)
+    table = _beta_quantiles(float(a), u.device)
     at = torch.asin(u.sqrt()) * (2 / math.pi * (len(table) - 1))  # knots lie closer at the steep ends
     below = at.long().clamp_max(len(table) - 2)
     low, high = (table.index_select(0, (below + k).flatten()).view_as(u) for k in (0, 1))
@@ -107,13 +107,13 @@ def beta(u: Tensor, a: float) -> Tensor:
 
 
 @functools.cache  # captured steps go on reading them
-def _quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
+def _beta_quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
     from scipy.special import betaincinv
 
     return torch.from_numpy(betaincinv(a, a, np.sin(np.linspace(0.0, math.pi / 2, knots)) ** 2)).float().to(device)
 
 
-def by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def p_wrong_by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """P(wrong) = 1 - p(model, given label) and the model's own label, both [n], from logits [n, K] and labels y [n]: as
     `FedAvg.suspects` returns them.
     """
@@ -121,7 +121,7 @@ def by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return 1.0 - p.gather(1, y[:, None]).squeeze(1), p.argmax(1)
 
 
-def by_rank(loss: Tensor, share: float) -> Tensor:
+def p_wrong_by_rank(loss: Tensor, share: float) -> Tensor:
     """P(wrong) [n] by rank of the loss: above 1/2 for the `share` of largest losses."""
     rank = torch.argsort(torch.argsort(loss, stable=True)).to(torch.float64)
     above = (rank + 0.5) / max(len(loss), 1) - (1.0 - share)  # > 0 for those named
@@ -144,10 +144,10 @@ def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
     guess = torch.where(above.sum(1) > 1, p.argmax(1), above.to(torch.int8).argmax(1))
     found = torch.nn.functional.one_hot(guess, K).to(p.dtype) * above.any(1, keepdim=True)
     counts = own.T @ found
-    return filled(counts) if fill else counts
+    return with_unit_diagonal(counts) if fill else counts
 
 
-def filled(counts: Tensor) -> Tensor:
+def with_unit_diagonal(counts: Tensor) -> Tensor:
     """Counts [K, K] with a diagonal of at least 1, so that no class is without one."""
     return counts + torch.diag((1 - counts.diagonal()).clamp_min(0))
 

@@ -22,13 +22,13 @@ __all__ = [
     "Entry",
     "Layout",
     "Weights",
-    "clone",
-    "finite",
+    "all_finite",
+    "clone_tree",
+    "count_bytes",
     "from_plain",
-    "mean",
-    "nbytes",
     "to_plain",
     "tree_map",
+    "weighted_mean",
 ]
 
 KINDS = ("weight", "norm", "stat")  # the order in the buffer: trained ones first, so `trained` is one slice
@@ -162,12 +162,12 @@ def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
     return fn(tree) if isinstance(tree, Tensor | Weights) else tree
 
 
-def clone(tree: Any) -> Any:
+def clone_tree(tree: Any) -> Any:
     """Independent copies of all tensors."""
     return tree_map(lambda t: t.clone() if isinstance(t, Weights) else t.detach().clone(), tree)
 
 
-def nbytes(tree: Any) -> int:
+def count_bytes(tree: Any) -> int:
     """Bytes that sending `tree` costs: tensors at their own width, numbers at 8, text as UTF-8. Raises TypeError for
     anything else, such as numpy arrays.
     """
@@ -176,9 +176,9 @@ def nbytes(tree: Any) -> int:
     if isinstance(tree, Tensor):
         return tree.numel() * tree.element_size()
     if isinstance(tree, Mapping):
-        return sum(nbytes(v) for v in tree.values())
+        return sum(count_bytes(v) for v in tree.values())
     if isinstance(tree, list | tuple):
-        return sum(nbytes(v) for v in tree)
+        return sum(count_bytes(v) for v in tree)
     if tree is None:
         return 0
     if not isinstance(tree, str | int | float):
@@ -189,7 +189,7 @@ def nbytes(tree: Any) -> int:
     return len(tree.encode()) if isinstance(tree, str) else 8
 
 
-def finite(tree: Any) -> bool:
+def all_finite(tree: Any) -> bool:
     """Whether every number of `tree` is finite: no NaN, no infinity."""
     if isinstance(tree, Weights):
         tree = tree.flat
@@ -200,13 +200,13 @@ def finite(tree: Any) -> bool:
         # The square is one fast pass, and finite for all but broken models; only else is every number looked at.
         return math.isfinite(float(torch.dot(flat, flat))) or bool(torch.isfinite(flat).all())
     if isinstance(tree, Mapping):
-        return all(map(finite, tree.values()))
+        return all(map(all_finite, tree.values()))
     if isinstance(tree, list | tuple):
-        return all(map(finite, tree))
+        return all(map(all_finite, tree))
     return math.isfinite(tree) if isinstance(tree, float) else True
 
 
-def mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
+def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
     """Weighted mean of trees of one shape, summed in the given order in at least float32 (weights default to equal, and
     are normalised).
 
@@ -219,17 +219,17 @@ def mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
     total = sum(shares)
     if len(shares) != len(trees) or not total > 0:
         raise ValueError(f"{len(trees)} trees need as many weights with a positive sum, got {shares}")
-    return _mean(list(trees), [s / total for s in shares])
+    return _weighted_mean(list(trees), [s / total for s in shares])
 
 
-def _mean(trees: list[Any], shares: list[float]) -> Any:
+def _weighted_mean(trees: list[Any], shares: list[float]) -> Any:
     first = trees[0]
     if isinstance(first, Mapping):
-        return {k: _mean([t[k] for t in trees], shares) for k in first}
+        return {k: _weighted_mean([t[k] for t in trees], shares) for k in first}
     if isinstance(first, list | tuple):
-        return [_mean([t[k] for t in trees], shares) for k in range(len(first))]
+        return [_weighted_mean([t[k] for t in trees], shares) for k in range(len(first))]
     if isinstance(first, Weights):
-        return first.like(_mean([t.flat for t in trees], shares))
+        return first.like(_weighted_mean([t.flat for t in trees], shares))
     if not isinstance(first, Tensor):
         return sum(t * s for t, s in zip(trees, shares, strict=True))
     if not first.is_floating_point():
@@ -243,13 +243,13 @@ def _mean(trees: list[Any], shares: list[float]) -> Any:
 def to_plain(tree: Any) -> Any:
     """The same tree in dicts, lists, tensors and plain values only, so that `weights_only=True` loads it."""
     if isinstance(tree, Weights):
-        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _alone(tree.flat)}
+        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _detach_storage(tree.flat)}
     if isinstance(tree, Mapping):
         return {k: to_plain(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
         return [to_plain(v) for v in tree]
     if isinstance(tree, Tensor):
-        return _alone(tree)
+        return _detach_storage(tree)
     if isinstance(tree, float):
         return float(tree)  # numpy's float64 is one, too, but is not read back
     if tree is not None and not isinstance(tree, bool | int | str):
@@ -257,10 +257,10 @@ def to_plain(tree: Any) -> Any:
     return tree
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _detach_storage(tensor: Tensor) -> Tensor:
     """On the CPU, and not part of a larger buffer, all of which torch.save would write."""
     tensor = tensor.detach().cpu()
-    return tensor.clone() if tensor.untyped_storage().nbytes() > nbytes(tensor) else tensor
+    return tensor.clone() if tensor.untyped_storage().nbytes() > count_bytes(tensor) else tensor
 
 
 def from_plain(tree: Any, device: torch.device | str = "cpu", layouts: dict[str, Layout] | None = None) -> Any:

@@ -13,26 +13,26 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import check, model_of, nearest
+from fednoise_core.settings.declare import check_value, did_you_mean, model_of
 
 __all__ = [
-    "bind",
-    "described",
-    "expect",
-    "integer",
+    "check_float",
+    "check_int",
+    "did_you_mean",
+    "expect_type",
     "largest_remainder",
-    "nearest",
-    "number",
-    "resolve",
+    "parse_spec",
+    "resolve_kind",
     "seed_of",
     "spec_of",
+    "with_settings",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
-def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
+def with_settings(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
     """Decorator of functions with settings (keyword-only parameters): a call checks them.
 
     example: settings for the one-line example on the reference page. facts: further things that config/schema says.
@@ -44,7 +44,7 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
         @functools.wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
             settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
-            return function(*args, **given, **dict(check(model, settings, function.__name__)))
+            return function(*args, **given, **dict(check_value(model, settings, function.__name__)))
 
         checked.example, checked.facts = dict(example), facts  # type: ignore[attr-defined]
         return cast("F", checked)
@@ -52,14 +52,16 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
     return decorate
 
 
-def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str) -> Callable[..., Any]:
+def resolve_kind(
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str
+) -> Callable[..., Any]:
     """The function that a spec's `kind` names: itself, or imported from "module:name".
 
     Raises SpecError with the nearest known kind.
     """
     kind = spec.get("kind")
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.kind: {kind!r} is unknown{nearest(str(kind), registry)}")
+        raise SpecError(f"{what}.kind: {kind!r} is unknown{did_you_mean(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")
@@ -67,7 +69,7 @@ def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., 
     return found
 
 
-def bind(
+def parse_spec(
     spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, *shared: type
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Function and settings of a spec, checked, with defaults. shared: dataclasses of settings beside the function's.
@@ -75,32 +77,34 @@ def bind(
     Raises SpecError for an unknown kind or key (with the nearest known one), a value that does not fit and a missing
     required key.
     """
-    function = resolve(spec, registry, what)
+    function = resolve_kind(spec, registry, what)
     given = {key: value for key, value in spec.items() if key != "kind"}
-    return function, dict(check(model_of(function, *shared), given, what))
+    return function, dict(check_value(model_of(function, *shared), given, what))
 
 
-def number(value: Any, name: str, low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> float:
+def check_float(
+    value: Any, name: str, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> float:
     """`value` as a finite float in a range that depends on the data. Raises SpecError otherwise."""
     ends = {"gt" if open_low else "ge": low, "lt" if open_high else "le": high}
     finite: dict[str, Any] = {end: limit for end, limit in ends.items() if math.isfinite(limit)}
-    return check(Annotated[float, Field(**finite)], value, name)
+    return check_value(Annotated[float, Field(**finite)], value, name)
 
 
-def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
+def check_int(value: Any, name: str, low: int, high: int | None = None) -> int:
     """`value` as an int in [low, high], which depends on the data. Raises SpecError otherwise."""
-    return check(Annotated[int, Field(ge=low, le=high)], value, name)
+    return check_value(Annotated[int, Field(ge=low, le=high)], value, name)
 
 
-def expect(value: Any, kind: type | tuple[type, ...], name: str, cure: str) -> None:
+def expect_type(value: Any, kind: type | tuple[type, ...], name: str, cure: str) -> None:
     """Raise TypeError `name: a list, but …` with the `cure` unless `value` is of a `kind`."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name}: got {_called(value)}; {cure}")
+        raise TypeError(f"{name}: got {_describe_value(value)}; {cure}")
 
 
 def seed_of(seed: Any, name: str = "seed") -> int:
     """`seed` as an int. Raises SpecError for anything but a whole number in 0..2⁶³-1."""
-    return integer(seed, name, 0, SEEDS - 1)
+    return check_int(seed, name, 0, SEEDS - 1)
 
 
 def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
@@ -108,11 +112,11 @@ def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
 
     Settings stand in the result files: raises SpecError for what JSON cannot hold, TypeError for another type.
     """
-    expect(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
-    return check(dict[str, JsonValue], {key: value} if isinstance(value, str) else value, name)
+    expect_type(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
+    return check_value(dict[str, JsonValue], {key: value} if isinstance(value, str) else value, name)
 
 
-def _called(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """A value's type and, where it helps, its content, in a few words."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype} {list(value.shape)}"

@@ -11,7 +11,15 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 
-__all__ = ["family", "position", "settings", "swept_field", "told", "variant_id", "without"]
+__all__ = [
+    "base_method",
+    "format_settings",
+    "index_of",
+    "parse_settings",
+    "strip_settings",
+    "swept_field",
+    "variant_id",
+]
 
 MARK = "@"
 WORD = re.compile(r"[A-Za-z0-9._+-]{1,32}\Z")
@@ -19,33 +27,33 @@ WORD = re.compile(r"[A-Za-z0-9._+-]{1,32}\Z")
 
 def variant_id(method: str, values: Mapping[str, Any]) -> str:
     """The id of the variant of `method` with these values. Raises SpecError for a value that no path could hold."""
-    return MARK.join([method, *(f"{field}={_written(value)}" for field, value in values.items())])
+    return MARK.join([method, *(f"{field}={_path_value(value)}" for field, value in values.items())])
 
 
-def family(method: str) -> str:
+def base_method(method: str) -> str:
     """The id of the method whose variant it is; of any other method its own."""
     return method.split(MARK)[0]
 
 
-def settings(method: str) -> dict[str, str]:
+def parse_settings(method: str) -> dict[str, str]:
     """Swept field -> its value as the id writes it; nothing for a method that is no variant."""
     return dict(part.split("=", 1) for part in method.split(MARK)[1:])
 
 
-def position(names: Sequence[Any], value: Any) -> int | None:
+def index_of(names: Sequence[Any], value: Any) -> int | None:
     """The place of an id in a list that may name it, or the method whose variant it is; None: the list does not."""
-    whole = family(value) if isinstance(value, str) else value
+    whole = base_method(value) if isinstance(value, str) else value
     return next((names.index(one) for one in (value, whole) if one in names), None)
 
 
-def told(values: Mapping[str, str]) -> str:
+def format_settings(values: Mapping[str, str]) -> str:
     """Values in words, for labels: "mu 0.1, weighting uniform", "lr 0.1" for `train.lr`."""
     return ", ".join(f"{field.removeprefix('train.').replace('_', ' ')} {value}" for field, value in values.items())
 
 
-def without(label: str, method: str) -> str:
+def strip_settings(label: str, method: str) -> str:
     """The label of a variant's method: the variant's without the words of its values."""
-    words = told(settings(method))
+    words = format_settings(parse_settings(method))
     return label.removesuffix(f", {words}") if words else label
 
 
@@ -54,7 +62,7 @@ def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
 
     Raises SpecError if no method is a variant by it, or if there are several to choose from.
     """
-    fields = list(dict.fromkeys(field for method in methods for field in settings(method)))
+    fields = list(dict.fromkeys(field for method in methods for field in parse_settings(method)))
     if not fields:
         raise SpecError("none of its methods has a `sweep`")
     if asked is not None and asked not in fields:
@@ -64,7 +72,7 @@ def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
     return asked or fields[0]
 
 
-def _written(value: Any) -> str:
+def _path_value(value: Any) -> str:
     """A value in a path: numbers in the shortest way that is exact, so that 1 and 1.0 are one variant."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.relay import Relayed
-from fednoise_core.ops.weights import Weights, nbytes
+from fednoise_core.ops.weights import Weights, count_bytes
 
 __all__ = ["SIDES", "Crossed", "differences", "tells_labels", "watched"]
 
@@ -40,7 +40,7 @@ class Crossed:
         """The server sent this to one client."""
         for name, value in down.items():
             self.names["down"].setdefault(name, state.round)
-            self.bytes_down += state._relay.size(value) if isinstance(value, Relayed) else nbytes(value)
+            self.bytes_down += state._relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
     def said(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
         """A client sent this up; what is no dict has the name `source`."""
@@ -48,7 +48,7 @@ class Crossed:
         for side, part in (("relay", up.pop("relay", {})), ("up", up)):
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
-                self.bytes_up += nbytes(value)
+                self.bytes_up += count_bytes(value)
                 if tells_labels(value, fed._world.given[fed._world.index[client]]):
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 

@@ -40,7 +40,7 @@ class GoesOn(LocalOnly):
         return mine.get("memory")
 
     def finish(self, net, carry, down, mine, steps):
-        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
 
 @pytest.mark.parametrize("kind", [Sequential, Lanes])

@@ -99,7 +99,7 @@ def test_a_client_reports_its_mean_lid_and_keeps_its_losses():
     _, (up,) = fed.fit(method, state, [0], method.down(fed, state), each=[{"level": torch.tensor(0.0)}])
     assert set(up) == {"model", "lid"}
     z = fed.net().predict(up["model"], x)
-    assert up["lid"] == pytest.approx(float(stats.lid(torch.softmax(z, 1), 20, 1e-6).mean()), rel=1e-3)
+    assert up["lid"] == pytest.approx(float(stats.local_intrinsic_dim(torch.softmax(z, 1), 20, 1e-6).mean()), rel=1e-3)
     loss = F.cross_entropy(z, (y + 1) % 5, reduction="none")
     torch.testing.assert_close(state.clients[0]["loss"], loss, rtol=1e-4, atol=1e-5)
 

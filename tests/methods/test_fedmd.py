@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fednoise_core.io import SpecError
 from fednoise_core.methods import fedmd
 from fednoise_core.methods.fedmd import Digest, FedMD
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
@@ -95,7 +95,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
     with toy64.doubled():
         fed = toy.federation(train={"augment": "flip"}, net=toy.net(toy64.perceptron))
         fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4}
-        method = parse(NotedFedMD, fields, "method", train=fed.train)
+        method = build_settings(NotedFedMD, fields, "method", train=fed.train)
         state = method.init(fed)
         state.round = 1
         who, images = fed.sample(1), toy.public_images()[fed.draw(1, "consensus", 6)].double()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.io import canonical
+from fednoise_core.io import canonical_json
 from fednoise_core.methods import mutual
 from fednoise_core.methods.mutual import Align, client_weights, mixtures
 from fednoise_core.settings.train import Train
@@ -185,7 +185,7 @@ def test_a_loss_that_overflows_is_remembered_as_none():
     known = state.notes["losses"]
     assert known[0] > 0
     assert known[4] is None
-    canonical(known)  # raises for infinity
+    canonical_json(known)  # raises for infinity
     assert method._weigh(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
 
 

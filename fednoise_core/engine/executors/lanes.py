@@ -25,7 +25,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
-from fednoise_core.ops.weights import clone
+from fednoise_core.ops.weights import clone_tree
 
 __all__ = ["LanePool", "Lanes"]
 
@@ -239,7 +239,9 @@ class Lane:
         with self.graphs.on(self.stream):
             result = self.fit.close()
         self.graphs.join(self.stream)
-        handed = replace(result, **{part: clone(getattr(result, part)) for part in ("up", "mine", "targets", "relay")})
+        handed = replace(
+            result, **{part: clone_tree(getattr(result, part)) for part in ("up", "mine", "targets", "relay")}
+        )
         self.graphs.stream_waits(self.stream)  # the copies above read memory that is this stream's to hand out again
         self.fit = None
         return handed
