@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__version__ = "0.1.0"
+from fednoise_core.version import __version__ as __version__
 
 _NAMES = {
     "Arrays": "fednoise_core.data.arrays:Arrays",

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
-from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.labelled import labels_digest
 from fednoise_core.engine import output
@@ -38,6 +37,7 @@ from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.declare import check_value
 from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
 from fednoise_core.settings.train import Train, build_settings
+from fednoise_core.version import __version__
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
