@@ -124,7 +124,7 @@ class FedDPCont(FedAvg):
             return counts / counts.sum()
         epsilon = self.epsilon or label_dp.epsilon_of(self.keep, fed.classes)
         release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
-        return release.prior() if self.debias else release.shares()
+        return release.estimate_prior() if self.debias else release.released_shares()
 
     def _choose(self, me: Client, down: Mapping[str, Any]) -> None:
         """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""

@@ -127,9 +127,9 @@ def test_one_release_a_run() -> None:
     counts = np.array([3, 0, 1, 2, 0, 0, 0, 1, 5, 3])
     release.record([counts, np.eye(10, dtype=int)[4]])
     assert release.counts.tolist() == (counts + np.eye(10, dtype=int)[4]).tolist()
-    assert np.array_equal(release.shares(), release.counts / 16)
+    assert np.array_equal(release.released_shares(), release.counts / 16)
     assert np.array_equal(
-        release.prior(), label_dp.project_to_simplex(label_dp.debias_counts(release.counts, 0.81, 10))
+        release.estimate_prior(), label_dp.project_to_simplex(label_dp.debias_counts(release.counts, 0.81, 10))
     )
     again = label_dp.Release.restore(json.loads(json.dumps(release.state())))
     assert again.state() == release.state()
