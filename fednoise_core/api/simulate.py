@@ -1,5 +1,7 @@
-"""run: one federation, from arrays, labels, partition, method and seed to results. The command line and the tests both
-call this. A wrong argument is one error that names it and the cure, before any work.
+"""One federation, from arrays, labels, partition, method and seed to results.
+
+The command line and the Python interface both use it. A wrong argument gets one error that names it and the cure,
+before any work.
 """
 
 from __future__ import annotations
@@ -60,9 +62,17 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
 
 @dataclass(repr=False)
 class FinishedRun:
-    """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
-    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was
-    given.
+    """Finished run with its data.
+
+    Attributes:
+        summary: Content of summary.json.
+        cost: Content of cost.json.
+        outcome: State, curves and models for a closer look.
+        world: Data of the run as tensors.
+        spec: Content of spec.json.
+        arrays: Data set that was given.
+        labels: Labels that were given.
+        partition: Partition that was given.
     """
 
     summary: dict[str, Any]
@@ -75,19 +85,24 @@ class FinishedRun:
     partition: Partition
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result files (docs/results_files.md), each whole or not at all; `fn.load(folder)` reads them."""
+        """Write the result files (docs/results_files.md), each whole or not at all.
+
+        Args:
+            folder: Folder to write to. `fn.load(folder)` reads it.
+        """
         told = self.outcome, self.summary, self.spec, self.cost
         output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(round, accuracy) of the headline view; round 0 is before training."""
+        """Accuracy of the headline view after each evaluation, as (round, accuracy). Round 0 is before training."""
         return self.outcome.record.curve(self.summary["headline_view"])
 
     @property
     def suspects(self) -> list[tuple[int, int, float, int]]:
-        """(sample, client, P(given label is wrong), proposed label) of every sample that was judged; `outcome.suspects`
-        has more, site by site.
+        """Every sample that was judged, as (sample, client, P(given label is wrong), proposed label).
+
+        `outcome.suspects` has more, site by site.
         """
         columns = ("samples", "p_wrong", "proposed")
         rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in self.outcome.suspects)
@@ -101,13 +116,44 @@ class FinishedRun:
 
 
 def accuracy_words(facts: Mapping[str, Any]) -> str:
-    """What an accuracy is called: on held-out given labels, which may be wrong, it is none."""
+    """Name of the accuracy in messages.
+
+    On held-out given labels, which may be wrong, it is not an accuracy.
+
+    Args:
+        facts: Content of summary.json, or its `test_known`.
+
+    Returns:
+        "accuracy" or "agreement with given labels".
+    """
     return "accuracy" if facts.get("test_known", True) else "agreement with given labels"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a run is carried out and what it writes; `run` says what each is."""
+    """How a run is carried out and what it writes. Only device and threads may change the last bits of a result.
+
+    Attributes:
+        device: "cpu", "cuda" or "cuda:N".
+        executor: "auto", or a name that `executor_for` knows.
+        pool: Lanes that several runs share.
+        threads: Threads of torch during this run. More than one is far slower where cores are shared.
+        saving: Where and how often to checkpoint.
+        room: Bytes of client state that may stay in memory. The rest goes to a file.
+        out: Folder for the result files.
+        spec: Content of spec.json, in place of the settings.
+        label: Name of the run in messages.
+        console: Stream for one line per round.
+        progress: File for the same as JSON lines.
+        on_round: Function that gets the metrics of each round as a dict: `round`, `of`, `phase`, `work`, `bytes_up`,
+            `bytes_down` and what the method reports. If the round was evaluated, also `accuracy`, `loss` and
+            `accuracy_class_<k>` of the headline view, and `views` with those of all.
+        made: The method itself, if its class has no name.
+
+    Raises:
+        SpecError: A value is wrong.
+        TypeError: A field has another type.
+    """
 
     device: str | torch.device = "cpu"
     executor: str = "auto"
@@ -147,21 +193,25 @@ def run_federation(
     donor: Arrays | None = None,
     **options: Any,
 ) -> FinishedRun:
-    """Train one federation and evaluate it.
+    """Train one federation and evaluate it. `fn.run` describes the arguments.
 
-    arrays, labels, partition: of one data set. method: a name, or `{"name": …, fields…}`. train: a spec.Train or its
-    fields. seed: a whole number from 0. donor: the data set whose images replace some, for labels with open-set noise.
+    Args:
+        arrays: The data set.
+        labels: Labels of this data set.
+        partition: Partition of this data set.
+        method: A name, or `{"name": …, fields…}`.
+        train: A Train or its fields.
+        seed: Whole number from 0.
+        donor: Data set whose images replace some, for labels with open-set noise.
+        options: Fields of `Options`.
 
-    options (`Options`), of which only device and threads may change the last bits of a result:
-    device: "cpu", "cuda" or "cuda:N". executor: see `executor_for`. pool: lanes shared with other runs. threads: of
-    torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
-    often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
-    for the result files. spec: what spec.json records instead of the settings. label: what the run is called in
-    messages. console: a stream for one line per round. progress: a file for the same as JSON lines. on_round: a
-    function that gets each round's metrics (`Record.of_round`). made: the method itself, of a class that has no name.
+    Returns:
+        The finished run. Its files are written if `out` is given.
 
-    Raises SpecError for wrong settings and for data that do not belong together, TypeError for arguments of another
-    type, both before any training; loop.Stopped if `saving` asked to stop.
+    Raises:
+        SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
+        TypeError: An argument has another type. Training has not begun.
+        Stopped: `saving` asked to stop.
     """
     began = time.monotonic(), time.process_time()
     how = Options(**options)
@@ -193,7 +243,15 @@ def run_federation(
 
 
 def check_device(device: Any) -> None:
-    """Raise SpecError unless torch can compute on `device`: "cpu", "cuda" or "cuda:N"."""
+    """Check that torch can compute on a device.
+
+    Args:
+        device: "cpu", "cuda" or "cuda:N".
+
+    Raises:
+        SpecError: torch does not have this device.
+        TypeError: It is neither a text nor a torch.device.
+    """
     expect_type(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
     try:
         found = torch.device(device)
@@ -208,7 +266,18 @@ def check_device(device: Any) -> None:
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
-    """Raise TypeError or SpecError unless labels and partition were made for these arrays."""
+    """Check that labels and partition were made for a data set.
+
+    Args:
+        arrays: The data set.
+        labels: Its labels.
+        partition: Its partition.
+        donor: Another data set, or None.
+
+    Raises:
+        SpecError: They do not belong together.
+        TypeError: An argument has another type.
+    """
     expect_type(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
     expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
     expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
@@ -219,7 +288,20 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
 
 
 def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
-    """(method's name and fields, training settings, seed). Raises SpecError naming the key that is wrong."""
+    """Check the settings of a run.
+
+    Args:
+        method: A name, or `{"name": …, fields…}`.
+        train: A Train or its fields.
+        seed: Whole number from 0.
+
+    Returns:
+        Name and fields of the method, training settings, and seed.
+
+    Raises:
+        SpecError: A value is wrong. The message names its key.
+        TypeError: An argument has another type.
+    """
     fields = spec_of(method, "name", "method")
     expect_type(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
     settings = train if isinstance(train, Train) else build_settings(Train, train or {}, "train")
@@ -227,7 +309,16 @@ def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
 
 
 def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
-    """Raise SpecError unless the augmentation, and those of the views of a method, fit images (C, H, W)."""
+    """Check that augmentations fit the images.
+
+    Args:
+        settings: Training settings with the augmentation.
+        views: Augmentations of the method's own views.
+        shape: Shape (C, H, W) of the images.
+
+    Raises:
+        SpecError: An augmentation does not fit.
+    """
     for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
         how = augmentation(spec)
         try:
@@ -238,7 +329,19 @@ def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, 
 
 
 def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
-    """The arrays with open-set noise applied: some training images show something foreign, their labels stay."""
+    """Apply open-set noise. Some training images are replaced by foreign ones and keep their labels.
+
+    Args:
+        arrays: The data set.
+        labels: Its labels, which say which images are replaced.
+        donor: Data set of the foreign images, if they are not the public ones.
+
+    Returns:
+        The data set with these images, or `arrays` itself if there are none.
+
+    Raises:
+        SpecError: The foreign images are missing.
+    """
     if labels.replaced is None:
         return arrays
     own = labels.spec["noise"].get("donor", "public") == "public"
@@ -252,7 +355,7 @@ def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -
 def _train_and_evaluate(
     world: World, method: FedAvg, truth: Truth, arrays: Arrays, how: Options, label: str
 ) -> tuple[Outcome, str]:
-    """What the training left, and the name of the executor that did it."""
+    """Run the rounds. Returns the outcome and the name of the executor."""
     test = Pool(arrays.x_test, arrays.mean, arrays.std, world.device)
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
     executor = executor_for(world, how.executor, how.pool)
@@ -280,10 +383,9 @@ def _train_and_evaluate(
 
 @contextlib.contextmanager
 def _torch_set_up(threads: int) -> Iterator[None]:
-    """Torch's switches for this thread as a run needs them, afterwards torch's own again. Processes started inside
-    inherit them.
+    """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
 
-    Numbers near zero count as zero: weights that decay to denormal numbers would slow every kernel.
+    Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -296,7 +398,7 @@ def _torch_set_up(threads: int) -> Iterator[None]:
 
 
 def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
-    """The dict of cost.json: what depends on the machine. began: time.monotonic(), time.process_time() at the start."""
+    """Content of cost.json, which depends on the machine. began: time.monotonic(), time.process_time() at the start."""
     seconds = outcome.spent[0] + time.monotonic() - began[0]  # of all attempts
     return {
         "seconds": seconds,

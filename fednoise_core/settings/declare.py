@@ -1,11 +1,11 @@
-"""Settings, declared once, where they are used, and checked, listed and documented from there by pydantic.
+"""Settings, declared once, where they are used. pydantic checks, lists and documents them from there.
 
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
-strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`python -m workflow_scripts.docgen.config_schema`) and
-docs/reference.md.
+strict. "5" is not 5, true is not 1, and 5.0 is not a whole number, but 5 is taken for 5.0. Numbers are finite. The
+checks and their messages, config/schema (`python -m workflow_scripts.docgen.config_schema`) and docs/reference.md come
+from the declarations.
 """
 
 from __future__ import annotations
@@ -83,9 +83,15 @@ class AlsoAccepts:
 
 
 def model_of(*owners: Any) -> type[Settings]:
-    """The model of the settings of a dataclass or function, or of several together; a model is its own.
+    """Model of the settings of a dataclass or function.
 
-    What has no description is no setting: the caller hands it over.
+    What has no description is not a setting. The caller hands it over.
+
+    Args:
+        owners: A model, which is returned as it is, or dataclasses and functions whose settings are joined.
+
+    Returns:
+        The pydantic model.
     """
     if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
         return owners[0]
@@ -104,18 +110,32 @@ def _merged_model(owners: tuple[Any, ...]) -> type[Settings]:
 
 
 def settings_of(owner: Any) -> dict[str, FieldInfo]:
-    """The settings of a dataclass, those of its bases first, or of a function, by name."""
+    """Settings of a dataclass or function.
+
+    Args:
+        owner: Dataclass, function or model.
+
+    Returns:
+        pydantic's fields by name. Those of base classes come first.
+    """
     return model_of(owner).model_fields
 
 
 def json_schema(hint: Any) -> dict[str, Any]:
-    """The JSON schema of a type or model, without titles and references."""
+    """JSON schema of a type or model.
+
+    Args:
+        hint: Type or model.
+
+    Returns:
+        The schema, without titles and references.
+    """
     whole = _type_adapter(hint).json_schema()
     return _inline_refs(whole, whole.get("$defs", {}))
 
 
 def _inline_refs(value: Any, defs: Schema, named: bool = False) -> Any:
-    """named: the keys of `value` are names of settings."""
+    """Replace references by what they name. named: the keys of `value` are names of settings."""
     if isinstance(value, list):
         return [_inline_refs(one, defs) for one in value]
     if not isinstance(value, dict):
@@ -132,9 +152,18 @@ def _inline_refs(value: Any, defs: Schema, named: bool = False) -> Any:
 
 
 def check_value(hint: Any, value: Any, place: str) -> Any:
-    """`value` in the type `hint`, or as the settings of a model.
+    """Check a value against a type or model.
 
-    Raises SpecError `place.key: expected …, got …` for the first value that does not fit.
+    Args:
+        hint: Type or model.
+        value: Value to check. numpy's numbers and arrays are taken for Python's.
+        place: Beginning of the message, such as `train`.
+
+    Returns:
+        The value in this type, or the settings as a model.
+
+    Raises:
+        SpecError: `place.key: expected …, got …` for the first value that does not fit.
     """
     value = _to_python(value)
     try:
@@ -145,7 +174,20 @@ def check_value(hint: Any, value: Any, place: str) -> Any:
 
 
 def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
-    """Build a dataclass from the values of its settings and what is `handed` over beside them. SpecError as `check`."""
+    """Build a dataclass from the values of its settings.
+
+    Args:
+        cls: The dataclass.
+        values: Settings by name.
+        place: Beginning of the message, such as `train`.
+        handed: Fields that are not settings.
+
+    Returns:
+        The checked object.
+
+    Raises:
+        SpecError: `place.key: expected …, got …` for the first value that does not fit.
+    """
     return cls(**dict(check_value(model_of(cls), values, place)), **handed)
 
 
@@ -167,7 +209,16 @@ def _to_python(value: Any) -> Any:
 
 
 def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[str | int], str]:
-    """The keys that lead to the first wrong value, and what is wrong with it. schema: of the type that is expected."""
+    """Describe the first wrong value of a failed check.
+
+    Args:
+        error: pydantic's error.
+        value: Value that was checked.
+        schema: JSON schema of the expected type.
+
+    Returns:
+        The keys that lead to the wrong value, and what is wrong with it.
+    """
     every = error.errors(include_url=False)
     unknown = [one for one in every if one["type"] == "extra_forbidden"]  # says more than that another key is missing
     about_first = unknown or [one for one in every if one["loc"][:1] == every[0]["loc"][:1]]
@@ -186,18 +237,41 @@ def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tupl
 
 
 def unknown_key(key: object, known: Iterable[object]) -> str:
-    """What is wrong with a key that is not among the `known` ones."""
+    """Message for an unknown key.
+
+    Args:
+        key: The key.
+        known: Keys that are allowed.
+
+    Returns:
+        Text with the nearest known key.
+    """
     return f"unknown key{did_you_mean(key, known)}"
 
 
 def describe_mismatch(value: Any, schema: Schema) -> str:
-    """What is wrong with a value that does not fit its JSON schema."""
+    """Message for a value that does not fit its JSON schema.
+
+    Args:
+        value: The wrong value.
+        schema: What is expected.
+
+    Returns:
+        `expected …, got …`.
+    """
     near = did_you_mean(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
     return f"expected {describe_schema(schema)}, got {short_repr(value)}{near}"
 
 
 def key_text(keys: Iterable[str | int]) -> str:
-    """Keys as they stand in a message: `.train.nets[0]`."""
+    """Keys in the form of a message.
+
+    Args:
+        keys: Keys and positions that lead to a value.
+
+    Returns:
+        Text such as `.train.nets[0]`.
+    """
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
 
 
@@ -227,7 +301,16 @@ def _schema_at(schema: Schema, keys: Iterable[str | int]) -> Schema:
 
 
 def did_you_mean(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
-    """The words "; did you mean 'x'?", or, if none is near and `or_all`, "; known: …"."""
+    """Hint at the known word that is nearest to a wrong one.
+
+    Args:
+        word: The wrong word.
+        known: Words that are allowed.
+        or_all: Whether to list the known words if none is near.
+
+    Returns:
+        `; did you mean 'x'?`, `; known: …` or an empty text.
+    """
     names = sorted(str(item) for item in known)
     near = get_close_matches(str(word), names, n=1, cutoff=0.5)
     if near:
@@ -239,5 +322,12 @@ def did_you_mean(word: object, known: Iterable[object], *, or_all: bool = True) 
 
 
 def doc_summary(owner: Any) -> str:
-    """What a class or function is: the first paragraph of its docstring, on one line."""
+    """First paragraph of a docstring.
+
+    Args:
+        owner: Class or function.
+
+    Returns:
+        The paragraph on one line.
+    """
     return " ".join((owner.__doc__ or "").partition("\n\n")[0].split())

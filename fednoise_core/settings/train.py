@@ -1,4 +1,4 @@
-"""Base of classes with settings, and the training settings of a run. No torch here."""
+"""Base of classes with settings, and the training settings of a run. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Train", "ValidatedSettings", "build_settings", "resolve_rounds"]
 
 
 class ValidatedSettings:
-    """Base of frozen dataclasses whose settings are checked when one is made.
+    """Base of frozen dataclasses that check their settings when they are made.
 
-    Checks across several fields stand in the subclass's `__post_init__`, after `super().__post_init__()`.
+    Checks across several fields belong into the subclass's `__post_init__`, after `super().__post_init__()`.
 
     Attributes:
-        place: The first word of every message.
+        place: Beginning of every message.
         excluded_settings: Inherited settings that do nothing in this class. The class does not have them.
         needs_train: Training setting → the only values of it (in `self.train`) that this class works with.
     """
@@ -107,7 +107,14 @@ class Train(ValidatedSettings):
 
 
 def resolve_rounds(rounds: int, length: float, at_least: int = 1) -> int:
-    """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half
-    up. A source's absolute round numbers are such shares of its R.
+    """Number of rounds of a setting of the type `Rounds`.
+
+    Args:
+        rounds: All rounds of the run.
+        length: So many rounds, or below 1 a share of `rounds`, rounded half up.
+        at_least: Smallest result.
+
+    Returns:
+        The number. Absolute round numbers of a source become shares of its R.
     """
     return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))

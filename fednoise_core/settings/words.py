@@ -1,4 +1,4 @@
-"""Values and types of settings in words. Standard library only: the site is built without pydantic and numpy."""
+"""Values and types of settings in words. Needs the standard library only, so that the site builds without pydantic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ SHOWN = 60  # letters of a wrong value in a message
 
 
 def short_repr(value: Any) -> str:
-    """A value on one line, cut after SHOWN letters."""
+    """Write a value on one line.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        JSON, or Python's repr for what JSON cannot hold, cut after SHOWN letters.
+    """
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -22,7 +29,15 @@ def short_repr(value: Any) -> str:
 
 
 def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = short_repr) -> str:
-    """Type and range that a JSON schema asks for, in words. quote: how a value is written."""
+    """Describe the type and range that a JSON schema asks for.
+
+    Args:
+        schema: JSON schema.
+        quote: Writes a value.
+
+    Returns:
+        Text such as "integer ≥ 1".
+    """
     if "enum" in schema or "const" in schema:
         return " | ".join(map(quote, schema.get("enum", [schema.get("const")])))
     if "anyOf" in schema:
@@ -45,7 +60,7 @@ def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = sho
 
 
 def _describe_range(schema: Mapping[str, Any]) -> str:
-    """The bounds of a number: " ≥ 1", ", 0 ≤ x < 1", or nothing."""
+    """Write the bounds of a number: " ≥ 1", ", 0 ≤ x < 1", or nothing."""
     signs = {
         "minimum": ("≥", "≤"),
         "exclusiveMinimum": (">", "<"),
