@@ -101,7 +101,7 @@ def json_digest(*values: Any) -> str:
     """Short digest of settings.
 
     Args:
-        values: Anything that JSON can hold.
+        *values: Anything that JSON can hold.
 
     Returns:
         First 16 hex digits of the SHA-256 of their canonical JSON.
@@ -242,8 +242,7 @@ def read_npz(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> dic
 
     Raises:
         ValueError: The path is not a regular file (reading a pipe would wait), or two arrays have one name. A damaged
-        file
-            raises this or other errors of numpy and zipfile.
+            file raises this or other errors of numpy and zipfile.
     """
     if not Path(path).is_file() and Path(path).exists():
         raise ValueError("not a file")

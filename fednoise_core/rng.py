@@ -32,7 +32,7 @@ def stream_key(seed: int, *words: Word) -> int:
 
     Args:
         seed: Whole number.
-        words: Texts and numbers. `1` and `"1"` are different words.
+        *words: Texts and numbers. `1` and `"1"` are different words.
 
     Returns:
         A number of 64 bits.
@@ -48,7 +48,7 @@ def stream(seed: int, *words: Word) -> np.random.Generator:
 
     Args:
         seed: Whole number.
-        words: Texts and numbers.
+        *words: Texts and numbers.
 
     Returns:
         A generator (PCG64) at the start of its stream.
@@ -66,7 +66,7 @@ def torch_stream(seed: int, *words: Word) -> torch.Generator:
 
     Args:
         seed: Whole number.
-        words: Texts and numbers.
+        *words: Texts and numbers.
 
     Returns:
         A CPU generator (MT19937) at the start of its stream.

@@ -94,8 +94,7 @@ class Run(_Uses, simulate.FinishedRun):
 
         Args:
             above: P(given label is wrong) above which a label is replaced. The default takes every verdict `wrong`,
-            without a
-                person having seen it.
+                without a person having seen it.
 
         Returns:
             Labels int64 [n].
@@ -174,7 +173,7 @@ def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
 
     Args:
         folder: Folder that `save` or the workflow wrote, or a study's folder (or its index.csv).
-        run: Ids that choose the run of a study, as in `fn.load("results/quick", method="fedavg", seed=0)`.
+        **run: Ids that choose the run of a study, as in `fn.load("results/quick", method="fedavg", seed=0)`.
 
     Returns:
         The run.
@@ -219,8 +218,8 @@ def run(
         arrays: The data set.
         labels: Labels of this data set, or whole numbers 0..K-1 [n].
         partition: Partition of this data set.
-        method: A name, `{"name": …, fields…}`, a class of your own (also in place of the name), or a method made of
-        one.
+        method: A name, `{"name": …, fields…}`, a class of your own (also in place of the name), or a method
+            made of one.
         train: A Train or its fields. `net` may also be a function `make(shape, classes)` that returns a torch.nn.Module
             (docs/nets.md).
         seed: Whole number from 0.
@@ -228,7 +227,7 @@ def run(
         progress: True shows a bar, False shows nothing, a path is a file for JSON lines. By default there is a bar in a
             terminal or a notebook, unless `console` is given.
         on_round: Function that gets the metrics of each round, see `Options`.
-        options: Other fields of `Options`, such as device="cuda", executor, threads, saving and out. Only device and
+        **options: Other fields of `Options`, such as device="cuda", executor, threads, saving and out. Only device and
             threads may change the last bits of a result.
 
     Returns:

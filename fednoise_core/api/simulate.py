@@ -203,7 +203,7 @@ def run_federation(
         train: A Train or its fields.
         seed: Whole number from 0.
         donor: Data set whose images replace some, for labels with open-set noise.
-        options: Fields of `Options`.
+        **options: Fields of `Options`.
 
     Returns:
         The finished run. Its files are written if `out` is given.

@@ -237,7 +237,7 @@ def compute_gradients(loss: Tensor, *trained: Trained) -> list[Tensor]:
 
     Args:
         loss: Scalar that depends on the weights.
-        trained: Carried weights.
+        *trained: Carried weights.
 
     Returns:
         A flat gradient [layout.trained] for each.

@@ -88,7 +88,7 @@ def model_of(*owners: Any) -> type[Settings]:
     What has no description is not a setting. The caller hands it over.
 
     Args:
-        owners: A model, which is returned as it is, or dataclasses and functions whose settings are joined.
+        *owners: A model, which is returned as it is, or dataclasses and functions whose settings are joined.
 
     Returns:
         The pydantic model.
@@ -180,7 +180,7 @@ def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed
         cls: The dataclass.
         values: Settings by name.
         place: Beginning of the message, such as `train`.
-        handed: Fields that are not settings.
+        **handed: Fields that are not settings.
 
     Returns:
         The checked object.

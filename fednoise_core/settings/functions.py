@@ -39,7 +39,7 @@ def with_settings(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], 
 
     Args:
         example: Settings for the example on the reference page.
-        facts: Further facts for config/schema.
+        **facts: Further facts for config/schema.
 
     Returns:
         A decorator.
@@ -94,7 +94,7 @@ def parse_spec(
         spec: Settings with the key `kind`.
         registry: Functions by kind, or "module:name" to import.
         what: Beginning of the message, such as `noise`.
-        shared: Dataclasses whose settings the spec may hold beside those of the function.
+        *shared: Dataclasses whose settings the spec may hold beside those of the function.
 
     Returns:
         The function, and its settings with defaults.
