@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.peers.work import EVAL_BATCH, MEAN, STD, TRAINED, Clock, Work, images, net
-from fednoise_core.api.simulate import run as front_door
+from fednoise_core.api.simulate import run_federation as front_door
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import loop
 from fednoise_core.engine.executors.sequential import Sequential

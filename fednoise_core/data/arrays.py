@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.array_checks import ArraysError, check
-from fednoise_core.io import ArtifactError, atomic, load_npz, save_npz
+from fednoise_core.io import ArtifactError, load_npz, open_atomic, save_npz
 
 __all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "content_sha256", "take"]
 
@@ -173,7 +173,7 @@ def _blocks(x: Any) -> Iterator[np.ndarray]:
 def _write_side(path: Path, x: Any) -> dict[str, Any]:
     """Write `x` as an npy file block by block; return the entry that the spec keeps about it."""
     sha = hashlib.sha256()
-    with atomic(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
         np.lib.format.write_array_header_1_0(file, header)
         for block in _blocks(x):

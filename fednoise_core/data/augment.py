@@ -20,9 +20,9 @@ from pydantic import Field, create_model
 from torch import Tensor
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import Settings, Share, check, nearest, settings_of
-from fednoise_core.settings.functions import integer, spec_of
-from fednoise_core.settings.train import Checked
+from fednoise_core.settings.declare import Settings, Share, check_value, did_you_mean, settings_of
+from fednoise_core.settings.functions import check_int, spec_of
+from fednoise_core.settings.train import ValidatedSettings
 
 __all__ = [
     "ABOUT",
@@ -55,7 +55,7 @@ def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Part(Checked):
+class Part(ValidatedSettings):
     """One augmentation."""
 
     place = "train.augment"
@@ -112,7 +112,7 @@ class CropFlip(Part):
     flip: Annotated[bool, Field(description="Mirror, with probability 1/2.")] = True
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
-        integer(self.pad, f"train.augment.pad for images of {shape[1]}x{shape[2]}", 0, min(shape[1:]))
+        check_int(self.pad, f"train.augment.pad for images of {shape[1]}x{shape[2]}", 0, min(shape[1:]))
 
     @property
     def draws(self) -> int:  # type: ignore[override]
@@ -337,7 +337,7 @@ def build(spec: str | Mapping[str, Any]) -> Augment:
     options = spec_of(spec, "name", "augment")
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in AUGMENTS:
-        raise SpecError(f"train.augment: unknown augmentation {name!r}{nearest(name, AUGMENTS)}")
-    given = check(model(name), options, "train.augment").model_dump(exclude_unset=True)
+        raise SpecError(f"train.augment: unknown augmentation {name!r}{did_you_mean(name, AUGMENTS)}")
+    given = check_value(model(name), options, "train.augment").model_dump(exclude_unset=True)
     known = [(part, given.keys() & settings_of(type(part)).keys()) for part in AUGMENTS[name].parts]
     return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))

@@ -12,7 +12,7 @@ from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Holdout
-from fednoise_core.settings.declare import check, nearest
+from fednoise_core.settings.declare import check_value, did_you_mean
 
 __all__ = ["arrays"]
 
@@ -42,10 +42,10 @@ def arrays(
     """
     spec: dict[str, Any] = {"source": "arrays"}
     if isinstance(test, Mapping):
-        spec["test"] = check(Holdout, test, "test").model_dump()
+        spec["test"] = check_value(Holdout, test, "test").model_dump()
     elif not isinstance(test, tuple | list) or len(test) != 2:
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
-    clean_known = check(bool, clean_known, "clean_known")
+    clean_known = check_value(bool, clean_known, "clean_known")
     x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
     given = {"y": y}
     x_test = None
@@ -106,5 +106,5 @@ def _numbered(name: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarr
         return as_labels(name, values)
     numbers = {text: number for number, text in enumerate(names)}
     if unknown := sorted({str(text) for text in values} - numbers.keys()):
-        raise ArraysError(f"{name}: {unknown[0]!r} is no class{nearest(unknown[0], names)}")
+        raise ArraysError(f"{name}: {unknown[0]!r} is no class{did_you_mean(unknown[0], names)}")
     return np.array([numbers[str(text)] for text in values], np.int64)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fednoise_core.io import ArtifactError, plain_cell
-from fednoise_core.settings.functions import nearest
+from fednoise_core.settings.functions import did_you_mean
 
 __all__ = ["Line", "read_table", "rows_of"]
 
@@ -46,7 +46,7 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
                 raise ArtifactError(f"{where}: {key}: {cure}, got {row[key][:40]!r}")
         line = lines[name] = Line(name, texts.get("label"), texts.get("client"))
         if known is not None and line.label is not None and line.label not in known:
-            raise ArtifactError(f"{where}: {line.label!r} is no class folder{nearest(line.label, known)}")
+            raise ArtifactError(f"{where}: {line.label!r} is no class folder{did_you_mean(line.label, known)}")
         if (word := row.get("drop", "").strip()) not in ("", "no", "yes"):
             raise ArtifactError(f"{where}: drop: expected yes, no or nothing, got {word[:40]!r}")
         if word == "yes":

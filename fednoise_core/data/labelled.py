@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz
-from fednoise_core.settings.functions import expect
+from fednoise_core.settings.functions import expect_type
 
 __all__ = ["LabelledData", "labels_digest", "plain_labels"]
 
@@ -94,7 +94,7 @@ class LabelledData:
             return data
         if isinstance(data, (str, os.PathLike)):
             return cls._open(Path(data))
-        expect(data, Arrays, name, "pass the arrays that fn.dataset(…) gives, or the path of an arrays artifact")
+        expect_type(data, Arrays, name, "pass the arrays that fn.dataset(…) gives, or the path of an arrays artifact")
         return cls(data.y_train, data.classes, data.clean_known, data.given, data.coarse, data.client, data.sites, data)
 
     @classmethod

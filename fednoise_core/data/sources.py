@@ -21,8 +21,8 @@ from fednoise_core.data.facts import FACTS
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import public_count, split_off, trim
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.settings.declare import check, nearest
-from fednoise_core.settings.functions import expect, spec_of
+from fednoise_core.settings.declare import check_value, did_you_mean
+from fednoise_core.settings.functions import expect_type, spec_of
 
 __all__ = ["READERS", "classes", "files", "n_train", "read", "reader", "sides"]
 
@@ -47,7 +47,7 @@ Places = Sequence[str | Path]
 def reader(source: str) -> str:
     """Full name of the module that reads `source`: the import that a code hash cannot see."""
     if source not in READERS:
-        raise SpecError(f"dataset.source: {source!r} is unknown{nearest(source, READERS)}")
+        raise SpecError(f"dataset.source: {source!r} is unknown{did_you_mean(source, READERS)}")
     return f"fednoise_core.data.{READERS[source]}"
 
 
@@ -65,10 +65,10 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     if places is None:
         places = [folder for folder in (os.environ.get("FEDNOISE_DATA"),) if folder]
     spec, folders = spec_of(spec, "source", "dataset"), _paths(places)
-    expect(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
+    expect_type(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
     module = _module(spec)
     given = {key: value for key, value in spec.items() if key != "source"}
-    checked = check(module.SETTINGS[spec["source"]], given, "dataset")
+    checked = check_value(module.SETTINGS[spec["source"]], given, "dataset")
     spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
     with _named(spec):
         found = module.read(spec, folders, Path(cache))
@@ -148,7 +148,7 @@ def _module(spec: Mapping[str, Any]) -> Any:
 
 
 def _paths(places: Places) -> list[Path]:
-    expect(places, (list, tuple), "places", "pass a list of folders")
+    expect_type(places, (list, tuple), "places", "pass a list of folders")
     for place in places:
-        expect(place, (str, os.PathLike), "places", "each of them is a path")
+        expect_type(place, (str, os.PathLike), "places", "each of them is a path")
     return [Path(place) for place in places]

@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.ops.weights import from_plain, nbytes, to_plain
+from fednoise_core.ops.weights import count_bytes, from_plain, to_plain
 
 __all__ = ["ROOM", "ClientStore", "MappingSource", "WireError", "load_mapping"]
 

@@ -22,8 +22,8 @@ from fednoise_core.engine.state import State, WireError
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
-from fednoise_core.ops.label_dp import Release, randomise
-from fednoise_core.ops.weights import Weights, finite, nbytes
+from fednoise_core.ops.label_dp import Release, randomise_labels
+from fednoise_core.ops.weights import Weights, all_finite, count_bytes
 from fednoise_core.rng import stream
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fednoise_core.engine.plan import Columns, Plan, batch_boundaries, make_plan
 from fednoise_core.engine.pool import build_augmentation
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.ops.optim import Trained
-from fednoise_core.ops.weights import finite, nbytes
+from fednoise_core.ops.weights import all_finite, count_bytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import atomic, safe_cell
-from fednoise_core.ops.label_errors import SiteLabels, verdicts
+from fednoise_core.io import open_atomic, safe_cell
+from fednoise_core.ops.label_errors import SiteLabels, classify_labels
 
 __all__ = ["SITES", "SUSPECTS", "write_confusion", "write_sites", "write_suspects"]
 
@@ -47,11 +47,11 @@ def write_suspects(
 
 def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
     """One row per judged site: how many labels are wrong there, by estimate and by verdict."""
-    with atomic(path) as file:
+    with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SITES)
         for one in found:
-            n, verdict = len(one.samples), verdicts(one.p_wrong)
+            n, verdict = len(one.samples), classify_labels(one.p_wrong)
             counts = [f"{value:.1f}" for value in (one.wrong, one.low, one.high)]
             by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
             table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, f"{one.wrong / n:.4f}", *by_verdict])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fednoise_core.engine.world import SERVER
-from fednoise_core.io import atomic
-from fednoise_core.ops.weights import nbytes
+from fednoise_core.io import open_atomic
+from fednoise_core.ops.weights import count_bytes
 
 if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays
@@ -43,7 +43,7 @@ def collect_models(
     count = len(next(iter(outcome.views.values())))
     size = left_out = 0
     for k, (client, several) in enumerate(outcome.models()):
-        size += sum(map(nbytes, several))
+        size += sum(map(count_bytes, several))
         if k and limit is not None and size > limit:
             left_out = count - k
             break

@@ -15,7 +15,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
 from fednoise_core.engine.label_files import write_confusion, write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
-from fednoise_core.io import atomic, write_json
+from fednoise_core.io import open_atomic, write_json
 
 __all__ = ["make_summary", "write_results"]
 
@@ -129,5 +129,5 @@ def _write_parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> Non
     types = {"round": pa.int32(), "client": pa.int32(), "work": pa.float64(), "value": pa.float64()}
     schema = pa.schema([(c, types.get(c, pa.string())) for c in columns])
     data = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
-    with atomic(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         pq.write_table(pa.table([pa.array(d, t) for d, t in zip(data, schema.types, strict=True)], schema=schema), file)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.ops.weights import nbytes
+from fednoise_core.ops.weights import count_bytes
 
 __all__ = ["Relay", "Relayed"]
 
@@ -39,13 +39,13 @@ class Relay(ClientStore):
     def stage(self, client: int, message: dict[str, Any]) -> int:
         """Take a message in until `deliver`; returns its bytes."""
         self._staged[client] = message
-        return nbytes(message)
+        return count_bytes(message)
 
     def deliver(self) -> None:
         """Staged messages take the place of those before them."""
         for client, message in self._staged.items():
             self[client] = message
-            self._parts[client] = {name: nbytes(value) for name, value in message.items()}
+            self._parts[client] = {name: count_bytes(value) for name, value in message.items()}
         self._staged = {}
 
     def has_message(self, client: int, name: str) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fednoise_core.engine.client_store import ClientStore, WireError
 from fednoise_core.engine.relay import Relay
-from fednoise_core.io import ArtifactError, atomic, digest
+from fednoise_core.io import ArtifactError, json_digest, open_atomic
 from fednoise_core.ops.weights import from_plain, to_plain
 
 __all__ = ["State", "WireError", "clear_checkpoint", "kept_folder", "load_checkpoint", "save_checkpoint"]
@@ -73,7 +73,7 @@ def kept_folder(checkpoint: Path, key: str) -> Path:
     """The folder beside a checkpoint for what is beyond the room in memory. Named by the key, so that a run of other
     settings leaves it alone until its own checkpoint is in place.
     """
-    return checkpoint.with_name(f"{checkpoint.stem}-{digest(key)}.kept")
+    return checkpoint.with_name(f"{checkpoint.stem}-{json_digest(key)}.kept")
 
 
 def clear_checkpoint(checkpoint: Path) -> None:
@@ -102,7 +102,7 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
             "relay": state.relay.to_plain(),
         },
     }
-    with atomic(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         torch.save(plain, file)
     state.store.commit()
     state.relay.commit()

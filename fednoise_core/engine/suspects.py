@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
 from fednoise_core.engine.world import SERVER
-from fednoise_core.ops.label_errors import Opinion, SiteLabels, judge
+from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_label_errors
 from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def judge_sites(
                 opinion = _make_opinion(answers.get(client), fed.sizes[client], at)
                 if opinion is not None:
                     opinions[site] = opinion
-    found = judge(log_p, given, rows, sites, opinions)
+    found = estimate_label_errors(log_p, given, rows, sites, opinions)
     return sorted(found, key=lambda one: one.site)
 
 
@@ -111,4 +111,4 @@ def _make_opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
         return None
     position = at.cpu().numpy()
     which = position < n
-    return Opinion(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))
+    return MethodScores(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))

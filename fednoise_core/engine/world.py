@@ -16,7 +16,7 @@ from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
-from fednoise_core.rng import key, torch_stream
+from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class World:
         if not nets:
             raise SpecError("train.net: the list of nets is empty")
         self.nets = [build(spec, shape, self.classes) for spec in nets]
-        self.eval_masks = key(self.seed, "dropout at evaluation")
+        self.eval_masks = stream_key(self.seed, "dropout at evaluation")
         if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 

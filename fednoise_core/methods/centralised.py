@@ -23,7 +23,7 @@ class Centralised(FedAvg):
 
     wire: ClassVar = {"down": (), "up": ("images", "labels")}
     pooled = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     epochs: Annotated[
         int,

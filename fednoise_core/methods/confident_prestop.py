@@ -12,7 +12,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, confident_counts, label_issues, need_cleanlab
+from fednoise_core.ops.stats import confident_counts, label_issues, need_cleanlab, p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)

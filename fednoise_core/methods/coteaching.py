@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, resolve_rounds
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_rank
+from fednoise_core.ops.stats import p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 
@@ -46,8 +46,8 @@ class Coteaching(TwoNets):
     def forget_rate_at(self, round: int) -> float:
         """tau_t of the 0-based round t."""
         rounds = self.train.rounds
-        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        return losses.forgotten(round, self.forget_rate, ramp, self.exponent)
+        ramp = resolve_rounds(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
+        return losses.forget_rate_at(round, self.forget_rate, ramp, self.exponent)
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         keep = 1.0 - self.forget_rate_at(max(state.round - 1, 0))

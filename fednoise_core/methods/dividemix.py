@@ -14,10 +14,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Trained, Weights, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Federation,
+    Net,
+    Phase,
+    State,
+    Trained,
+    Weights,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import beta, low_loss
+from fednoise_core.ops.stats import beta_from_uniform, low_loss
 from fednoise_core.settings.declare import Rounds, Share
 
 
@@ -51,7 +62,7 @@ class DivideMix(TwoNets):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return min(stage(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
+        return min(resolve_rounds(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
 
     def get_augmentations(self) -> list[Any]:
         return [self.train.augment] * 2
@@ -128,7 +139,7 @@ class DivideMix(TwoNets):
         x = torch.cat([view for pool in pools for view in pool.views])
         q = torch.cat([target for target in targets for _ in range(2)])
         order = torch.argsort(torch.cat([pool.u[:, k] for pool in pools for k in range(2)]))
-        mix = beta(batch.u[:1, 2], self.mixup)
+        mix = beta_from_uniform(batch.u[:1, 2], self.mixup)
         mix = torch.maximum(mix, 1 - mix)
         q = mix * q + (1 - mix) * q[order]
         masks = [mask for pool in pools for k in range(2) if (mask := pool.drop(net, k)) is not None]
@@ -149,7 +160,7 @@ class DivideMix(TwoNets):
         if labelled:
             given = (pool.y[:, None] == torch.arange(mean.shape[1], device=mean.device)).to(mean.dtype)
             mean = pool.aux["clean"][:, None] * given + (1 - pool.aux["clean"][:, None]) * mean
-        return losses.sharpen(mean, self.temperature)
+        return losses.sharpen_probs(mean, self.temperature)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """P(wrong): one minus the mean posterior of the two nets' divisions; proposed: the ensemble's guess."""

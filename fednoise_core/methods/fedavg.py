@@ -14,7 +14,7 @@ from fednoise_core.settings.train import Checked
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Local, Checked):
+class FedAvg(Local, ValidatedSettings):
     """FedAvg (McMahan et al., AISTATS 2017): mean of the cohort's models.
 
     Other methods say how they differ. Beside its settings a class may state: example, settings

@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.mixup import mixup_loss
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, lid, two_groups
+from fednoise_core.ops.stats import local_intrinsic_dim, p_wrong_by_confidence, two_groups
 from fednoise_core.settings.declare import Rounds
 
 
@@ -56,8 +56,8 @@ class FedCorr(FedAvg):
         rounds = self.train.rounds
         first = self.iterations or (5 if rounds >= 200 else 2)
         rest = max(2, rounds - round(first * len(fed.all) / fed.cohort))
-        tune = stage(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
-        return first, tune, stage(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
+        tune = resolve_rounds(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
+        return first, tune, resolve_rounds(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
 
     def init_state(self, fed: Federation) -> State:
         state = super().init_state(fed)

@@ -55,7 +55,7 @@ class FedDF(FedAvg):
     example: ClassVar = {"distil_epochs": 1}
     needs_public = True
     several_nets = True
-    without = ("server_lr",)  # the average is where distillation starts
+    excluded_settings = ("server_lr",)  # the average is where distillation starts
 
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     distil_epochs: Annotated[
@@ -115,7 +115,7 @@ class FedDF(FedAvg):
         teacher = torch.stack(logits).mean(0)
         if not torch.isfinite(teacher).all():
             return
-        rule = optim.make(self.distil_optimiser, clip=self.distil_clip)
+        rule = optim.make_optimiser(self.distil_optimiser, clip=self.distil_clip)
         _, taught = fed.fit(
             Distil(self.train, rule, self.temperature),
             state,

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, resolve_rounds
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import label_dp, losses
@@ -126,7 +126,7 @@ class FedDPCont(FedAvg):
             return counts / counts.sum()
         epsilon = self.epsilon or label_dp.epsilon_of(self.keep, fed.classes)
         release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
-        return release.prior() if self.debias else release.shares()
+        return release.estimate_prior() if self.debias else release.released_shares()
 
     def _choose_prior(self, client: Client, broadcast: Mapping[str, Any]) -> None:
         """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""
@@ -175,7 +175,7 @@ class FedDPCont(FedAvg):
     def _split_rounds(self) -> tuple[int, int]:
         """Rounds of weight 0, and rounds of the rise."""
         rounds = self.train.rounds
-        return stage(rounds, self.beta_start or 0.1), stage(rounds, self.beta_rise or 0.3)
+        return resolve_rounds(rounds, self.beta_start or 0.1), resolve_rounds(rounds, self.beta_rise or 0.3)
 
     # the client's side
 
@@ -194,9 +194,9 @@ class FedDPCont(FedAvg):
         """[B]: CE against a drawn label, or its expectation, bounded per class."""
         limit = self.neg_log_floor or float("inf")
         if self.mode == "expect":
-            return losses.product((-losses.log_probs(logits)).clamp_max(limit), prior)
+            return losses.matmul_full_precision((-losses.log_probs(logits)).clamp_max(limit), prior)
         # cumsum is not deterministic on a GPU
-        up_to = losses.product(prior, prior.new_ones(len(prior), len(prior)).triu())
+        up_to = losses.matmul_full_precision(prior, prior.new_ones(len(prior), len(prior)).triu())
         drawn = (u[:, :1] >= up_to).sum(-1).clamp_max(len(prior) - 1)  # inverse of the cumulative distribution
         return losses.ce(logits, drawn).clamp_max(limit)
 

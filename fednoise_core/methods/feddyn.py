@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -23,7 +23,7 @@ class FedDyn(FedAvg):
     """
 
     example: ClassVar = {"alpha": 0.01}
-    without = ("server_lr",)  # the server's step is part of the method
+    excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The paper's server takes a plain mean.")] = (
         "uniform"

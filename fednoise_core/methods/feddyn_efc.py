@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -22,7 +22,7 @@ class FedDynEFC(FedAvg):
 
     example: ClassVar = {"mu": 1e-5}
     wire: ClassVar = {"down": ("model",), "up": ("model", "control")}
-    without = ("server_lr",)  # the server's step is part of the method
+    excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The code takes a plain mean.")] = "uniform"
     mu: Annotated[float, Field(ge=0, description="Weight of the control vectors.")] = 1e-5

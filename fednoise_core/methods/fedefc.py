@@ -13,7 +13,7 @@ from fednoise_core.engine.api import Client, Federation, FromClientState, State,
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import judge_by_matrix, normalise_counts, weigh_by_shares
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import confident_counts, filled
+from fednoise_core.ops.stats import confident_counts, with_unit_diagonal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fednoro import FedNoRo
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class FedELC(FedNoRo):
     """
 
     example: ClassVar = {"given": 0.5}
-    without = ("ramp_to", "teacher", "temperature")
+    excluded_settings = ("ramp_to", "teacher", "temperature")
 
     given: Annotated[float, Field(ge=0, description="alpha, how strongly label logits stay with the given label.")] = (
         0.5

@@ -21,7 +21,7 @@ class FedExP(FedAvg):
     """
 
     example: ClassVar = {"epsilon": 0.001}
-    without = ("server_lr",)  # worked out every round
+    excluded_settings = ("server_lr",)  # worked out every round
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="p_i; the paper's are equal.")] = "uniform"
     epsilon: Annotated[float, Field(gt=0, description="Keeps the step finite where displacements cancel.")] = 0.001

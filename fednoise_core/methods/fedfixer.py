@@ -16,7 +16,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Batch, Client, EvaluatedModels, Federation, Net, State, Trained, Work, stage
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 from fednoise_core.settings.declare import Rounds
 
 
@@ -41,7 +41,7 @@ class FedFixer(Ditto):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return resolve_rounds(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         prior = torch.bincount(client.labels, minlength=client.classes).float() / max(client.n, 1)

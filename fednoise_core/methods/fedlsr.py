@@ -57,7 +57,7 @@ class FedLSR(MixedPrediction):
     ) -> Tensor:
         z = [net.head(w, h) for h in self.features(net, w, batch)]
         loss = self.prediction_loss(z[0], z[1], batch)
-        q = [torch.softmax(losses.wide(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
+        q = [torch.softmax(losses.to_float32(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
         if self.gamma:
             apart = jensen_shannon(q[0], q[1]).mean()
             if self.js_mode == "code":

@@ -25,10 +25,10 @@ def contrast_loss(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: st
     s is the cosine, 0 for a zero vector. j runs over the samples with another label ("negatives"), these and the
     second view of i ("negatives+positive"), or all samples but i ("all"). An anchor without any such j gives 0.
     """
-    h1, h2 = losses.wide(h1), losses.wide(h2)
+    h1, h2 = losses.to_float32(h1), losses.to_float32(h2)
     long1, long2 = (torch.linalg.vector_norm(h, dim=1) for h in (h1, h2))
     positive = (h1 * h2).sum(1) / (long1 * long2).clamp_min(1e-8) / tau
-    others = losses.product(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
+    others = losses.matmul_full_precision(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
     if denominator == "all":
         at = torch.arange(len(y), device=y.device)
         counts = at[:, None] != at

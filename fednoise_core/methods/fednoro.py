@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import majority_group
@@ -94,7 +94,7 @@ class FedNoRo(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(stage(self.train.rounds, self.warmup or 0.1), self.train.rounds)
+        return min(resolve_rounds(self.train.rounds, self.warmup or 0.1), self.train.rounds)
 
     # the server's side
 
@@ -130,7 +130,7 @@ class FedNoRo(FedAvg):
 
     def teacher_weight(self, round: int) -> float:
         """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between warm-up and ramp_to."""
-        start, end = self.warm_rounds, stage(self.train.rounds, self.ramp_to or 0.5)
+        start, end = self.warm_rounds, resolve_rounds(self.train.rounds, self.ramp_to or 0.5)
         x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
         return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
 

@@ -24,11 +24,11 @@ from fednoise_core.engine.api import (
     Trained,
     Weights,
     Work,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import cosine, low_loss, scaled
+from fednoise_core.ops.stats import cosine_similarity, low_loss, scale_to_unit
 from fednoise_core.settings.declare import Rounds, Share
 
 __all__ = ["FedRN", "Heads"]
@@ -124,7 +124,7 @@ class FedRN(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(stage(self.train.rounds, self.warmup or 0.2), self.train.rounds)
+        return min(resolve_rounds(self.train.rounds, self.warmup or 0.2), self.train.rounds)
 
     # the server's side
 

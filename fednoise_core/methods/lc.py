@@ -26,7 +26,7 @@ from fednoise_core.engine.api import (
     Train,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.transition import anchor_rows, confident_rows, judge_by_matrix
@@ -170,8 +170,8 @@ class TRevision(Corrected):
 
     def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 1 / 15), rounds)
-        revise = min(max(stage(rounds, self.revise or 8 / 15), switch), rounds)
+        switch = min(resolve_rounds(rounds, self.switch or 1 / 15), rounds)
+        revise = min(max(resolve_rounds(rounds, self.revise or 8 / 15), switch), rounds)
         return [
             Phase("plain", self.run_round, switch),
             Phase("corrected", self.run_round, revise, enter=self.estimate_all),

@@ -51,7 +51,7 @@ class LocalOnly(OwnModel, FedAvg):
 
     wire: ClassVar = {"down": (), "up": ()}
     several_nets = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     pretrain: Annotated[
         int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")

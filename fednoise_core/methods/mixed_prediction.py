@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, stage
+from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import beta
+from fednoise_core.ops.stats import beta_from_uniform
 from fednoise_core.settings.declare import Rounds
 
 __all__ = ["MixedPrediction", "mix_predictions"]
@@ -95,7 +95,7 @@ class MixedPrediction(FedAvg):
     @property
     def _ramp(self) -> int:
         """t_w in rounds."""
-        return stage(self.train.rounds, self.ramp or 0.2)
+        return resolve_rounds(self.train.rounds, self.ramp or 0.2)
 
     def features(self, net: Net, w: Weights, batch: Batch) -> list[Tensor]:
         """[B, d] of each view. Two passes in training mode: a normalisation layer sees one view at a time."""

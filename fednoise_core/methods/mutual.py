@@ -281,7 +281,7 @@ class RHFL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
     # switches of the ablation in Liu et al. (2024), and its open question
-    without = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
+    excluded_settings = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,4 +295,4 @@ class FedHNL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
     # RHFL's and RHFL+'s
-    without = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]
+    excluded_settings = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]

@@ -21,7 +21,7 @@ from fednoise_core.engine.api import (
     State,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
@@ -102,14 +102,14 @@ class Prestop(FedAvg):
     def _count_watched(self, state: State, accuracy: float) -> dict[str, Any]:
         """The note after one more round's accuracy. The best counted one starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
-        counts = state.round > stage(rounds, self.start or 0.2)
+        counts = state.round > resolve_rounds(rounds, self.start or 0.2)
         if counts and not (accuracy > reference or (self.tie == "reset" and accuracy == reference)):
             misses = state.notes["prestop"]["misses"] + 1
         if self.compare == "previous":
             reference = accuracy
         elif counts:
             reference = max(accuracy, reference)
-        stops = misses >= self.patience or (self.latest and state.round >= stage(rounds, self.latest))
+        stops = misses >= self.patience or (self.latest and state.round >= resolve_rounds(rounds, self.latest))
         now = state.round if stops else 0
         return {"round": now, "accuracy": accuracy, "reference": reference, "misses": misses}
 

@@ -39,7 +39,7 @@ class TrimmedMean(FedAvg):
     """
 
     example: ClassVar = {"trim": 0.2}
-    without = ("weighting",)  # values that are cut have no weight
+    excluded_settings = ("weighting",)  # values that are cut have no weight
 
     trim: Annotated[float, Field(ge=0, lt=0.5, description="Share of values left out at either end.")] = 0.2
 
@@ -61,7 +61,7 @@ class TrimmedMean(FedAvg):
 class Median(TrimmedMean):
     """Coordinate-wise median (Yin et al., ICML 2018): of an even number, the mean of the middle two."""
 
-    without = ("trim",)
+    excluded_settings = ("trim",)
     example: ClassVar = {}
 
     def cut(self, n: int) -> int:

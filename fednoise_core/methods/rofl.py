@@ -13,10 +13,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Entry, Federation, Layout, Net, State, Trained, Weights, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Net,
+    State,
+    Trained,
+    Weights,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_rank, cosine
+from fednoise_core.ops.stats import cosine_similarity, p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 __all__ = ["RoFL"]
@@ -64,7 +76,7 @@ class RoFL(FedAvg):
 
     def rounds_of(self, length: float) -> int:
         """T_k or T_pl: a setting as a number of rounds, by default a tenth of all, rounded up."""
-        return stage(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
+        return resolve_rounds(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
 
     # the server's side
 
@@ -164,12 +176,12 @@ def _encode_labels(y: Tensor, classes: int) -> Tensor:
 def class_means(h: Tensor, share: Tensor) -> Tensor:
     """Mean feature [K, d] of h [n, d], each sample counting `share` [n, K]; zeros for a class that none has."""
     share = share.to(h.dtype)
-    return losses.product(share.T, h) / share.sum(0).clamp_min(1)[:, None]
+    return losses.matmul_full_precision(share.T, h) / share.sum(0).clamp_min(1)[:, None]
 
 
 def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
     """f <- (1 - s²) f + s² seen with s the cosine of the two, row by row [K, d]; a row of zeros moves nothing."""
-    s = cosine(f, seen).square()[:, None]
+    s = cosine_similarity(f, seen).square()[:, None]
     return (1 - s) * f + s * seen
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import filled
+from fednoise_core.ops.stats import with_unit_diagonal
 
 __all__ = ["anchor_rows", "confident_rows", "judge_by_matrix", "normalise_counts", "tail_rows", "weigh_by_shares"]
 
@@ -55,7 +55,7 @@ def normalise_counts(counts: Tensor) -> Tensor:
     the diagonal of C filled first; e_i where nothing was counted for class i. The printed equation sums over the row,
     but P(given | true), which it names, needs the column, as in 002's code.
     """
-    C = filled(counts)
+    C = with_unit_diagonal(counts)
     return (C / C.sum(0)).T.contiguous()
 
 

@@ -18,7 +18,7 @@ NAMES = ("one", "two")
 class TwoNets(FedAvg):
     """The nets "one" and "two", of one architecture and different first weights."""
 
-    without = ("server_lr",)  # both nets are plain averages
+    excluded_settings = ("server_lr",)  # both nets are plain averages
     passes = 2
 
     def init_state(self, fed: Federation) -> State:

@@ -9,14 +9,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["cnn9"]
 
 WIDTHS = (1, 1, 1, 2, 2, 2, 4, 2, 1)  # in units of the first block's channels
 
 
-@described(
+@with_settings(
     example={"dropout": 0.25, "init": "xavier", "dropout_at_eval": True},
     input=(3, 32, 32),
     classes=10,

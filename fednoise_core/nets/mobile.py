@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["mobilenet_v1", "mobilenet_v2", "shufflenet"]
 
@@ -31,7 +31,7 @@ Stem = Annotated[
 ]
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -54,7 +54,7 @@ def mobilenet_v1(*, width: Stem = 32) -> Body:
     return body
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -87,7 +87,7 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
     return body
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,

@@ -23,7 +23,7 @@ from torch.func import functional_call
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Entry, Layout, Weights
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 from fednoise_core.settings.train import Train
 
 __all__ = ["ModuleNet", "module", "with_named_nets"]
@@ -33,7 +33,7 @@ DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]
 
 
-@described(
+@with_settings(
     example={"factory": "mynets:make"},
     input=(1, 28, 28),
     classes=10,

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["resnet10", "resnet12", "resnet18", "resnet34", "resnet50"]
 
@@ -27,7 +27,7 @@ Width = Annotated[
 Block = Callable[[Ops, Tensor, str, int, int], Tensor]
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -42,7 +42,7 @@ def resnet10(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     return _resnet(_basic, (1, 1, 1, 1), stem, width)
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -54,7 +54,7 @@ def resnet12(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     return _resnet(_basic, (2, 1, 1, 1), stem, width)
 
 
-@described(
+@with_settings(
     example={"stem": "3x3"},
     input=(3, 32, 32),
     classes=100,
@@ -66,7 +66,7 @@ def resnet18(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     return _resnet(_basic, (2, 2, 2, 2), stem, width)
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=100,
@@ -78,7 +78,7 @@ def resnet34(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     return _resnet(_basic, (3, 4, 6, 3), stem, width)
 
 
-@described(
+@with_settings(
     example={"weights": "data/weights/resnet50.safetensors"},
     input=(3, 224, 224),
     classes=14,

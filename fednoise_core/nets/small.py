@@ -11,12 +11,12 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["lenet", "mlp", "small_cnn"]
 
 
-@described(
+@with_settings(
     example={"hidden": 64},
     input=(1, 28, 28),
     classes=10,
@@ -34,7 +34,7 @@ def mlp(*, hidden: Annotated[int, Field(ge=1, description="Units of the hidden l
     return body
 
 
-@described(
+@with_settings(
     example={"width": 8, "hidden": 64},
     input=(1, 28, 28),
     classes=10,
@@ -65,7 +65,7 @@ def small_cnn(
     return body
 
 
-@described(
+@with_settings(
     example={},
     input=(1, 28, 28),
     classes=10,

@@ -14,7 +14,7 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, sample
 from fednoise_core.settings.declare import Share
-from fednoise_core.settings.functions import described, number
+from fednoise_core.settings.functions import check_float, with_settings
 
 __all__ = ["asymmetric", "asymmetric_matrix", "random_sum"]
 
@@ -23,7 +23,7 @@ PUSHES = 100_000  # of one entry back into its range
 SLACK = 1e-6
 
 
-@described(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42})
+@with_settings(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42})
 def asymmetric(
     y: np.ndarray,
     K: int,
@@ -61,8 +61,8 @@ def asymmetric_matrix(
 
     Raises SpecError for ρ ≥ 1 - 1/K, for ζ above its limit, and if 10 000 tries find no such matrix.
     """
-    number(rate, "rate", 0, 1 - 1 / K, open_high=True)
-    number(sparsity, "sparsity", 0, 1 if K == 2 else (K - 2) / (K - 1) + 1e-12)
+    check_float(rate, "rate", 0, 1 - 1 / K, open_high=True)
+    check_float(sparsity, "sparsity", 0, 1 if K == 2 else (K - 2) / (K - 1) + 1e-12)
     trace = (1 - rate) * K
     if rate == 0:
         return np.eye(K)

@@ -11,14 +11,14 @@ from fednoise_core.noise.models import none
 from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import Share
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["instance"]
 
 BLOCK = 512  # images multiplied at a time
 
 
-@described(example={"rate": 0.4})
+@with_settings(example={"rate": 0.4})
 def instance(
     y: np.ndarray,
     K: int,

@@ -15,12 +15,12 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.models import neighbours, pair_matrix, superclasses, symmetric_matrix
 from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass
 from fednoise_core.settings.declare import NoBool, Settings, Share
-from fednoise_core.settings.functions import described, largest_remainder, number
+from fednoise_core.settings.functions import check_float, largest_remainder, with_settings
 
 __all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized"]
 
 
-@described(example={"rho": 0.6, "tau": 0.5})
+@with_settings(example={"rho": 0.6, "tau": 0.5})
 def fedcorr(
     y: np.ndarray,
     K: int,
@@ -42,7 +42,7 @@ def fedcorr(
     return _uniform(y, K, rng, clients, level, inclusive=True)
 
 
-@described(example={"rho": 0.6, "lower": 0.5, "upper": 0.7})
+@with_settings(example={"rho": 0.6, "lower": 0.5, "upper": 0.7})
 def fednoro(
     y: np.ndarray,
     K: int,
@@ -57,7 +57,7 @@ def fednoro(
     """Client-level noise of FedNoRo: exactly ⌊ρC⌋ clients are noisy, at levels U(lower, upper).
 
     Labels as in `fedcorr`, or uniform over the K-1 others (`inclusive=False`)."""
-    number(lower, "lower", 0, upper)
+    check_float(lower, "lower", 0, upper)
     C = len(clients)
     level = np.zeros(C)
     chosen = rng.permutation(C)[: int(rho * C + 1e-9)]
@@ -99,7 +99,7 @@ class Group(Settings):
     offset: Annotated[Literal[1, -1], NoBool, Field(description="Which neighbour; -1 as in FedRN.")] = -1
 
 
-@described(example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]})
+@with_settings(example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]})
 def client_groups(
     y: np.ndarray,
     K: int,
@@ -122,7 +122,7 @@ def client_groups(
         raise SpecError(f"groups: shares must sum to 1, they sum to {sum(shares):g}")
     counts = largest_remainder(np.array(shares), len(clients))
     for group in groups:
-        number(group.low, "groups: low", 0, group.high)
+        check_float(group.low, "groups: low", 0, group.high)
     level = np.concatenate([np.linspace(one.low, one.high, count) for one, count in zip(groups, counts, strict=True)])
     group_of = [group for group, count in zip(groups, counts, strict=True) for _ in range(count)]
     noisy, T = y.copy(), []
@@ -138,7 +138,7 @@ def client_groups(
     return NoiseResult(noisy, np.stack(T), level)
 
 
-@described(example={"rate": 0.4})
+@with_settings(example={"rate": 0.4})
 def globalized(
     y: np.ndarray,
     K: int,
@@ -160,7 +160,7 @@ def globalized(
     return NoiseResult(noisy, pair_matrix(target, rate))
 
 
-@described(example={"low": 0.2, "high": 0.6})
+@with_settings(example={"low": 0.2, "high": 0.6})
 def localized(
     y: np.ndarray,
     K: int,
@@ -179,7 +179,7 @@ def localized(
     without the true class; pair: the next larger class of 𝒴_c, cyclically (within the superclass if asked for). A
     client with fewer than two classes stays clean and is named in the notes; so does a sample that is alone in its
     superclass."""
-    number(low, "low", 0, high)
+    check_float(low, "low", 0, high)
     blocks = superclasses(K, within_superclass, coarse)
     level = rng.uniform(low, high, len(clients))
     own = [np.unique(y[part]) for part in clients]

@@ -22,7 +22,7 @@ from fednoise_core.noise.sampling import (
     sample,
 )
 from fednoise_core.settings.declare import NoBool, Share
-from fednoise_core.settings.functions import described, integer
+from fednoise_core.settings.functions import check_int, with_settings
 
 __all__ = [
     "CIFAR10_MAP",
@@ -42,7 +42,7 @@ __all__ = [
 CIFAR10_MAP = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}  # truck → automobile, bird → airplane, deer → horse, cat ↔ dog (DivideMix)
 
 
-@described(example={})
+@with_settings(example={})
 def none(y: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
     """No noise, the labels as the data set gives them."""
     return NoiseResult(y.copy(), np.eye(K))
@@ -56,7 +56,7 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
     return T
 
 
-@described(example={"rate": 0.4})
+@with_settings(example={"rate": 0.4})
 def symmetric(
     y: np.ndarray,
     K: int,
@@ -79,7 +79,7 @@ def symmetric(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rate": 0.4})
+@with_settings(example={"rate": 0.4})
 def random(
     y: np.ndarray,
     K: int,
@@ -142,7 +142,7 @@ def pair_matrix(targets: np.ndarray, rate: float) -> np.ndarray:
     return T
 
 
-@described(example={"rate": 0.2})
+@with_settings(example={"rate": 0.2})
 def pair(
     y: np.ndarray,
     K: int,
@@ -166,7 +166,7 @@ def pair(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rate": 0.4})
+@with_settings(example={"rate": 0.4})
 def semantic(
     y: np.ndarray,
     K: int,
@@ -190,12 +190,12 @@ def semantic(
     for source, target in (CIFAR10_MAP if map is None else map).items():
         if not str(source).isdecimal():
             raise SpecError(f"semantic: map: {source!r} is no class number")
-        targets[integer(int(source), "semantic: map", 0, K - 1)] = integer(target, "semantic: map", 0, K - 1)
+        targets[check_int(int(source), "semantic: map", 0, K - 1)] = check_int(target, "semantic: map", 0, K - 1)
     T = pair_matrix(targets, rate)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rows": [[0.9, 0.1], [0.2, 0.8]]})
+@with_settings(example={"rows": [[0.9, 0.1], [0.2, 0.8]]})
 def matrix(
     y: np.ndarray,
     K: int,

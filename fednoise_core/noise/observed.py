@@ -12,7 +12,7 @@ from fednoise_core.data.labelled import plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.settings.declare import Share
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["HUMAN", "given", "human", "openset_images"]
 
@@ -28,7 +28,7 @@ HUMAN = {
 }
 
 
-@described(example={"labels": "worst"})
+@with_settings(example={"labels": "worst"})
 def human(
     y: np.ndarray,
     K: int,
@@ -51,7 +51,7 @@ def human(
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@described(example={})
+@with_settings(example={})
 def given(
     y: np.ndarray,
     K: int,
@@ -82,7 +82,7 @@ def given(
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@described(example={"rate": 0.2})
+@with_settings(example={"rate": 0.2})
 def openset_images(
     y: np.ndarray,
     K: int,

@@ -21,7 +21,7 @@ from fednoise_core.noise.models import CIFAR10_MAP, read_matrix
 from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.settings.functions import bind, expect, integer, resolve, seed_of, spec_of
+from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 __all__ = [
     "NOISES",
@@ -70,7 +70,7 @@ class Shared:
 
 
 def _wants(spec: Mapping[str, Any], name: str) -> bool:
-    return name in inspect.signature(resolve(spec, NOISES, "noise")).parameters
+    return name in inspect.signature(resolve_kind(spec, NOISES, "noise")).parameters
 
 
 def needs_partition(spec: Mapping[str, Any]) -> bool:
@@ -113,17 +113,17 @@ def inject(
     """
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "noise"), seed_of(seed)
-    function, settings = bind(spec, NOISES, "noise", Shared)
+    function, settings = parse_spec(spec, NOISES, "noise", Shared)
     K, kind = source.classes, str(spec["kind"])
     noise_seed = settings.pop("noise_seed")
     if noise_seed is not None:
-        integer(noise_seed, "noise.noise_seed", 0, LEGACY_SEEDS - 1 if kind in LEGACY else None)
+        check_int(noise_seed, "noise.noise_seed", 0, LEGACY_SEEDS - 1 if kind in LEGACY else None)
     rng: Any = stream(seed if noise_seed is None else noise_seed, "noise")
     if keeps_generator(spec):
         rng = np.random.RandomState(noise_seed)
     clients = None
     if partition is not None:
-        expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
+        expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
         partition.belongs(len(source.y), source.digest)
         clients = [partition.of(c) for c in range(partition.clients)]
 

@@ -18,7 +18,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.settings.functions import bind, expect, resolve, seed_of, spec_of
+from fednoise_core.settings.functions import expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 __all__ = ["LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
 
@@ -83,7 +83,7 @@ def shared(kind: str) -> type:
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
     """Whether this partition is drawn over the noisy labels."""
-    resolve(spec, PARTITIONS, "partition")
+    resolve_kind(spec, PARTITIONS, "partition")
     return spec["kind"] in LABELLED and spec.get("labels", LABELLED[spec["kind"]]) == "noisy"
 
 
@@ -102,7 +102,7 @@ def make(
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)
     kind = str(spec.get("kind"))
-    function, settings = bind(spec, PARTITIONS, "partition", shared(kind))
+    function, settings = parse_spec(spec, PARTITIONS, "partition", shared(kind))
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
     settings.pop("labels", None)
     wanted = inspect.signature(function).parameters
@@ -150,7 +150,7 @@ def _noisy(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
     """Noisy labels int64 [n] of the data, from a labels artifact or a plain array."""
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
-    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
+    expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
     labels.belongs(source.y, source.classes, source.clean_known)
     return labels.noisy
 

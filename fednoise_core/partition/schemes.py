@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.functions import described, integer, largest_remainder
+from fednoise_core.settings.functions import check_int, largest_remainder, with_settings
 
 __all__ = ["bernoulli_dirichlet", "by_owner", "iid", "natural", "openset", "presence", "random_draws"]
 
@@ -26,7 +26,7 @@ def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 
 
-@described(example={"clients": 100})
+@with_settings(example={"clients": 100})
 def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray]:
     """A random permutation cut into C parts whose sizes differ by at most 1."""
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]
@@ -66,7 +66,7 @@ def _rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool)
     )
 
 
-@described(example={"clients": 100, "mode": "nonuniform"})
+@with_settings(example={"clients": 100, "mode": "nonuniform"})
 def openset(
     labels: np.ndarray,
     C: int,
@@ -99,7 +99,7 @@ def openset(
     return by_owner(owner, C)
 
 
-@described(example={"clients": 100, "p": 0.5, "alpha": 10})
+@with_settings(example={"clients": 100, "p": 0.5, "alpha": 10})
 def bernoulli_dirichlet(
     labels: np.ndarray,
     C: int,
@@ -125,7 +125,7 @@ def bernoulli_dirichlet(
     return by_owner(owner, C)
 
 
-@described(example={"clients": 4, "size": 10000})
+@with_settings(example={"clients": 4, "size": 10000})
 def random_draws(
     labels: np.ndarray,
     C: int,
@@ -138,13 +138,13 @@ def random_draws(
 
     Without replacement, so that only different clients hold the same sample."""
     n = len(labels)
-    integer(size, "size", 1, n if overlap else n // C)
+    check_int(size, "size", 1, n if overlap else n // C)
     if overlap:
         return [np.sort(rng.choice(n, size, replace=False, shuffle=False)) for _ in range(C)]
     return list(np.sort(rng.permutation(n)[: C * size].reshape(C, size), axis=1))
 
 
-@described(example={})
+@with_settings(example={})
 def natural(labels: np.ndarray, C: int, rng: np.random.Generator, *, client_ids: np.ndarray | None) -> list[np.ndarray]:
     """The clients that the data set itself names.
 

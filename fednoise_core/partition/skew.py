@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.partition.schemes import by_owner
-from fednoise_core.settings.functions import described, integer, largest_remainder
+from fednoise_core.settings.functions import check_int, largest_remainder, with_settings
 
 __all__ = ["classes_per_client", "deal", "dirichlet", "quantity", "raise_floor"]
 
@@ -17,7 +17,7 @@ REDRAWS = 100
 SHUFFLES = 30  # rounds of swaps per class and client; pairings are well mixed long before
 
 
-@described(example={"clients": 100, "alpha": 0.5})
+@with_settings(example={"clients": 100, "alpha": 0.5})
 def dirichlet(
     labels: np.ndarray,
     C: int,
@@ -91,7 +91,7 @@ def _move(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng: np.rand
     return result
 
 
-@described(example={"clients": 100, "alpha": 1.0})
+@with_settings(example={"clients": 100, "alpha": 1.0})
 def quantity(
     labels: np.ndarray,
     C: int,
@@ -113,7 +113,7 @@ def quantity(
     return [np.sort(part) for part in np.split(rng.permutation(n), np.cumsum(sizes)[:-1])]
 
 
-@described(example={"clients": 100, "n": 3})
+@with_settings(example={"clients": 100, "n": 3})
 def classes_per_client(
     labels: np.ndarray,
     C: int,
@@ -138,7 +138,7 @@ def classes_per_client(
     `shards`: sorted by label, cut into C·n shards of equal size (±1), n random shards per client: disjoint, complete,
     fewer than n classes are possible. `disjoint_classes`: every class goes to the same number of clients (nC/K, ±1) in
     equal parts (±1)."""
-    integer(n, "n", 1, None if mode == "shards" else classes)
+    check_int(n, "n", 1, None if mode == "shards" else classes)
     if mode == "shards":
         return _shards(labels, C, rng, n)
     members = [np.flatnonzero(labels == k) for k in range(classes)]

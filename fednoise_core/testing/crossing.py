@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.relay import Relayed
-from fednoise_core.ops.weights import Weights, nbytes
+from fednoise_core.ops.weights import Weights, count_bytes
 
 __all__ = ["SIDES", "Crossed", "compare_wire", "tells_labels", "watch_crossing"]
 

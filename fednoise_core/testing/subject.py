@@ -23,9 +23,9 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
-from fednoise_core.ops.weights import Weights, finite, tree_map
+from fednoise_core.ops.weights import Weights, all_finite, tree_map
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import parse, settings_of
+from fednoise_core.settings.declare import build_settings, settings_of
 from fednoise_core.settings.train import Train
 from fednoise_core.testing import world
 from fednoise_core.testing.crossing import Crossed, watch_crossing
@@ -68,7 +68,7 @@ class Subject:
         **train: Any,
     ) -> simulate.FinishedRun:
         """A whole run on the small world. method, train: settings that differ from the usual ones."""
-        return simulate.run(
+        return simulate.run_federation(
             data or world.arrays(),
             given or world.labels(),
             split or world.partition(),
@@ -127,7 +127,7 @@ def find_subject(
     method = {"name": where, **{name: cls.example[name] for name in needed}, **(fields or {})}
     several = {"net": world.PAIR} if cls.several_nets else {}
     subject = Subject(method, {**world.TRAIN, **several, **(train or {})})
-    make(dict(subject.method), parse(Train, subject.train, "train"))
+    make(dict(subject.method), build_settings(Train, subject.train, "train"))
     return subject
 
 

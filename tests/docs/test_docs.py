@@ -13,7 +13,7 @@ import torch
 import fednoise_core as fn
 from fednoise_core import methods
 from fednoise_core.methods import make
-from fednoise_core.settings.train import Train, parse
+from fednoise_core.settings.train import Train, build_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,7 @@ def test_added_method_is_found_and_at_zero_is_fedavg(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(methods.METHODS, "fedprox", "fednoise_core.methods.fedprox:FedProx")
     exec(compile(code, "docs/add_a_method.md", "exec"), module.__dict__)
     train = {"net": "mlp", "rounds": 2, "fraction": 0.5, "epochs": 1, "lr": 0.1}
-    assert make({"name": "fedprox", "mu": 0.5}, parse(Train, train, "train")).mu == 0.5  # type: ignore[attr-defined]
+    assert make({"name": "fedprox", "mu": 0.5}, build_settings(Train, train, "train")).mu == 0.5  # type: ignore[attr-defined]
     data = fn.dataset({"source": "digits"})
     labels = fn.inject(data, {"kind": "symmetric", "rate": 0.2}, seed=0)
     clients = fn.partition_of(data, {"kind": "iid", "clients": 4}, seed=0)

@@ -300,7 +300,7 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
     assert (fed.bytes_up, fed.bytes_down) == (7 * 5 * 8, 7 * 8)
     held = np.bincount(toy.labels().noisy[: sum(toy.SIZES)], minlength=5)
     assert release.counts.tolist() == held.tolist()
-    np.testing.assert_allclose(release.prior(), held / held.sum(), atol=1e-12)
+    np.testing.assert_allclose(release.estimate_prior(), held / held.sum(), atol=1e-12)
     noisy = toy.federation().release_labels(State(), 0.5)
     assert noisy.counts.tolist() != held.tolist()
     assert toy.federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()

@@ -16,7 +16,7 @@ import toy
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from fednoise_core.api.simulate import run
+from fednoise_core.api.simulate import run_federation
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.evaluate import ClientEntry, Evaluator, _name_scores, _score_logits, count_confusion
@@ -25,7 +25,7 @@ from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
 from fednoise_core.engine.output import _to_plain, make_summary
 from fednoise_core.engine.pool import Pool
-from fednoise_core.io import SpecError, digest
+from fednoise_core.io import SpecError, json_digest
 from fednoise_core.ops.weights import Weights
 
 FILES = {
@@ -151,7 +151,7 @@ def test_all_files_are_there_and_whole(coteaching):
     spec = json.loads((out / "spec.json").read_text())
     assert spec["spec"]["method"] == {"name": "coteaching", "forget_rate": 0.4, "ramp": 2}
     assert spec["spec"]["train"]["batch"] == 5
-    assert made.summary["spec_digest"] == digest(spec["spec"])
+    assert made.summary["spec_digest"] == json_digest(spec["spec"])
     cost = json.loads((out / "cost.json").read_text())
     assert cost["seconds"] > 0
     assert cost["peak_memory_mb"] > 1
@@ -325,14 +325,16 @@ def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
     data = toy.arrays()
     other = dataclasses.replace(data, x_train=255 - data.x_train)
     for donor, images, given in (("public", data.x_public, None), ("elsewhere", other.x_train, other)):
-        made = run(data, openset(donor), toy.partition(), "fedavg", toy.TRAIN, donor=given)
+        made = run_federation(data, openset(donor), toy.partition(), "fedavg", toy.TRAIN, donor=given)
         seen = made.world.pool("train").raw(torch.tensor([0, 5, 1]))[..., 0].numpy()
         np.testing.assert_array_equal(seen, np.stack([images[3], images[1], data.x_train[1]]))
         assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(2 / 72)
     with pytest.raises(SpecError, match="donor"):
-        run(data, openset("elsewhere"), toy.partition(), "fedavg", toy.TRAIN)
+        run_federation(data, openset("elsewhere"), toy.partition(), "fedavg", toy.TRAIN)
     with pytest.raises(SpecError, match="public"):
-        run(dataclasses.replace(data, x_public=None), openset("public"), toy.partition(), "fedavg", toy.TRAIN)
+        run_federation(
+            dataclasses.replace(data, x_public=None), openset("public"), toy.partition(), "fedavg", toy.TRAIN
+        )
 
 
 def test_validation_samples_are_not_trained_on():
@@ -360,10 +362,10 @@ def test_inputs_that_do_not_belong_together_are_refused():
     data, labels, split = toy.arrays(), toy.labels(), toy.partition()
     shorter = dataclasses.replace(labels, noisy=labels.noisy[:-1], clean=labels.clean[:-1])
     with pytest.raises(SpecError, match=r"75 labels of 5 classes for 76 training images"):
-        run(data, shorter, split, "fedavg", toy.TRAIN)
+        run_federation(data, shorter, split, "fedavg", toy.TRAIN)
     far = dataclasses.replace(split, index=split.index + 10)
     with pytest.raises(SpecError, match=r"partition: .*index must lie in 0\.\.75"):
-        run(data, labels, far, "fedavg", toy.TRAIN)
+        run_federation(data, labels, far, "fedavg", toy.TRAIN)
     for train in (
         {"net": "nosuch"},
         {"net": []},
@@ -373,12 +375,12 @@ def test_inputs_that_do_not_belong_together_are_refused():
         {"net": {"name": "mlp", "hiden": 3}},
     ):
         with pytest.raises(SpecError, match="net"):
-            run(data, labels, split, "fedavg", {**toy.TRAIN, **train})
+            run_federation(data, labels, split, "fedavg", {**toy.TRAIN, **train})
     for name in ("nosuch", "workers:x"):
         with pytest.raises(SpecError, match="executor"):
             executor_for(toy.world(), name)
     with pytest.raises(SpecError, match=r"train\.lr"):
-        run(data, labels, split, "fedavg", {"lr": -1})
+        run_federation(data, labels, split, "fedavg", {"lr": -1})
 
 
 def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):

@@ -182,7 +182,7 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     told: list[tuple[np.ndarray, np.ndarray]] = []  # labels before and after randomised response
 
     def randomise(labels, *how):
-        told.append((labels, label_dp.randomise(labels, *how)))
+        told.append((labels, label_dp.randomise_labels(labels, *how)))
         return told[-1][1]
 
     def keep(batch):

@@ -9,7 +9,7 @@ import toy64
 
 from fednoise_core.engine.local import Work
 from fednoise_core.methods import method_class
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 
 def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit():

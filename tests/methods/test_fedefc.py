@@ -142,7 +142,7 @@ def test_theorem_1_the_minimiser_under_noise_is_the_clean_one(exact_losses):
         return total
 
     start = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    corrected = descend(expected(lambda k, z, y: losses.forward(z, y, matrices[k])), start)
+    corrected = descend(expected(lambda k, z, y: losses.forward_correction(z, y, matrices[k])), start)
     torch.testing.assert_close(corrected, POSTERIOR, rtol=0, atol=1e-6)
     wrong = descend(expected(lambda k, z, y: nn.functional.cross_entropy(z, y, reduction="none")), start)
     assert (wrong - POSTERIOR).abs().max() > 0.1

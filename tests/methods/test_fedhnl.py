@@ -22,7 +22,7 @@ from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.mutual import FedHNL
 from fednoise_core.ops import losses
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 OFF = {"hma": False, "cl": False, "cws": False}
@@ -50,7 +50,7 @@ class LocalSCE(LocalOnly):
 def test_cl_alone_is_local_training_with_symmetric_cross_entropy_bit_for_bit():
     train = Train(**{**toy.TRAIN, "net": toy.PAIR})
     method = make({"name": "fedhnl", **OFF, "cl": True, "pretrain": 2}, train)
-    a, b = (toy.finished(m) for m in (method, parse(LocalSCE, {"pretrain": 2}, "method", train=train)))
+    a, b = (toy.finished(m) for m in (method, build_settings(LocalSCE, {"pretrain": 2}, "method", train=train)))
     assert toy.same(dict(a.state.clients), {c: {"model": kept["model"]} for c, kept in b.state.clients.items()})
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fednoise_core.io import SpecError
 from fednoise_core.methods import fedmd
 from fednoise_core.methods.fedmd import Digest, FedMD
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}

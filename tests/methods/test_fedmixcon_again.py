@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fednoise_core.data.augment import Rotate
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.fedmixcon import FedMixCon
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 BLACK = -1.25  # normalised: (0 - .25)/.2
 TRAIN = {"lr": 0.15, "momentum": 0.9, "weight_decay": 1e-4, "batch": 6}

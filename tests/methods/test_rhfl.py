@@ -9,7 +9,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.io import canonical
+from fednoise_core.io import canonical_json
 from fednoise_core.methods import mutual
 from fednoise_core.methods.mutual import Align, client_weights, mix_messages
 from fednoise_core.settings.train import Train

@@ -11,7 +11,7 @@ import numpy as np
 from fednoise_core.noise import registry
 from fednoise_core.noise.labels import Labels
 from fednoise_core.settings.declare import settings_of
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.functions import resolve_kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_noise_model.md"
 
@@ -31,6 +31,6 @@ def test_the_page_s_code_runs(monkeypatch, capsys) -> None:
 
 def test_the_page_names_every_input() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    functions = [resolve({"kind": kind}, registry.NOISES, "noise") for kind in registry.NOISES]
+    functions = [resolve_kind({"kind": kind}, registry.NOISES, "noise") for kind in registry.NOISES]
     inputs = {name for one in functions for name in inspect.signature(one).parameters.keys() - settings_of(one).keys()}
     assert all(f"`{name}`" in text for name in inputs - {"y", "K", "rng"})

@@ -17,9 +17,9 @@ from fednoise_core.data.sources import reader
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.settings.declare import Settings, check, model_of
-from fednoise_core.settings.functions import resolve
-from fednoise_core.settings.train import Train, stage
+from fednoise_core.settings.declare import Settings, check_value, model_of
+from fednoise_core.settings.functions import resolve_kind
+from fednoise_core.settings.train import Train, resolve_rounds
 from workflow_scripts.config.validation import KIND_KEYS, Schemas
 from workflow_scripts.config.yaml_file import Place
 from workflow_scripts.docgen import config_schema
@@ -35,7 +35,7 @@ def model(family: str, name: str) -> type[Settings]:
         return import_module(reader(name)).SETTINGS[name]
     if family == "augment":
         return augment.model(name)
-    owner = resolve({"kind": name}, config_schema.REGISTRIES[family], family)
+    owner = resolve_kind({"kind": name}, config_schema.REGISTRIES[family], family)
     return model_of(owner, *(config_schema.SHARED[family](name) if family in config_schema.SHARED else ()))
 
 
@@ -47,7 +47,7 @@ def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: boo
     """What is wrong with settings, "" if nothing is."""
     try:
         if not by_schema:
-            check(model(family, name), values, "")
+            check_value(model(family, name), values, "")
         elif family == "train":
             SCHEMAS.check("train", values, Place(""))
         else:
@@ -142,7 +142,7 @@ def test_train_is_not_a_field_that_a_spec_may_set():
     ],
 )
 def test_stages_scale_with_the_rounds_and_round_half_up(rounds, share, expected):
-    assert stage(rounds, share) == expected
+    assert resolve_rounds(rounds, share) == expected
 
 
 @pytest.mark.parametrize(

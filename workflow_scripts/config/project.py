@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
-from fednoise_core.io import ArtifactError, SpecError, digest
-from fednoise_core.settings.declare import nearest as hint
+from fednoise_core.io import ArtifactError, SpecError, json_digest
+from fednoise_core.settings.declare import did_you_mean as hint
 from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
 from workflow_scripts.config.file_contents import content
@@ -169,12 +169,12 @@ class Project:
             if self._nowhere(dataset):
                 return self._recorded(dataset)
             raise Place(DATASETS, (dataset,)).error(str(error)) from error
-        return digest(found) if found else ""
+        return json_digest(found) if found else ""
 
     def contents_folder(self, dataset: str) -> str:
         """Where the making of a data set's arrays records what the user's files held."""
         spec = self.normal_dataset(dataset)
-        return f"store/contents/{spec['source']}/{digest(spec)}"
+        return f"store/contents/{spec['source']}/{json_digest(spec)}"
 
     def _recorded(self, dataset: str) -> str:
         try:

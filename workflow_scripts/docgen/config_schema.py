@@ -20,7 +20,7 @@ import yaml
 
 from fednoise_core.data import augment
 from fednoise_core.data.sources import READERS, reader
-from fednoise_core.io import SpecError, atomic
+from fednoise_core.io import SpecError, open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
 from fednoise_core.nets.net import Net
@@ -28,8 +28,8 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
-from fednoise_core.settings.declare import json_schema, model_of, summary
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.declare import doc_summary, json_schema, model_of
+from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.validation import KIND_KEYS
 
@@ -71,7 +71,7 @@ def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
 
     Raises TypeError if its class or function does not say what it is.
     """
-    told, where = summary(owner), f"{owner.__module__}.{owner.__name__}"
+    told, where = doc_summary(owner), f"{owner.__module__}.{owner.__name__}"
     if not told or told.startswith(f"{owner.__name__}("):  # `dataclass` writes that where there is no docstring
         raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
     for field in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
@@ -100,7 +100,7 @@ def kinds(family: str) -> dict[str, Any]:
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
-        found[name] = kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), *shared)
+        found[name] = kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
     return found
 
 
@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.check:
             print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
         elif not same:
-            with atomic(path) as file:
+            with open_atomic(path) as file:
                 file.write(wanted)
             print(f"{path}: written")
     return int(options.check and late > 0)

@@ -25,7 +25,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
-from fednoise_core.ops.weights import clone
+from fednoise_core.ops.weights import clone_tree
 
 __all__ = ["LanePool", "Lanes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fednoise_core.io import canonical
+from fednoise_core.io import canonical_json
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import one_line
 
@@ -146,7 +146,7 @@ def apart(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Id -> words, different for different ids: to equal words are added the settings that differ, else the id."""
     words = {name: describe(spec, name) for name, spec in specs.items()}
     for same in _equal(words):
-        values = {key: {canonical(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
+        values = {key: {canonical_json(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
             told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
             said = [_said(key, value) for key, value in told.items() if _plain(value)]
@@ -162,9 +162,9 @@ def apart_from_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
     first: dict[str, str] = {}
     for name, spec in rest.items():
-        first.setdefault(canonical(spec), name)
+        first.setdefault(canonical_json(spec), name)
     words = apart({name: rest[name] for name in first.values()})
-    return {name: words[first[canonical(spec)]] for name, spec in rest.items()}
+    return {name: words[first[canonical_json(spec)]] for name, spec in rest.items()}
 
 
 def _equal(words: Mapping[str, str]) -> list[list[str]]:
