@@ -233,8 +233,8 @@ def run_federation(
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
         record = {key: value for key, value in how.spec.items() if key != "facts"}
-    facts["spec_digest"] = digest(record["spec"])
-    cost = _cost(outcome, world, executor, began)
+    facts["spec_digest"] = json_digest(record["spec"])
+    cost = _cost_record(outcome, world, executor, began)
     summary = output.make_summary(outcome, facts)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
@@ -404,9 +404,9 @@ def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[flo
         "seconds": seconds,
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
-        "peak_memory_mb": _peak(),
+        "peak_memory_mb": _peak_memory_mb(),
         "client_state_bytes": outcome.state.store.largest,  # of one client
-        "device": _device(world.device),
+        "device": _device_name(world.device),
         "executor": executor,
         "resumed": outcome.resumed,
         "versions": {

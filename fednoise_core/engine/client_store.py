@@ -80,7 +80,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
             self._shut = False
 
     def __setitem__(self, client: int, client_state: dict[str, Any]) -> None:
-        self._store_entry(client, client_state, nbytes(client_state))
+        self._store_entry(client, client_state, count_bytes(client_state))
         self._versions[client] += 1
 
     def _store_entry(self, client: int, client_state: dict[str, Any], size: int) -> None:

@@ -251,8 +251,8 @@ class Federation:
             replies = list(combine(messages))
             if len(replies) != len(requests):
                 raise ValueError(f"combine answered {len(replies)} of {len(requests)} clients")
-            self.bytes_up += sum(map(nbytes, messages))
-            self.bytes_down += sum(map(nbytes, replies))
+            self.bytes_up += sum(map(count_bytes, messages))
+            self.bytes_down += sum(map(count_bytes, replies))
             together.take_step(k, replies)
         return self._collect_results(state, requests, sent, together.close())
 
@@ -316,7 +316,7 @@ class Federation:
 
     def _count_bytes(self, state: State, broadcast: Mapping[str, Any]) -> int:
         """Bytes of what comes down."""
-        return sum(state.relay.size(v) if isinstance(v, Relayed) else nbytes(v) for v in broadcast.values())
+        return sum(state.relay.size(v) if isinstance(v, Relayed) else count_bytes(v) for v in broadcast.values())
 
     def _collect_results(
         self, state: State, requests: Sequence[FitRequest], sent: Sequence[int], results: Iterable[FitResult]
@@ -327,7 +327,7 @@ class Federation:
             c = request.client
             # other numbers that a client keeps may be infinite for good reasons
             models = [value for value in (result.client_state or {}).values() if isinstance(value, Weights)]
-            good = result.finite and finite([result.update, result.relay, models])
+            good = result.finite and all_finite([result.update, result.relay, models])
             if c == SERVER and not good:
                 raise SpecError(
                     f"round {state.round}: the server's own training ({type(request.local).__name__}) diverges: give "
@@ -335,7 +335,7 @@ class Federation:
                 )
             if c != SERVER:
                 self.bytes_down += broadcast
-                self.bytes_up += nbytes(result.update) + nbytes(result.relay) - result.twice
+                self.bytes_up += count_bytes(result.update) + count_bytes(result.relay) - result.twice
                 self.passes += result.passes
                 self.participants.append(c)
                 if not good:
@@ -381,7 +381,7 @@ class Federation:
             self.bytes_down += base + self._count_bytes(state, extra)
             if isinstance(answer, dict) and "relay" in answer:
                 self.bytes_up += state.relay.stage(client.id, answer.pop("relay"))
-            self.bytes_up += nbytes(answer)
+            self.bytes_up += count_bytes(answer)
             out.append(answer)
         state.relay.deliver()
         return out
@@ -432,7 +432,7 @@ class Federation:
 
 def _randomise_labels(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
     """Client-side: the histogram of its randomised labels."""
-    randomised = randomise(
+    randomised = randomise_labels(
         client.labels.cpu().numpy(), client.classes, broadcast["epsilon"], client.numpy_rng("label release")
     )
     return {"counts": torch.from_numpy(np.bincount(randomised, minlength=client.classes))}

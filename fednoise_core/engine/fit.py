@@ -337,12 +337,12 @@ class ClientFit:
         update = self.local.after_fit(self.client, update, self.broadcast)
         relay = update.pop("relay", {})
         targets = self.client.targets if self.client.changed else None
-        twice = sum(nbytes(value) for value in relay.values() if any(value is one for one in update.values()))
+        twice = sum(count_bytes(value) for value in relay.values() if any(value is one for one in update.values()))
         client_state = self.client.release_state(type(self.local).__name__)
         return FitResult(update, client_state, targets, steps, self.passes, relay, twice=twice)
 
     def _is_finite(self) -> bool:
-        return all(finite(trained.w) for trained in self.carry.values())
+        return all(all_finite(trained.w) for trained in self.carry.values())
 
 
 def _list_state_rows(batch: Batch) -> list[tuple[Batch, str, Tensor, int]]:

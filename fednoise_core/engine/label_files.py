@@ -34,8 +34,8 @@ def write_suspects(
     sample = _join_column(found, "samples", np.int64)
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
     p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
-    proposed, verdict = _join_column(found, "proposed", np.int64), verdicts(p_wrong)
-    with atomic(path) as file:
+    proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
+    with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SUSPECTS)
         for k in np.lexsort((site, sample, -p_wrong)).tolist():
@@ -62,7 +62,7 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
     models whose predictions are no numbers, leaves no rows.
     """
     names = _name_classes(arrays)
-    with atomic(path) as file:
+    with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
         for k, row in enumerate([] if counts is None else counts.tolist()):

@@ -105,7 +105,7 @@ class Local:
     def restore_optimiser(
         self, name: str, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Sequence[Tensor] | None:
-        """What the optimiser of `name` goes on with: `carry[name].remember()`, as `make_update` kept it. None:
+        """What the optimiser of `name` goes on with: `carry[name].copy_memory()`, as `make_update` kept it. None:
         afresh.
         """
         return None

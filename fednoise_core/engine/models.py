@@ -62,5 +62,5 @@ def write_models(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None
     from safetensors.torch import save
 
     tensors, facts = collect_models(outcome, about, LIMIT)
-    with atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
+    with open_atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
         file.write(save(tensors, {"fednoise": json.dumps(facts, sort_keys=True)}))

@@ -35,7 +35,7 @@ def judge_sites(
     answers: client -> P(wrong) [n] and proposed [n] of its training samples, or None.
     """
     world, rows, log_p, given, sites = fed.world, [], [], [], []
-    opinions: dict[int, Opinion] = {}
+    opinions: dict[int, MethodScores] = {}
     for parts in _predict_parts(fed, views, clients):
         if not _beats_chance(parts, world.given, fed.classes):
             continue
@@ -102,7 +102,7 @@ def _beats_chance(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
     return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
 
 
-def _make_opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
+def _make_opinion(answer: Answer, n: int, at: Tensor) -> MethodScores | None:
     """The method's answer about a client's n training samples, for those of its rows `at` that are among them."""
     if answer is None:
         return None

@@ -56,7 +56,7 @@ class Centralised(FedAvg):
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any

@@ -59,5 +59,5 @@ class ConfidentPrestop(Prestop):
         """What the final model prunes lies above 1/2; within both groups by how little it believes in the label."""
         if "stopped" not in broadcast:
             return None
-        p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         return (p + self._find_issues(client, broadcast["model"])) / 2, proposed

@@ -63,7 +63,7 @@ class Coteaching(TwoNets):
     ) -> None:
         nets = [carry[name] for name in NAMES]
         per = [self.compute_loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
-        picks = [losses.smallest(loss, broadcast["keep"]) for loss in per]
+        picks = [losses.small_loss_mask(loss, broadcast["keep"]) for loss in per]
         for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each steps on the other's choice
             trained.backward((loss * pick).sum() / pick.sum())
             trained.update(broadcast["lr"])
@@ -74,4 +74,4 @@ class Coteaching(TwoNets):
         """
         logits = [client.predict(broadcast[name]) for name in NAMES]
         loss = sum(losses.ce(z, client.labels) for z in logits)
-        return by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]
+        return p_wrong_by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]

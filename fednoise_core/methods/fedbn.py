@@ -20,7 +20,7 @@ from fednoise_core.engine.api import (
     State,
     Trained,
     Weights,
-    mean,
+    weighted_mean,
 )
 from fednoise_core.methods.fedavg import FedAvg
 
@@ -49,7 +49,7 @@ def _average_norms(
     shares: Sequence[float],
     kept: Mapping[int, Mapping[str, Any]],
 ) -> Weights:
-    return _join_weights(layout, shared, mean([kept[c]["own"] for c in clients], shares))
+    return _join_weights(layout, shared, weighted_mean([kept[c]["own"] for c in clients], shares))
 
 
 @dataclass(frozen=True, kw_only=True)

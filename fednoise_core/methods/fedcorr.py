@@ -110,7 +110,8 @@ class FedCorr(FedAvg):
             return update
         logits = client.predict(update["model"])
         client.state["loss"] = losses.ce(logits, client.targets)
-        return {**update, "lid": float(lid(torch.softmax(logits.float(), -1), self.k, self.lid_eps).mean())}
+        lid = local_intrinsic_dim(torch.softmax(logits.float(), -1), self.k, self.lid_eps)
+        return {**update, "lid": float(lid.mean())}
 
     def _correct_worst(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
         """Client-side, for a noisy client: its level is the share of samples in the high group of its local model's
@@ -173,6 +174,6 @@ class FedCorr(FedAvg):
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Relabelled samples are wrong; others by how little the model believes in their label, below 1/2."""
-        p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         changed = client.targets != client.labels
         return (p + changed) / 2, torch.where(changed, client.targets, proposed)

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Local, Optimiser, State, Train, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Local, Optimiser, State, Train, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses, optim
 
@@ -95,7 +95,7 @@ class FedDF(FedAvg):
         for first in dict.fromkeys(kind[c] for c in clients):
             group = [c for c in clients if kind[c] == first]
             received = [sent[c] for c in group]
-            students[first] = mean(
+            students[first] = weighted_mean(
                 [update["model"] for update in received], self.weigh_updates(fed, state, group, received)
             )
         if self.distil_epochs:

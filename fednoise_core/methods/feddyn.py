@@ -65,6 +65,6 @@ class FedDyn(FedAvg):
         super().merge_updates(fed, state, clients, updates)
         if not self.alpha:  # no limit of the method, whose server would go on adding the drift
             return
-        moved = mean([update["model"].trained for update in updates]) - start
+        moved = weighted_mean([update["model"].trained for update in updates]) - start
         state.server["drift"] = state.server["drift"] + moved * (len(clients) / fed.n)
         state.server["model"].trained.add_(state.server["drift"])

@@ -45,5 +45,5 @@ class FedDynEFC(FedAvg):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
-        total = mean([update["control"] for update in updates]) * len(updates)
+        total = weighted_mean([update["control"] for update in updates]) * len(updates)
         state.server["model"].trained.sub_(total, alpha=self.mu)

@@ -55,7 +55,7 @@ class FedEFC(Prestop):
         """
         if self.compensation == "none":
             return normalise_counts(counts)
-        joint = weigh_by_shares(filled(counts), y)
+        joint = weigh_by_shares(with_unit_diagonal(counts), y)
         return joint if self.compensation == "code" else joint.T.contiguous()
 
     # what the engine asks

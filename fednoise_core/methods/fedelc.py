@@ -84,6 +84,6 @@ class FedELC(FedNoRo):
         them, below 1/2.
         """
         if "label_logits" in client.state:
-            return by_confidence(client.state["label_logits"], client.labels)
-        p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
+            return p_wrong_by_confidence(client.state["label_logits"], client.labels)
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         return p / 2, proposed

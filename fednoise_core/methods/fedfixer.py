@@ -13,7 +13,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, EvaluatedModels, Federation, Net, State, Trained, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    EvaluatedModels,
+    Federation,
+    Net,
+    State,
+    Trained,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import p_wrong_by_confidence
@@ -84,7 +94,7 @@ class FedFixer(Ditto):
         the client never trained.
         """
         models = [broadcast["model"], client.state["personal"]] if "personal" in client.state else [broadcast["model"]]
-        return by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
+        return p_wrong_by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
 
 
 def pass_sieve(logits: Tensor, y: Tensor) -> Tensor:

@@ -176,9 +176,9 @@ class FedRN(FedAvg):
         if not known:
             return [], [1.0]
         answer = told[c]["answer"] if c in told else _answer_probe(fed.net(), server["model"], server["probe"])
-        able = scaled(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
-        alike = cosine(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
-        alike = scaled(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
+        able = scale_to_unit(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
+        alike = cosine_similarity(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
+        alike = scale_to_unit(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
         scores = self.weight * able + (1 - self.weight) * alike
         own = self.weight * (float(able[known.index(c)]) if c in told else 0.5) + 1 - self.weight
         best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if known[j] != c]

@@ -65,7 +65,7 @@ class Corrected(FedAvg):
         """Forward correction -log (T' p)_y."""
         if "T" not in client_state:
             return super().compute_objective(net, w, batch, broadcast, client_state)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["T"]).mean()
+        return losses.forward_correction(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["T"]).mean()
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         return {"transition": ClientEntry("T")} if "estimated" in state.notes else {}
@@ -94,7 +94,7 @@ class LC(Corrected):
 
     def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 0.5), rounds)
+        switch = min(resolve_rounds(rounds, self.switch or 0.5), rounds)
         return [
             Phase("plain", self.run_round, switch),
             Phase("corrected", self.run_round, rounds, enter=self.estimate_all),
@@ -131,7 +131,8 @@ class Revision(Local):
     ) -> None:
         model, slack = carry["model"], carry["slack"]
         logits = net.train(model.w, batch.x, batch.drop(net))
-        optim.backward(losses.reweighted(logits, batch.y, client_state["T"] + slack.w["D"]).mean(), model, slack)
+        loss = losses.reweighted_ce(logits, batch.y, client_state["T"] + slack.w["D"]).mean()
+        optim.compute_gradients(loss, model, slack)
         for trained in (model, slack):
             trained.update(broadcast["lr"])
 

@@ -103,7 +103,7 @@ class MixedPrediction(FedAvg):
 
     def prediction_loss(self, z1: Tensor, z2: Tensor, batch: Batch) -> Tensor:
         """The mean cross entropy of the sharpened mixture and the given labels, a scalar."""
-        log_p = mix_predictions(z1, z2, beta(batch.u[:1, 0], self.mixing), self.temperature)
+        log_p = mix_predictions(z1, z2, beta_from_uniform(batch.u[:1, 0], self.mixing), self.temperature)
         if self.ce_mode == "double_softmax":
             return losses.mean_ce(log_p.exp(), batch.y)
         return F.nll_loss(log_p.clamp_min(-LARGEST), batch.y)

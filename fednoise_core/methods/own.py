@@ -35,7 +35,7 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
         settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made = parse(cls, fields, "method", train=settings)
+    made = build_settings(cls, fields, "method", train=settings)
     return {"name": _name_class(cls), **fields}, settings, made
 
 

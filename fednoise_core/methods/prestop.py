@@ -127,7 +127,8 @@ class Prestop(FedAvg):
         """The forward loss -log (T' p)_y where the client prepared a matrix, the fact "corrects"."""
         if "corrects" not in client_state:
             return super().compute_objective(net, w, batch, broadcast, client_state)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["corrects"]).mean()
+        logits = net.train(w, batch.x, batch.drop(net))
+        return losses.forward_correction(logits, batch.y, client_state["corrects"]).mean()
 
     def train_step(
         self,

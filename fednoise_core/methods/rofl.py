@@ -111,7 +111,7 @@ class RoFL(FedAvg):
             f = torch.where(
                 new[:, None], class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
             )
-        tau = losses.forgotten(t, self.forget_rate, self.rounds_of(self.ramp))
+        tau = losses.forget_rate_at(t, self.forget_rate, self.rounds_of(self.ramp))
         keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
         pull = torch.tensor(self.centroid * min(1.0, t / warmup), device=f.device)
         aux = {"guess": client.predict(w).argmax(1)} if t >= warmup else {}
@@ -134,8 +134,8 @@ class RoFL(FedAvg):
         logits = net.head(model.w, h)
         h = h.to(f.dtype)
         per = self.compute_loss(logits, y)
-        pick = losses.smallest(per, client_state["keep"])
-        agrees = cosine(h.detach()[:, None], f).argmax(1) == y
+        pick = losses.small_loss_mask(per, client_state["keep"])
+        agrees = cosine_similarity(h.detach()[:, None], f).argmax(1) == y
         if "guess" in batch.aux:
             per = self.compute_loss(logits, torch.where(agrees, y, batch.aux["guess"]))
         loss = (per * pick).sum() / pick.sum()
@@ -165,7 +165,7 @@ class RoFL(FedAvg):
         the border; proposed: its guess.
         """
         logits = client.predict(broadcast["model"])
-        return by_rank(losses.ce(logits, client.labels), self.forget_rate), logits.argmax(1)
+        return p_wrong_by_rank(losses.ce(logits, client.labels), self.forget_rate), logits.argmax(1)
 
 
 def _encode_labels(y: Tensor, classes: int) -> Tensor:
@@ -192,7 +192,7 @@ def merge_centroids(old: Tensor, new: Tensor) -> Tensor:
     where nobody has. (The authors' order of things has negative weights, and NaN for a class that nobody has.)
     """
     has = (new.norm(dim=2) > 0).to(new.dtype)
-    s = cosine(old, new).clamp_min(0)
+    s = cosine_similarity(old, new).clamp_min(0)
     weight = torch.where(s.sum(0) >= 1e-6, s, has)
     total = weight.sum(0)[:, None]
     return torch.where(total > 0, (weight[:, :, None] * new).sum(0) / total.clamp_min(1e-12), old)

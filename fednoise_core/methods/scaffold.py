@@ -71,6 +71,6 @@ class Scaffold(FedAvg):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
-        state.server["control"] = state.server["control"] + mean([update["shift"] for update in updates]) * (
+        state.server["control"] = state.server["control"] + weighted_mean([update["shift"] for update in updates]) * (
             len(clients) / fed.n
         )

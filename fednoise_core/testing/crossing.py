@@ -40,7 +40,7 @@ class Crossed:
         """The server sent this to one client."""
         for name, value in broadcast.items():
             self.names["down"].setdefault(name, state.round)
-            self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else nbytes(value)
+            self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
     def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
         """A client sent this up; what is no dict has the name `source`."""
@@ -48,7 +48,7 @@ class Crossed:
         for side, part in (("relay", update.pop("relay", {})), ("up", update)):
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
-                self.bytes_up += nbytes(value)
+                self.bytes_up += count_bytes(value)
                 if tells_labels(value, fed.world.given[fed.world.index[client]]):
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 

@@ -157,7 +157,7 @@ def _with_nan(result: FitResult) -> FitResult:
         tree = getattr(result, name) or {}
         models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
         spoilt = _fill_nan(models if name == "client_state" else tree)
-        if not finite(spoilt):
+        if not all_finite(spoilt):
             changed: dict[str, Any] = {name: {**tree, **spoilt}}
             return dataclasses.replace(result, **changed)
     return result

@@ -15,7 +15,7 @@ from toy_jobs import Late
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.loop import Saving
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.ops.weights import nbytes
+from fednoise_core.ops.weights import count_bytes
 from fednoise_core.testing.compare import golden_numbers, nearly_same
 from fednoise_core.testing.test_contract import *  # noqa: F403
 from fednoise_core.testing.test_contract import FILES

@@ -229,7 +229,7 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
         world.nets = [toy.net(toy64.perceptron), toy.net(with_norm)]
         fed = Federation(world, Sequential(world))
         fields = {"pretrain": 2, "public_batch": 4, "kl": kl, "cws_target": target, "pretrain_loss": first}
-        method = parse(Own, fields, "method", train=fed.train)
+        method = build_settings(Own, fields, "method", train=fed.train)
         state, nets, before = method.init_state(fed), modules(), None
         for c, net in enumerate(nets):
             net.load_state_dict(state.clients[c]["model"].named(), strict=False)

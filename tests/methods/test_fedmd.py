@@ -98,7 +98,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
     with toy64.doubled():
         fed = toy.federation(train={"augment": "flip"}, net=toy.net(toy64.perceptron))
         fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4}
-        method = parse(NotedFedMD, fields, "method", train=fed.train)
+        method = build_settings(NotedFedMD, fields, "method", train=fed.train)
         state = method.init_state(fed)
         state.round = 1
         clients, images = fed.sample_cohort(1), toy.public_images()[fed.draw_public_ids(1, "consensus", 6)].double()

@@ -125,7 +125,7 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
             return loss
 
     fed = toy.federation(train=TRAIN, net=toy.net(normed))
-    method = parse(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
+    method = build_settings(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
     state = method.init_state(fed)
     models = [numbers_of(state.server["model"])]
     for state.round in range(1, rounds + 1):

@@ -187,7 +187,7 @@ def test_a_loss_that_overflows_is_remembered_as_none():
     known = state.notes["losses"]
     assert known[0] > 0
     assert known[4] is None
-    canonical(known)  # raises for infinity
+    canonical_json(known)  # raises for infinity
     assert method._weigh_clients(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
 
 

@@ -75,7 +75,7 @@ def rounds(
             return F.cross_entropy(logits, y, reduction="none")
 
     fed = toy.federation(train=train, net=toy.net(perceptron))
-    method = parse(Watched, fields, "method", train=fed.train)
+    method = build_settings(Watched, fields, "method", train=fed.train)
     state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     assert start.dtype == torch.float64

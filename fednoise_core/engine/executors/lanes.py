@@ -240,7 +240,8 @@ class Lane:
             result = self.fit.close()
         self.graphs.join(self.stream)
         handed = replace(
-            result, **{part: clone(getattr(result, part)) for part in ("update", "client_state", "targets", "relay")}
+            result,
+            **{part: clone_tree(getattr(result, part)) for part in ("update", "client_state", "targets", "relay")},
         )
         self.graphs.stream_waits(self.stream)  # the copies above read memory that is this stream's to hand out again
         self.fit = None
