@@ -102,8 +102,7 @@ class Run(_Uses, simulate.FinishedRun):
         Raises:
             SpecError: `above` is not in 0..1.
         """
-        share = isinstance(above, int | float | np.number) and not isinstance(above, bool) and 0 <= above <= 1
-        if not share:
+        if isinstance(above, bool) or not isinstance(above, int | float | np.number) or not 0 <= above <= 1:
             raise SpecError(f"above: got {above!r}; a probability in 0..1 is needed")
         labels = self.labels.noisy.copy()
         for sample, _, p_wrong, proposed in sorted(self.suspects, key=lambda row: row[2]):

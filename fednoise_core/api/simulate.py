@@ -90,8 +90,8 @@ class FinishedRun:
         Args:
             folder: Folder to write to. `fn.load(folder)` reads it.
         """
-        told = self.outcome, self.summary, self.spec, self.cost
-        output.write_results(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
+        files = self.outcome, self.summary, self.spec, self.cost
+        output.write_results(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -427,8 +427,7 @@ def _peak_memory_mb() -> float:
         found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
         if found:
             return int(found[1]) / 1e3
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 def _device_name(device: torch.device) -> str:

@@ -205,8 +205,8 @@ class Release:
         Returns:
             A Release with the same counts and the same number of releases made.
         """
-        kept = {field.name: state[field.name] for field in fields(cls)}
-        return cls(**{**kept, "counts": np.asarray(kept["counts"], dtype=np.int64)})
+        counts = np.asarray(state["counts"], dtype=np.int64)
+        return cls(**{field.name: state[field.name] for field in fields(cls)} | {"counts": counts})
 
     def refuse_more(self) -> None:
         """Check that a release is left.

@@ -96,9 +96,8 @@ def test_number_of_small_losses(forget, n, r):
 
 def test_ties_among_small_losses_go_to_the_earlier_sample():
     assert losses.small_loss_mask(torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0]), 0.6).tolist() == [0, 1, 1, 0, 1]
-    assert (
-        losses.small_loss_mask(torch.ones(500), 0.3).tolist() == [1] * 150 + [0] * 350
-    )  # long enough for an unstable sort
+    # long enough for an unstable sort
+    assert losses.small_loss_mask(torch.ones(500), 0.3).tolist() == [1] * 150 + [0] * 350
 
 
 @pytest.mark.parametrize("classes", [10, 1000])

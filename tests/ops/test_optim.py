@@ -158,9 +158,8 @@ def test_one_loss_over_two_is_autograds():
             flat = torch.cat([g.flatten() for g in expected[2 * k : 2 * k + 2]])
             torch.testing.assert_close(grad, flat, rtol=1e-6, atol=1e-6)
             assert flat.count_nonzero() >= 4
-    only_two = optim.compute_gradients(
-        two_alone(ours[1].w), *ours
-    )  # the first does not matter to it: no gradient is left over
+    # the first does not matter to it: no gradient is left over
+    only_two = optim.compute_gradients(two_alone(ours[1].w), *ours)
     assert not only_two[0].any()
     assert only_two[1].any()
 

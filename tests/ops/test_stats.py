@@ -86,9 +86,8 @@ def test_lid_does_not_change_under_rotation_and_without_eps_under_scaling():
     torch.testing.assert_close(
         local_intrinsic_dim(x * 1e-4, eps=0.0), local_intrinsic_dim(x, eps=0.0), rtol=1e-9, atol=0
     )
-    assert (
-        local_intrinsic_dim(x * 1e-7).mean() < local_intrinsic_dim(x).mean() / 2
-    )  # the code's eps matters for confident models
+    # the code's eps matters for confident models
+    assert local_intrinsic_dim(x * 1e-7).mean() < local_intrinsic_dim(x).mean() / 2
 
 
 def test_lid_of_few_points_uses_those_there_are():

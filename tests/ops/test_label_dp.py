@@ -29,30 +29,21 @@ def matrix(epsilon: float, K: int) -> np.ndarray:
     return T / T.sum(1)
 
 
-@pytest.mark.parametrize(("K", "epsilon"), [(2, 0.5), (10, 0.81), (10, 3.0)])
-def test_sampler_by_chi_square(K, epsilon) -> None:
-    for label in (0, K - 1):
-        told = label_dp.randomise_labels(np.full(60_000, label), K, epsilon, rng(label))
-        expected = 60_000 * matrix(epsilon, K)[label]
-        assert stats.chisquare(np.bincount(told, minlength=K), expected).pvalue > 1e-4
-        assert told.dtype == np.int64
-
-
 def told_ratios(K: int, epsilon: float, labels: int) -> tuple[np.ndarray, np.ndarray]:
     """What `labels` released labels say of ln P(told k | true i)/P(told k | true j): [i, k, j], and half the width of
     its 99 % interval, Bonferroni over all of them.
     """
     n = labels // K
-    shares = [
-        np.bincount(label_dp.randomise_labels(np.full(n, i), K, epsilon, rng(i)), minlength=K) / n for i in range(K)
-    ]
+    told = [label_dp.randomise_labels(np.full(n, i), K, epsilon, rng(i)) for i in range(K)]
+    shares = [np.bincount(one, minlength=K) / n for one in told]
+    assert {one.dtype for one in told} == {np.dtype(np.int64)}
     log, variance = np.log(shares), (1 - np.array(shares)) / (n * np.array(shares))
     ratio = log[:, :, None] - log.T[None]
     spread = np.sqrt(variance[:, :, None] + variance.T[None])
     return ratio, stats.norm.ppf(1 - 0.01 / (2 * K * K * (K - 1))) * spread
 
 
-@pytest.mark.parametrize(("K", "epsilon"), [(10, 0.811), (14, 1.179), (2, 0.5)])
+@pytest.mark.parametrize(("K", "epsilon"), [(10, 0.811), (10, 3.0), (14, 1.179), (2, 0.5)])
 def test_a_million_labels_tell_as_much_as_epsilon_says(K, epsilon) -> None:
     """The likelihood ratio of any told label under any two true ones: epsilon for the true one, 0 between two others,
     and of no pair more than epsilon. An epsilon that is off by a fifth would be noticed.
@@ -99,9 +90,8 @@ def test_debias_is_unbiased_with_the_stated_deviation() -> None:
 
 
 def test_projection_by_hand() -> None:
-    assert np.allclose(
-        label_dp.project_to_simplex(np.array([0.8, 0.5, -0.3])), [0.65, 0.35, 0]
-    )  # .8 and .5 come down by .15
+    # .8 and .5 come down by .15
+    assert np.allclose(label_dp.project_to_simplex(np.array([0.8, 0.5, -0.3])), [0.65, 0.35, 0])
 
 
 def test_projections_end_on_the_simplex_and_stay_there() -> None:

@@ -106,9 +106,6 @@ def test_mean_sums_in_float32_and_keeps_the_type():
 def test_mean_refuses_weights_without_a_sum(shares):
     with pytest.raises(ValueError, match="positive sum"):
         weighted_mean([torch.ones(1), torch.ones(1)], shares)
-
-
-def test_mean_of_nothing_is_refused():
     with pytest.raises(ValueError, match="no trees"):
         weighted_mean([])
 
