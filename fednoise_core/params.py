@@ -52,14 +52,17 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
     return decorate
 
 
-def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str) -> Callable[..., Any]:
-    """The function that a spec's `kind` names: itself, or imported from "module:name".
+def resolve(
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, key: str = "kind"
+) -> Callable[..., Any]:
+    """The function or class that a spec's `key` names: itself, or imported from "module:name".
 
-    Raises SpecError with the nearest known kind.
+    Raises:
+        SpecError: the registry has none. The message says the nearest name.
     """
-    kind = spec.get("kind")
+    kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.kind: {kind!r} is unknown{nearest(str(kind), registry)}")
+        raise SpecError(f"{what}.{key}: {kind!r} is unknown{nearest(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")

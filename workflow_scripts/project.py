@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
+from fednoise_core.data.settings import load_source
 from fednoise_core.io import ArtifactError, SpecError, digest
 from fednoise_core.settings import nearest as hint
 from workflow_scripts import paths
@@ -25,7 +26,6 @@ from workflow_scripts.store import ON_GPU, Store
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
-SHAREABLE = ("digits", "fashion_mnist")  # sources whose licence lets anybody pass the data on; others stay unpushed
 CONTENTS = "contents.json"
 RESERVED = (  # rules of the Snakefile and of rules/: a study is a rule of its name
     *("all", "papers", "stage_data", "stored"),
@@ -151,7 +151,7 @@ class Project:
 
     def may_be_shared(self, dataset: str) -> bool:
         """Whether the arrays of a data set may be passed on."""
-        return self.datasets[dataset]["source"] in SHAREABLE
+        return load_source(self.datasets[dataset]["source"]).redistributable
 
     @functools.cache  # noqa: B019 - a project lives as long as the process
     def fingerprint(self, dataset: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -19,8 +18,7 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.data import augment
-from fednoise_core.data.sources import READERS, reader
+from fednoise_core.data import SOURCES, augment
 from fednoise_core.io import SpecError, atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
@@ -37,7 +35,7 @@ from workflow_scripts.schemas import KIND_KEYS
 FIRST = "# Made by `python -m workflow_scripts.schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
-        "the readers in fednoise_core/data",
+        "the classes in fednoise_core/data",
         "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
     "augment": (
@@ -95,9 +93,6 @@ def kinds(family: str) -> dict[str, Any]:
     if family == "augment":
         about = augment.ABOUT.items()
         return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
-    if family == "dataset":
-        readers = {name: importlib.import_module(reader(name)) for name in READERS}
-        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
@@ -138,7 +133,7 @@ def _lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "dataset": READERS,
+    "dataset": SOURCES,
     "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,

@@ -20,7 +20,7 @@ from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 from fednoise_core.settings import NoBool
 
-__all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
+__all__ = ["ImageFolder", "classes_of_files", "shape_of"]
 
 Side = Annotated[int, Field(ge=1)]
 
@@ -62,55 +62,56 @@ class ImageFolder(Dataset):
     ] = True
     test: OwnTest = MISSING
 
+    @classmethod
+    def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
+        """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
 
-SETTINGS = {"imagefolder": ImageFolder}
+        With `clean_known: false` and labels in the CSV, these are the labels as collected, and folders of train/ mean
+        nothing. Folders are searched with the folders in them. Names that begin with a dot are passed over. A link is
+        followed if it leads to an image below `path`.
 
+        Raises:
+            ArtifactError: a file or folder is missing or wrong (a link that leads out of `path`, an image beside the
+                class folders, a class without a training image, a line of the CSV). The message names it.
+        """
+        listed = _listed(spec, places)
+        train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
+        test = None
+        if "test" not in spec:
+            images = _images(listed.root / "test", listed.names)
+            tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
+            tests.fixed = train.fixed
+            test = tests, _numbers((folder for _, folder in images), listed.names)
+        return from_user(
+            spec,
+            str(listed.root / "train"),
+            train,  # decoded when it is saved
+            listed.labels,
+            test,
+            classes=len(listed.names),
+            owners=(None, ()) if listed.owners is None else owners_of(np.array(listed.owners), "client"),
+            names=tuple(listed.names),
+            given=listed.given,
+            clean_known=bool(spec.get("clean_known", True)),
+            origin=np.array(listed.paths),
+            source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
+        )
 
-def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-    """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
+    @classmethod
+    def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+        """From the names of files and folders, the CSV, and, without `size`, the first image."""
+        listed = _listed(spec, places)
+        share = holdout_share(spec)
+        held = 0 if share is None else held_out(listed.labels, share)
+        size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
+        return len(listed.paths) - held, len(listed.names), size
 
-    `given`: a CSV below `path` with the columns file (below train/), label (a class name), client (the owner, any
-    text), drop (yes leaves the image out); label or client, and drop may be missing. `clean_known: false`: the folders
-    are labels as collected, which may be wrong; if the CSV has labels, they are, and folders of train/ mean nothing.
-    `test: {holdout: share}`: there is no test/. Folders are searched with the folders in them; names that begin with a
-    dot are passed over. A link is followed if it leads to an image below `path`.
-
-    Raises ArtifactError naming the file or folder that is missing or wrong: a link that leads out of `path`, an image
-    beside the class folders, a class without a training image, a line of the CSV.
-    """
-    listed = _listed(spec, places)
-    train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
-    test = None
-    if "test" not in spec:
-        images = _images(listed.root / "test", listed.names)
-        tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
-        tests.fixed = train.fixed
-        test = tests, _numbers((folder for _, folder in images), listed.names)
-    return from_user(
-        spec,
-        str(listed.root / "train"),
-        train,  # decoded when it is saved
-        listed.labels,
-        test,
-        classes=len(listed.names),
-        owners=(None, ()) if listed.owners is None else owners_of(np.array(listed.owners), "client"),
-        names=tuple(listed.names),
-        given=listed.given,
-        clean_known=bool(spec.get("clean_known", True)),
-        origin=np.array(listed.paths),
-        source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
-    )
-
-
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-    """(training samples, classes, (H, W)), from the names of files and folders, the CSV, and, without `size`, the first
-    image.
-    """
-    listed = _listed(spec, places)
-    share = holdout_share(spec)
-    held = 0 if share is None else held_out(listed.labels, share)
-    size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
-    return len(listed.paths) - held, len(listed.names), size
+    @classmethod
+    def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
+        """What is read: the folders and, if there is one, the CSV."""
+        root = _root(spec, places)
+        found = [root / "train", *([root / "test"] if "test" not in spec else [])]
+        return [*found, _table_path(spec, root, places)] if "given" in spec else found
 
 
 class _Listed(NamedTuple):
@@ -153,13 +154,6 @@ def _numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
     """Class numbers int64 [n] of class names."""
     number = {name: label for label, name in enumerate(names)}
     return np.array([number[label] for label in labels], np.int64)
-
-
-def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-    """What is read: the folders and, if there is one, the CSV."""
-    root = _root(spec, places)
-    found = [root / "train", *([root / "test"] if "test" not in spec else [])]
-    return [*found, _table_path(spec, root, places)] if "given" in spec else found
 
 
 def classes_of_files(root: Path) -> dict[str, str]:

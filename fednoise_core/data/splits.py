@@ -24,8 +24,6 @@ __all__ = [
     "trim",
 ]
 
-DEFAULT_PUBLIC = 250  # of digits: every method trains on the same 1,187 images, whether it needs public ones or not
-
 
 def shares(counts: np.ndarray, n: int) -> np.ndarray:
     """Samples to take of each class, int64 [K]: `n` in proportion to `counts` int [K], by largest remainders."""
@@ -93,7 +91,7 @@ def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
 
 def public_count(spec: Mapping[str, Any]) -> int:
     """How many images `public` takes out of the data set's own training part (0 if it names another data set)."""
-    public = spec.get("public", DEFAULT_PUBLIC if spec.get("source") == "digits" else 0)
+    public = spec.get("public", 0)
     return 0 if isinstance(public, Mapping) else int(public)
 
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fednoise_core.data import SOURCES
 from fednoise_core.io import canonical
+from fednoise_core.params import resolve
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.texts import one_line
 
 __all__ = ["Names", "apart", "apart_from_rate", "describe", "field_words"]
 
-SOURCES = {
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "svhn": "SVHN",
-    "clothing1m": "Clothing1M",
-}
 KINDS = {  # as papers write them, where the id is not it
     "dirichlet": "Dirichlet",
     "bernoulli_dirichlet": "Bernoulli–Dirichlet",
@@ -122,10 +116,15 @@ def _dataset(spec: Mapping[str, Any]) -> str:
     """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
     part of it.
     """
-    name, part = SOURCES.get(str(spec.get("source")), ""), spec.get("subset")
+    name, part = _display_name(spec, SOURCES, "source"), spec.get("subset")
     name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
     size = part.get("train") if isinstance(part, Mapping) else None
     return f"{name}, {size:,} images" if name and size else name
+
+
+def _display_name(spec: Mapping[str, Any], registry: Mapping[str, Any], key: str = "kind") -> str:
+    """The name that a data set, a noise or a partition has itself; "" without one."""
+    return str(resolve(spec, registry, "", key).display_name) if spec.get(key) in registry else ""  # type: ignore[attr-defined]
 
 
 def _said(key: str, value: Any) -> str:
