@@ -32,10 +32,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
-def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
+def described(*, example: Mapping[str, Any], display_name: str = "", **facts: Any) -> Callable[[F], F]:
     """Decorator of functions with settings (keyword-only parameters): a call checks them.
 
-    example: settings for the one-line example on the reference page. facts: further things that config/schema says.
+    Args:
+        example: settings for the one-line example on the reference page.
+        display_name: the name in tables and figures. Without one they show the registered name.
+        **facts: further things that config/schema says.
     """
 
     def decorate(function: F) -> F:
@@ -46,7 +49,8 @@ def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
             settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
             return function(*args, **given, **dict(check(model, settings, function.__name__)))
 
-        checked.example, checked.facts = dict(example), facts  # type: ignore[attr-defined]
+        known = {"example": dict(example), "display_name": display_name, "facts": facts}
+        vars(checked).update(known)
         return cast("F", checked)
 
     return decorate

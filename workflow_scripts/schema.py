@@ -143,7 +143,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),
     "noise": lambda kind: (noises.Shared,),
-    "partition": lambda kind: (partitions.shared(kind),),
+    "partition": lambda kind: (partitions.shared_settings(kind),),
 }
 FAMILIES = (*REGISTRIES, "train")
 

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, sample
-from fednoise_core.params import described, number
+from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, noise_model, sample
+from fednoise_core.params import number
 from fednoise_core.settings import Share
 
 __all__ = ["asymmetric", "asymmetric_matrix", "random_sum"]
@@ -23,7 +23,7 @@ PUSHES = 100_000  # of one entry back into its range
 SLACK = 1e-6
 
 
-@described(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42})
+@noise_model(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42}, random_state=True)
 def asymmetric(
     y: np.ndarray,
     K: int,

@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.noise.models import none
-from fednoise_core.noise.sampling import NoiseResult
-from fednoise_core.params import described
+from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.rng import stream
 from fednoise_core.settings import Share
 
@@ -18,7 +17,7 @@ __all__ = ["instance"]
 BLOCK = 512  # images multiplied at a time
 
 
-@described(example={"rate": 0.4})
+@noise_model(example={"rate": 0.4}, display_name="instance-dependent", random_state=True)
 def instance(
     y: np.ndarray,
     K: int,

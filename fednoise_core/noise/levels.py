@@ -5,22 +5,26 @@ clean. `level` in the result is the probability (or share) each client was assig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.models import neighbours, pair_matrix, superclasses, symmetric_matrix
-from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass
-from fednoise_core.params import described, largest_remainder, number
+from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass, noise_model
+from fednoise_core.params import largest_remainder, number
 from fednoise_core.settings import NoBool, Settings, Share
 
 __all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized"]
 
 
-@described(example={"rho": 0.6, "tau": 0.5})
+@noise_model(
+    example={"rho": 0.6, "tau": 0.5},
+    display_name="FedCorr noise",
+    nominal_rate=lambda spec, K: spec["rho"] * (1 + spec["tau"]) / 2 * (K - 1) / K,
+)
 def fedcorr(
     y: np.ndarray,
     K: int,
@@ -42,7 +46,14 @@ def fedcorr(
     return _uniform(y, K, rng, clients, level, inclusive=True)
 
 
-@described(example={"rho": 0.6, "lower": 0.5, "upper": 0.7})
+def _fednoro_rate(spec: Mapping[str, Any], K: int) -> float:
+    level = (spec["lower"] + spec["upper"]) / 2
+    return float(spec["rho"] * level * ((K - 1) / K if spec.get("inclusive", True) else 1))
+
+
+@noise_model(
+    example={"rho": 0.6, "lower": 0.5, "upper": 0.7}, display_name="FedNoRo noise", nominal_rate=_fednoro_rate
+)
 def fednoro(
     y: np.ndarray,
     K: int,
@@ -99,7 +110,10 @@ class Group(Settings):
     offset: Annotated[Literal[1, -1], NoBool, Field(description="Which neighbour; -1 as in FedRN.")] = -1
 
 
-@described(example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]})
+@noise_model(
+    example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]},
+    nominal_rate=lambda spec, K: sum(one["share"] * (one["low"] + one["high"]) / 2 for one in spec["groups"]),
+)
 def client_groups(
     y: np.ndarray,
     K: int,
@@ -138,7 +152,7 @@ def client_groups(
     return NoiseResult(noisy, np.stack(T), level)
 
 
-@described(example={"rate": 0.4})
+@noise_model(example={"rate": 0.4}, display_name="globalised")
 def globalized(
     y: np.ndarray,
     K: int,
@@ -160,7 +174,11 @@ def globalized(
     return NoiseResult(noisy, pair_matrix(target, rate))
 
 
-@described(example={"low": 0.2, "high": 0.6})
+@noise_model(
+    example={"low": 0.2, "high": 0.6},
+    display_name="localised",
+    nominal_rate=lambda spec, K: (spec["low"] + spec["high"]) / 2,
+)
 def localized(
     y: np.ndarray,
     K: int,

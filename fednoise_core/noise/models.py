@@ -5,9 +5,9 @@ Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,9 +19,10 @@ from fednoise_core.noise.sampling import (
     Sampling,
     Superclass,
     check_matrix,
+    noise_model,
     sample,
 )
-from fednoise_core.params import described, integer
+from fednoise_core.params import integer
 from fednoise_core.settings import NoBool, Share
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
 CIFAR10_MAP = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}  # truck → automobile, bird → airplane, deer → horse, cat ↔ dog (DivideMix)
 
 
-@described(example={})
+@noise_model(example={}, nominal_rate=lambda spec, K: 0.0)
 def none(y: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
     """No noise, the labels as the data set gives them."""
     return NoiseResult(y.copy(), np.eye(K))
@@ -56,7 +57,9 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
     return T
 
 
-@described(example={"rate": 0.4})
+@noise_model(
+    example={"rate": 0.4}, nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1)
+)
 def symmetric(
     y: np.ndarray,
     K: int,
@@ -79,7 +82,10 @@ def symmetric(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rate": 0.4})
+@noise_model(
+    example={"rate": 0.4},
+    nominal_rate=lambda spec, K: 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"],
+)
 def random(
     y: np.ndarray,
     K: int,
@@ -142,7 +148,7 @@ def pair_matrix(targets: np.ndarray, rate: float) -> np.ndarray:
     return T
 
 
-@described(example={"rate": 0.2})
+@noise_model(example={"rate": 0.2})
 def pair(
     y: np.ndarray,
     K: int,
@@ -166,7 +172,12 @@ def pair(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rate": 0.4})
+def _semantic_rate(spec: Mapping[str, Any], K: int) -> float:
+    flips = spec.get("map") or CIFAR10_MAP
+    return float(spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K)
+
+
+@noise_model(example={"rate": 0.4}, nominal_rate=_semantic_rate)
 def semantic(
     y: np.ndarray,
     K: int,
@@ -195,7 +206,11 @@ def semantic(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rows": [[0.9, 0.1], [0.2, 0.8]]})
+def _matrix_rate(spec: Mapping[str, Any], K: int) -> float:
+    return float(1 - np.diagonal(read_matrix(spec.get("file"), spec.get("rows"))).mean())
+
+
+@noise_model(example={"rows": [[0.9, 0.1], [0.2, 0.8]]}, nominal_rate=_matrix_rate)
 def matrix(
     y: np.ndarray,
     K: int,

@@ -5,15 +5,15 @@ Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import largest_remainder
+from fednoise_core.params import described, largest_remainder
 
 __all__ = [
     "Flip",
@@ -22,10 +22,14 @@ __all__ = [
     "Sampling",
     "Superclass",
     "check_matrix",
+    "noise_model",
     "sample",
     "transition",
     "wrong_share",
 ]
+
+M = TypeVar("M", bound=Callable[..., "NoiseResult"])
+Spec = Mapping[str, Any]
 
 # settings of several models
 Sampling = Annotated[
@@ -57,6 +61,33 @@ class NoiseResult:
     level: np.ndarray | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def noise_model(
+    *,
+    example: Spec,
+    display_name: str = "",
+    nominal_rate: Callable[[Spec, int], float | None] = lambda spec, K: spec.get("rate"),
+    published_rate: Callable[[Spec], float | None] = lambda spec: None,
+    random_state: bool = False,
+) -> Callable[[M], M]:
+    """Decorator of noise models: what is known of one beside its settings and inputs, which its signature says.
+
+    Args:
+        example: settings for the one-line example on the reference page.
+        display_name: the name in tables and figures. Without one they show the kind.
+        nominal_rate: expected share of wrong labels, of the spec and the number of classes K. None: nobody states one.
+        published_rate: that share of labels that somebody else published, of the spec.
+        random_state: with a noise_seed it draws as the authors' code did, from np.random.RandomState.
+    """
+
+    def decorate(function: M) -> M:
+        model = described(example=example, display_name=display_name)(function)
+        rates = {"nominal_rate": nominal_rate, "published_rate": published_rate}
+        vars(model).update(rates, random_state=random_state)
+        return model
+
+    return decorate
 
 
 def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:

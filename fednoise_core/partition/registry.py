@@ -20,7 +20,7 @@ from fednoise_core.params import bind, expect, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 
-__all__ = ["LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
+__all__ = ["PARTITIONS", "Partition", "make", "needs_labels", "shared_settings"]
 
 # kind → where its function is, as a string: see fednoise_core.noise.registry
 PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
@@ -33,12 +33,6 @@ PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
     "quantity": "fednoise_core.partition.skew:quantity",
     "natural": "fednoise_core.partition.schemes:natural",
 }
-LABELLED = {
-    "openset": "noisy",
-    "bernoulli_dirichlet": "clean",
-    "classes_per_client": "clean",
-    "dirichlet": "clean",
-}  # kinds that look at labels → whose, unless the spec's `labels` says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +68,26 @@ class OverNoisy(OverClients):
     labels: Whose = "noisy"
 
 
-def shared(kind: str) -> type:
-    """The settings of a kind beside those of its function."""
-    if kind in LABELLED:
-        return {"clean": OverClean, "noisy": OverNoisy}[LABELLED[kind]]
-    return Shared if kind == "natural" else OverClients
+def _scheme(spec: Mapping[str, Any]) -> Any:
+    return resolve(spec, PARTITIONS, "partition")
+
+
+def _inputs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return inspect.signature(_scheme(spec)).parameters
+
+
+def shared_settings(kind: str) -> type:
+    """The dataclass of the settings that a kind has beside those of its function."""
+    spec = {"kind": kind}
+    if "client_ids" in _inputs(spec):  # the data set says how many clients there are
+        return Shared
+    return {None: OverClients, "clean": OverClean, "noisy": OverNoisy}[_scheme(spec).labels]
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
     """Whether this partition is drawn over the noisy labels."""
-    resolve(spec, PARTITIONS, "partition")
-    return spec["kind"] in LABELLED and spec.get("labels", LABELLED[spec["kind"]]) == "noisy"
+    whose = _scheme(spec).labels
+    return whose is not None and spec.get("labels", whose) == "noisy"
 
 
 def make(
@@ -102,14 +105,14 @@ def make(
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)
     kind = str(spec.get("kind"))
-    function, settings = bind(spec, PARTITIONS, "partition", shared(kind))
+    function, settings = bind(spec, PARTITIONS, "partition", shared_settings(kind))
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
     settings.pop("labels", None)
-    wanted = inspect.signature(function).parameters
+    wanted = _inputs(spec)
     n = len(source.y)
 
     used, whose = source.y, "no"
-    if kind in LABELLED:
+    if _scheme(spec).labels is not None:
         whose = "clean" if source.clean_known else "given"
         if needs_labels(spec):
             if labels is None:

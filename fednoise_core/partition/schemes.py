@@ -7,7 +7,8 @@ there. Wrong settings raise SpecError."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -15,9 +16,39 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.params import described, integer, largest_remainder
 
-__all__ = ["bernoulli_dirichlet", "by_owner", "iid", "natural", "openset", "presence", "random_draws"]
+__all__ = [
+    "bernoulli_dirichlet",
+    "by_owner",
+    "iid",
+    "natural",
+    "openset",
+    "partition_scheme",
+    "presence",
+    "random_draws",
+]
 
+S = TypeVar("S", bound=Callable[..., list[np.ndarray]])
 REDRAWS = 10_000  # of a row of indicators
+
+
+def partition_scheme(
+    *, example: Mapping[str, Any], display_name: str = "", labels: Literal["clean", "noisy"] | None = None
+) -> Callable[[S], S]:
+    """Decorator of schemes: what is known of one beside its settings and inputs, which its signature says.
+
+    Args:
+        example: settings for the one-line example on the reference page.
+        display_name: the name in tables and figures, in which "{n}" stands for the setting n. Without one they show
+            the kind.
+        labels: which labels it looks at, unless the setting `labels` says otherwise. None: it looks at none.
+    """
+
+    def decorate(function: S) -> S:
+        scheme = described(example=example, display_name=display_name)(function)
+        vars(scheme).update(labels=labels)
+        return scheme
+
+    return decorate
 
 
 def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
@@ -26,7 +57,7 @@ def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 
 
-@described(example={"clients": 100})
+@partition_scheme(example={"clients": 100})
 def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray]:
     """A random permutation cut into C parts whose sizes differ by at most 1."""
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]
@@ -66,7 +97,7 @@ def _rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool)
     )
 
 
-@described(example={"clients": 100, "mode": "nonuniform"})
+@partition_scheme(example={"clients": 100, "mode": "nonuniform"}, labels="noisy")
 def openset(
     labels: np.ndarray,
     C: int,
@@ -99,7 +130,9 @@ def openset(
     return by_owner(owner, C)
 
 
-@described(example={"clients": 100, "p": 0.5, "alpha": 10})
+@partition_scheme(
+    example={"clients": 100, "p": 0.5, "alpha": 10}, display_name="Bernoulli–Dirichlet", labels="clean"
+)
 def bernoulli_dirichlet(
     labels: np.ndarray,
     C: int,
@@ -125,7 +158,7 @@ def bernoulli_dirichlet(
     return by_owner(owner, C)
 
 
-@described(example={"clients": 4, "size": 10000})
+@partition_scheme(example={"clients": 4, "size": 10000}, display_name="{size} images a client")
 def random_draws(
     labels: np.ndarray,
     C: int,
@@ -144,7 +177,7 @@ def random_draws(
     return list(np.sort(rng.permutation(n)[: C * size].reshape(C, size), axis=1))
 
 
-@described(example={})
+@partition_scheme(example={})
 def natural(labels: np.ndarray, C: int, rng: np.random.Generator, *, client_ids: np.ndarray | None) -> list[np.ndarray]:
     """The clients that the data set itself names.
 

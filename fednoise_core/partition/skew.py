@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import described, integer, largest_remainder
-from fednoise_core.partition.schemes import by_owner
+from fednoise_core.params import integer, largest_remainder
+from fednoise_core.partition.schemes import by_owner, partition_scheme
 
 __all__ = ["classes_per_client", "deal", "dirichlet", "quantity", "raise_floor"]
 
@@ -17,7 +17,7 @@ REDRAWS = 100
 SHUFFLES = 30  # rounds of swaps per class and client; pairings are well mixed long before
 
 
-@described(example={"clients": 100, "alpha": 0.5})
+@partition_scheme(example={"clients": 100, "alpha": 0.5}, display_name="Dirichlet", labels="clean")
 def dirichlet(
     labels: np.ndarray,
     C: int,
@@ -91,7 +91,7 @@ def _move(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng: np.rand
     return result
 
 
-@described(example={"clients": 100, "alpha": 1.0})
+@partition_scheme(example={"clients": 100, "alpha": 1.0}, display_name="quantity skew")
 def quantity(
     labels: np.ndarray,
     C: int,
@@ -113,7 +113,7 @@ def quantity(
     return [np.sort(part) for part in np.split(rng.permutation(n), np.cumsum(sizes)[:-1])]
 
 
-@described(example={"clients": 100, "n": 3})
+@partition_scheme(example={"clients": 100, "n": 3}, display_name="{n} classes a client", labels="clean")
 def classes_per_client(
     labels: np.ndarray,
     C: int,

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from string import Formatter
 from typing import Any
 
 from fednoise_core.data import SOURCES
 from fednoise_core.io import canonical
+from fednoise_core.noise.registry import NOISES
 from fednoise_core.params import resolve
+from fednoise_core.partition.registry import PARTITIONS
 from fednoise_core.report.runs import RecordedRun, Setting
 from fednoise_core.report.texts import one_line
 
 __all__ = ["Names", "apart", "apart_from_rate", "describe", "field_words"]
 
-KINDS = {  # as papers write them, where the id is not it
-    "dirichlet": "Dirichlet",
-    "bernoulli_dirichlet": "Bernoulli–Dirichlet",
-    "quantity": "quantity skew",
-    "fedcorr": "FedCorr noise",
-    "fednoro": "FedNoRo noise",
-    "instance": "instance-dependent",
-    "openset_images": "open-set images",
-    "globalized": "globalised",
-    "localized": "localised",
-}
-COUNTS = {  # kinds that are told by a number, and the setting that it is
-    "classes_per_client": ("n", "classes a client"),
-    "random_draws": ("size", "images a client"),
-}
 FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
 SAID = {  # settings in words; "{}" is the value
     "alpha": "α = {}",
@@ -90,16 +78,14 @@ def describe(spec: Mapping[str, Any], fallback: str) -> str:
         return _dataset(spec) or fallback
     if kind in ("none", "clean"):
         return "no noise"
-    count, of = COUNTS.get(kind, ("", ""))
-    words = [KINDS.get(kind, kind.replace("_", " "))]
-    if count in spec:
-        words = [f"{_number(spec[count])} {'shards a client' if spec.get('mode') == 'shards' else of}"]
+    name, counts = _kind_name(spec, kind)
+    words = [name]
     if spec.get("rate") is not None:
         words[0] += f" {_number(spec['rate'])}"
     for key, value in spec.items():
         if (
             key in TECHNICAL
-            or key == count
+            or key in counts
             or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
             or not _plain(value)
             or USUAL.get(key) == value
@@ -110,6 +96,17 @@ def describe(spec: Mapping[str, Any], fallback: str) -> str:
         elif text := _said(key, value):
             words.append(text)
     return ", ".join(words)
+
+
+def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
+    """The name of a noise or a partition, and the settings that it says ("3 classes a client")."""
+    name = _display_name(spec, NOISES | PARTITIONS)
+    said = {key for _, key, *_ in Formatter().parse(name) if key}
+    if not name or not said <= spec.keys():
+        return kind.replace("_", " "), set()
+    if spec.get("mode") == "shards":
+        name = name.replace("classes", "shards")
+    return name.format_map({key: _number(spec[key]) for key in said}), said
 
 
 def _dataset(spec: Mapping[str, Any]) -> str:
