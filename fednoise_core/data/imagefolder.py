@@ -74,14 +74,14 @@ class ImageFolder(Dataset):
             ArtifactError: a file or folder is missing or wrong (a link that leads out of `path`, an image beside the
                 class folders, a class without a training image, a line of the CSV). The message names it.
         """
-        listed = _listed(spec, places)
+        listed = _list_training(spec, places)
         train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
         test = None
         if "test" not in spec:
-            images = _images(listed.root / "test", listed.names)
+            images = _find_images(listed.root / "test", listed.names)
             tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
             tests.fixed = train.fixed
-            test = tests, _numbers((folder for _, folder in images), listed.names)
+            test = tests, _class_numbers((folder for _, folder in images), listed.names)
         return from_user(
             spec,
             str(listed.root / "train"),
@@ -100,7 +100,7 @@ class ImageFolder(Dataset):
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """From the names of files and folders, the CSV, and, without `size`, the first image."""
-        listed = _listed(spec, places)
+        listed = _list_training(spec, places)
         share = holdout_share(spec)
         held = 0 if share is None else held_out(listed.labels, share)
         size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
@@ -109,7 +109,7 @@ class ImageFolder(Dataset):
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
         """What is read: the folders and, if there is one, the CSV."""
-        root = _root(spec, places)
+        root = _find_root(spec, places)
         found = [root / "train", *([root / "test"] if "test" not in spec else [])]
         return [*found, _table_path(spec, root, places)] if "given" in spec else found
 
@@ -128,29 +128,29 @@ class _Listed(NamedTuple):
     table: Path | None
 
 
-def _listed(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
-    root = _root(spec, places)
+def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
+    root = _find_root(spec, places)
     tests = ("test",) if "test" not in spec else ()
     table = _table_path(spec, root, places) if "given" in spec else None
     columns = rows_of(table)[0] if table else []
     told = "label" in columns  # else the folders alone say the classes
     if told and not spec.get("clean_known", True):
         names = None
-        folder_of = dict(_images(root / "train", [""]))
+        folder_of = dict(_find_images(root / "train", [""]))
     else:
-        names = _names(root, ("train", *tests))
-        folder_of = dict(_images(root / "train", names))
+        names = _folder_names(root, ("train", *tests))
+        folder_of = dict(_find_images(root / "train", names))
     lines = read_table(table, list(folder_of), names) if table else [Line(path, None, None) for path in folder_of]
     paths, labels = [line.file for line in lines], [line.label or "" for line in lines]
     if names is None:
-        names = _several(sorted({*labels, *_folders(root, tests)}), f"{table}: the column label names")
+        names = _require_several(sorted({*labels, *_list_folders(root, tests)}), f"{table}: the column label names")
         folder_of, told = dict(zip(paths, labels, strict=True)), False
     owners = [line.owner or "" for line in lines] if "client" in columns else None
-    given = {"given": _numbers(labels, names)} if told else {}
-    return _Listed(root, names, paths, _numbers((folder_of[path] for path in paths), names), given, owners, table)
+    given = {"given": _class_numbers(labels, names)} if told else {}
+    return _Listed(root, names, paths, _class_numbers((folder_of[path] for path in paths), names), given, owners, table)
 
 
-def _numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
+def _class_numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
     """Class numbers int64 [n] of class names."""
     number = {name: label for label, name in enumerate(names)}
     return np.array([number[label] for label in labels], np.int64)
@@ -158,7 +158,7 @@ def _numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
 
 def classes_of_files(root: Path) -> dict[str, str]:
     """File below train/ -> its class folder, for every training image below `root`, sorted by file."""
-    return dict(_images(root / "train", _names(root, ("train",))))
+    return dict(_find_images(root / "train", _folder_names(root, ("train",))))
 
 
 def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -167,7 +167,7 @@ def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
     return (side, side) if isinstance(side, int) else side and (side[0], side[1])
 
 
-def _root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
+def _find_root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
     """The folder, in which there is train/ and exactly one test set: test/, or the setting `test`."""
     root = user_path(spec, places)
     if not (root / "train").is_dir():
@@ -189,7 +189,7 @@ def _table_path(spec: Mapping[str, Any], root: Path, places: Sequence[Path]) -> 
     return user_path({**spec, "given": root / name} if (root / name).exists() else spec, places, "given")
 
 
-def _folders(root: Path, parts: Sequence[str]) -> set[str]:
+def _list_folders(root: Path, parts: Sequence[str]) -> set[str]:
     found = set()
     for part in parts:
         for entry in sorted((root / part).iterdir()):
@@ -202,11 +202,11 @@ def _folders(root: Path, parts: Sequence[str]) -> set[str]:
     return found
 
 
-def _names(root: Path, parts: Sequence[str]) -> list[str]:
-    return _several(sorted(_folders(root, parts)), f"{root}: class folders in {' and '.join(parts)}:")
+def _folder_names(root: Path, parts: Sequence[str]) -> list[str]:
+    return _require_several(sorted(_list_folders(root, parts)), f"{root}: class folders in {' and '.join(parts)}:")
 
 
-def _several(names: list[str], what: str) -> list[str]:
+def _require_several(names: list[str], what: str) -> list[str]:
     if len(names) < 2:
         raise ArtifactError(f"{what} {', '.join(names) or 'none'}; at least 2 classes are needed")
     return names
@@ -216,7 +216,7 @@ def _is_image(name: str) -> bool:
     return PurePath(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
-def _images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
+def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
     """(path below `folder`, class folder) of every image, sorted by path."""
     inside = folder.parent.resolve()
     found = []

@@ -53,8 +53,8 @@ class Official(Dataset):
         """In official order. `human: true` adds CIFAR-N's labels. `labels: coarse` gives 20 classes."""
         source = str(spec["source"])
         facts = cls.published
-        content = _content(cls, source, places, cache)
-        hashes = _check(source, facts, content)
+        content = _read_content(cls, source, places, cache)
+        hashes = _check_content(source, facts, content)
         coarse = np.array(CIFAR100_COARSE, np.int64) if source == "cifar100" else None
         arrays = Arrays(
             x_train=content["x_train"],
@@ -188,7 +188,7 @@ class SVHN(Official):
 # fmt: on
 
 
-def _content(kind: type[Official], source: str, places: Sequence[Path], cache: Path) -> Content:
+def _read_content(kind: type[Official], source: str, places: Sequence[Path], cache: Path) -> Content:
     files = kind.raw
     best = list(files)
     for folder in candidates(places, cache):
@@ -199,7 +199,7 @@ def _content(kind: type[Official], source: str, places: Sequence[Path], cache: P
             return _from_raw(kind, source, folder)
         best = min(best, absent, key=len)
     try:
-        _download(kind, source, cache)
+        _download_files(kind, source, cache)
     except (OSError, RuntimeError) as error:  # torchvision's, of several lines
         problem = " ".join(str(error).split())
         raise not_found(source, [f"{source}.npz (or {', '.join(best)})"], places, cache, problem) from error
@@ -219,7 +219,7 @@ def _from_raw(kind: type[Official], source: str, folder: Path) -> Content:
     """Read torchvision's raw layout. Raises ArtifactError naming the folder if torchvision finds a file damaged."""
     content: Content = {}
     try:
-        for part, data in zip(("train", "test"), _opened(kind, source, folder), strict=True):
+        for part, data in zip(("train", "test"), _open_torchvision(kind, source, folder), strict=True):
             x = np.asarray(data.data)
             content[f"x_{part}"] = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if source == "svhn" else x
             content[f"y_{part}"] = np.asarray(data.labels if source == "svhn" else data.targets).astype(np.uint8)
@@ -230,7 +230,7 @@ def _from_raw(kind: type[Official], source: str, folder: Path) -> Content:
     return content
 
 
-def _opened(kind: type[Official], source: str, folder: Path, download: bool = False) -> list[Any]:
+def _open_torchvision(kind: type[Official], source: str, folder: Path, download: bool = False) -> list[Any]:
     """torchvision's data sets of training and test part. CIFAR's and SVHN's files are read only if their MD5 is the
     published one. Raises SpecError if torchvision is missing.
     """
@@ -246,7 +246,7 @@ def _opened(kind: type[Official], source: str, folder: Path, download: bool = Fa
         return [opened(root=str(folder), download=download, **part) for part in parts]
 
 
-def _check(source: str, facts: Facts, content: Content) -> dict[str, str]:
+def _check_content(source: str, facts: Facts, content: Content) -> dict[str, str]:
     """SHA-256 of every array. Raises ArtifactError if one is not the published one."""
     hashes = {}
     for name, array in content.items():
@@ -265,7 +265,7 @@ def _check(source: str, facts: Facts, content: Content) -> dict[str, str]:
     return hashes
 
 
-def _download(kind: type[Official], source: str, cache: Path) -> None:
+def _download_files(kind: type[Official], source: str, cache: Path) -> None:
     """Let torchvision fetch, check and unpack the official files, which then go to `cache`; under a lock against other
     jobs.
     """
@@ -278,7 +278,7 @@ def _download(kind: type[Official], source: str, cache: Path) -> None:
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(SILENCE)
         try:
-            _opened(kind, source, Path(scratch), download=True)
+            _open_torchvision(kind, source, Path(scratch), download=True)
         finally:
             socket.setdefaulttimeout(before)
         for name in kind.raw:

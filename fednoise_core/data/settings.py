@@ -28,13 +28,13 @@ def load_source(name: Any) -> type[Dataset]:
     return resolve({"source": name}, SOURCES, "dataset", "source")  # type: ignore[return-value]
 
 
-def _published() -> list[str]:
+def _published_sources() -> list[str]:
     """Sources that come without files of the user's."""
     return [name for name in SOURCES if "path" not in load_source(name).model_fields]
 
 
 def _check_published(name: str) -> str:
-    if name not in _published():
+    if name not in _published_sources():
         raise ValueError
     return name
 
@@ -44,7 +44,7 @@ class _PublishedNames:
     """Puts the names into the JSON schema, when it is asked for: all classes exist by then."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        return {"enum": _published(), **handler(core)}
+        return {"enum": _published_sources(), **handler(core)}
 
 
 class Foreign(Settings):

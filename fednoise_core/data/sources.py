@@ -39,18 +39,18 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     """
     if places is None:
         places = [folder for folder in (os.environ.get("FEDNOISE_DATA"),) if folder]
-    spec, folders = spec_of(spec, "source", "dataset"), _paths(places)
+    spec, folders = spec_of(spec, "source", "dataset"), _check_places(places)
     expect(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
     source = load_source(spec.get("source"))
     checked = check(source, {key: value for key, value in spec.items() if key != "source"}, "dataset")
     spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
-    with _named(spec):
+    with _naming_source(spec):
         found = source.read_arrays(spec, folders, Path(cache))
         if found.origin is None:
             found = dataclasses.replace(found, origin=np.arange(found.n))
         arrays = trim(found, {"public": checked.public, **spec})
         if isinstance(spec.get("public"), Mapping):
-            arrays = dataclasses.replace(arrays, x_public=_foreign(spec, folders, Path(cache)))
+            arrays = dataclasses.replace(arrays, x_public=_read_foreign(spec, folders, Path(cache)))
         x_train, x_test = (
             np.asarray(x) if isinstance(x, ImageFiles) and x.nbytes <= SIDE_BYTES else x
             for x in (arrays.x_train, arrays.x_test)
@@ -66,25 +66,25 @@ def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     if "train" in subset:
         return int(subset["train"])
     default = load_source(spec.get("source")).model_fields["public"].default
-    return _facts(spec, places)[0] - public_count({"public": default, **spec})
+    return _read_facts(spec, places)[0] - public_count({"public": default, **spec})
 
 
 def classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     """Number of classes of `spec`. Opens no image; raises SpecError if the user's data is not there."""
-    return _facts(spec, places)[1]
+    return _read_facts(spec, places)[1]
 
 
 def sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
     """(height, width) of the images of `spec`. Opens one at most; raises SpecError if the user's data is not there."""
-    return _facts(spec, places)[2]
+    return _read_facts(spec, places)[2]
 
 
 def files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
     """The user's own files that `spec` reads: inputs of its rule. None for published data sets, which are fixed."""
-    return load_source(spec.get("source")).list_files(spec, _paths(places))
+    return load_source(spec.get("source")).list_files(spec, _check_places(places))
 
 
-def _foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np.ndarray:
+def _read_foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np.ndarray:
     """Unlabelled images of another published data set: a stratified choice of its training part."""
     public = spec["public"]
     other = {"source": public["dataset"], "public": 0}
@@ -96,13 +96,13 @@ def _foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np
     return np.asarray(take(arrays.x_train, index))
 
 
-def _facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:
-    with _named(spec):
-        return load_source(spec.get("source")).read_facts(spec, _paths(places))
+def _read_facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:
+    with _naming_source(spec):
+        return load_source(spec.get("source")).read_facts(spec, _check_places(places))
 
 
 @contextlib.contextmanager
-def _named(spec: Mapping[str, Any]) -> Iterator[None]:
+def _naming_source(spec: Mapping[str, Any]) -> Iterator[None]:
     """What is wrong with arrays is said with the name of the data set."""
     try:
         yield
@@ -111,7 +111,7 @@ def _named(spec: Mapping[str, Any]) -> Iterator[None]:
         raise ArtifactError(f"dataset {spec['source']}{path}: {error}") from error
 
 
-def _paths(places: Places) -> list[Path]:
+def _check_places(places: Places) -> list[Path]:
     expect(places, (list, tuple), "places", "pass a list of folders")
     for place in places:
         expect(place, (str, os.PathLike), "places", "each of them is a path")

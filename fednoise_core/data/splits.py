@@ -125,15 +125,15 @@ def trim(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
         arrays = dataclasses.replace(arrays.take(rest), x_public=np.asarray(take(arrays.x_train, taken)[:]))
     subset = spec.get("subset", {})
     if "train" in subset:
-        _check("train", subset["train"], arrays.n)
+        _check_subset("train", subset["train"], arrays.n)
         arrays = arrays.take(split_off(arrays.y_train, subset["train"], seed, "train")[1])
     if "test" in subset:
-        _check("test", subset["test"], len(arrays.y_test))
+        _check_subset("test", subset["test"], len(arrays.y_test))
         index = split_off(arrays.y_test, subset["test"], seed, "test")[1]
         arrays = dataclasses.replace(arrays, x_test=take(arrays.x_test, index), y_test=arrays.y_test[index])
     return arrays
 
 
-def _check(part: str, n: int, available: int) -> None:
+def _check_subset(part: str, n: int, available: int) -> None:
     if not 0 < n <= available:
         raise SpecError(f"dataset: subset: {part}: {n}, but there are {available} samples")

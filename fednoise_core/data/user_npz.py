@@ -55,7 +55,7 @@ class Npz(Dataset):
         path = user_path(spec, places)
         found = members(path, lambda name: name in KNOWN or is_given(name))
         _check_test(path, spec, found)
-        labels = _labels(found)
+        labels = _label_sets(found)
         given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
         clean_known = bool(spec.get("clean_known", "y_train" in found))
         if "y_train" in found and given and not clean_known:
@@ -70,14 +70,14 @@ class Npz(Dataset):
         images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
         if "x_train" not in images:
             raise ArtifactError(f"{path}: it has no x_train")
-        names = _names(path, found)
+        names = _read_names(path, found)
         return from_user(
             spec,
             str(path),
             images["x_train"],
             y_train,
             None if "test" in spec else (images["x_test"], labels["y_test"]),
-            classes=_classes(path, spec, len(images["x_train"]), names, labels),
+            classes=_count_classes(path, spec, len(images["x_train"]), names, labels),
             owners=owners_of(found["client"], "client") if "client" in found else (None, ()),
             names=names,
             given=given,
@@ -97,11 +97,11 @@ class Npz(Dataset):
         n, sides = images[0], (images[1], images[2])
         _check_test(path, spec, arrays_in(path))
         found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
-        labels = _labels(found)
+        labels = _label_sets(found)
         share = holdout_share(spec)
         used = labels[max(labels)] if labels else None  # y_train, else the given ones
         held = 0 if used is None or share is None else held_out(used, share)
-        return n - held, _classes(path, spec, n, _names(path, found), labels), sides
+        return n - held, _count_classes(path, spec, n, _read_names(path, found), labels), sides
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
@@ -134,12 +134,12 @@ def is_given(name: str) -> bool:
     return name == "given" or name.startswith("given_")
 
 
-def _labels(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _label_sets(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The sets of labels among these arrays, int64 [n]."""
     return {name: as_labels(name, y) for name, y in found.items() if name in ("y_train", "y_test") or is_given(name)}
 
 
-def _classes(
+def _count_classes(
     path: Path, spec: Mapping[str, Any], n: int, names: tuple[str, ...], labels: Mapping[str, np.ndarray]
 ) -> int:
     """Number of classes: as the settings say, as many as there are names, or the greatest label + 1."""
@@ -157,7 +157,7 @@ def _classes(
     return k
 
 
-def _names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+def _read_names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     if "names" not in found:
         return ()
     names = found["names"]

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.noise.models import neighbours, pair_matrix, superclasses, symmetric_matrix
+from fednoise_core.noise.models import next_classes, pair_matrix, superclass_of, symmetric_matrix
 from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass, noise_model
 from fednoise_core.params import largest_remainder, number
 from fednoise_core.settings import NoBool, Settings, Share
@@ -43,7 +43,7 @@ def fedcorr(
     C = len(clients)
     noisy_client = rng.random(C) < rho
     level = noisy_client * (tau + (1 - tau) * rng.random(C))
-    return _uniform(y, K, rng, clients, level, inclusive=True)
+    return _flip_uniformly(y, K, rng, clients, level, inclusive=True)
 
 
 def _fednoro_rate(spec: Mapping[str, Any], K: int) -> float:
@@ -73,10 +73,10 @@ def fednoro(
     level = np.zeros(C)
     chosen = rng.permutation(C)[: int(rho * C + 1e-9)]
     level[chosen] = rng.uniform(lower, upper, len(chosen))
-    return _uniform(y, K, rng, clients, level, inclusive=inclusive)
+    return _flip_uniformly(y, K, rng, clients, level, inclusive=inclusive)
 
 
-def _uniform(
+def _flip_uniformly(
     y: np.ndarray,
     K: int,
     rng: np.random.Generator,
@@ -169,7 +169,7 @@ def globalized(
     if flip == "symmetric":
         noisy[chosen] = (y[chosen] + rng.integers(1, K, len(chosen))) % K
         return NoiseResult(noisy, symmetric_matrix(K, rate))
-    target = neighbours(np.arange(K), superclasses(K, within_superclass, coarse))
+    target = next_classes(np.arange(K), superclass_of(K, within_superclass, coarse))
     noisy[chosen] = target[y[chosen]]
     return NoiseResult(noisy, pair_matrix(target, rate))
 
@@ -198,7 +198,7 @@ def localized(
     client with fewer than two classes stays clean and is named in the notes; so does a sample that is alone in its
     superclass."""
     number(low, "low", 0, high)
-    blocks = superclasses(K, within_superclass, coarse)
+    blocks = superclass_of(K, within_superclass, coarse)
     level = rng.uniform(low, high, len(clients))
     own = [np.unique(y[part]) for part in clients]
     level[[len(classes) < 2 for classes in own]] = 0
@@ -212,7 +212,7 @@ def localized(
             noisy[chosen] = classes[(at + rng.integers(1, len(classes), len(chosen))) % len(classes)]
             T[c][np.ix_(classes, classes)] = symmetric_matrix(len(classes), rate)
         else:
-            following = neighbours(classes, blocks)
+            following = next_classes(classes, blocks)
             noisy[chosen] = following[at]
             T[c][classes] *= 1 - rate
             T[c][classes, following] += rate

@@ -28,14 +28,14 @@ from fednoise_core.settings import NoBool, Share
 __all__ = [
     "CIFAR10_MAP",
     "matrix",
-    "neighbours",
+    "next_classes",
     "none",
     "pair",
     "pair_matrix",
     "random",
     "read_matrix",
     "semantic",
-    "superclasses",
+    "superclass_of",
     "symmetric",
     "symmetric_matrix",
 ]
@@ -116,7 +116,7 @@ def random(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-def superclasses(K: int, within_superclass: str | None, coarse: np.ndarray | None) -> np.ndarray:
+def superclass_of(K: int, within_superclass: str | None, coarse: np.ndarray | None) -> np.ndarray:
     """Superclass of each class, int64 [K]: the same for all unless labels stay `within_superclass`.
 
     `consecutive5`: blocks of five class numbers (FedNoisy; not CIFAR-100's superclasses). `coarse`: the true map.
@@ -132,7 +132,7 @@ def superclasses(K: int, within_superclass: str | None, coarse: np.ndarray | Non
     return coarse
 
 
-def neighbours(classes: np.ndarray, blocks: np.ndarray, offset: int = 1) -> np.ndarray:
+def next_classes(classes: np.ndarray, blocks: np.ndarray, offset: int = 1) -> np.ndarray:
     """For each of the sorted `classes` the next one in its block (offset -1: the one before), cyclically."""
     result = classes.copy()
     for block in np.unique(blocks[classes]):
@@ -167,8 +167,8 @@ def pair(
 
     T[i, i] = 1 - rate, T[i, i + offset] = rate. FedRN, FedLSR and FNBench flip to the class before: `offset=-1`. From a
     rate of .5 on, clean and noisy cannot be told apart."""
-    blocks = superclasses(K, within_superclass, coarse)
-    T = pair_matrix(neighbours(np.arange(K), blocks, offset), rate)
+    blocks = superclass_of(K, within_superclass, coarse)
+    T = pair_matrix(next_classes(np.arange(K), blocks, offset), rate)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 

@@ -67,22 +67,22 @@ class Shared:
     ] = None
 
 
-def _model(spec: Mapping[str, Any]) -> Any:
+def _load_model(spec: Mapping[str, Any]) -> Any:
     return resolve(spec, NOISES, "noise")
 
 
-def _wants(spec: Mapping[str, Any], name: str) -> bool:
-    return name in inspect.signature(_model(spec)).parameters
+def _takes_input(spec: Mapping[str, Any], name: str) -> bool:
+    return name in inspect.signature(_load_model(spec)).parameters
 
 
 def needs_partition(spec: Mapping[str, Any]) -> bool:
     """Whether this noise depends on which client holds a sample."""
-    return _wants(spec, "clients")
+    return _takes_input(spec, "clients")
 
 
 def needs_donor(spec: Mapping[str, Any]) -> str | None:
     """The data set id whose images open-set noise takes; None if no other data set is needed."""
-    donor = spec.get("donor", "public") if _wants(spec, "donor_count") else "public"
+    donor = spec.get("donor", "public") if _takes_input(spec, "donor_count") else "public"
     return None if donor == "public" else str(donor)
 
 
@@ -93,7 +93,7 @@ def needs_file(spec: Mapping[str, Any]) -> str | None:
 
 def keeps_generator(spec: Mapping[str, Any]) -> bool:
     """Whether the labels artifact keeps the generator as drawing the labels left it (`Labels.generator`)."""
-    return spec.get("noise_seed") is not None and _model(spec).random_state
+    return spec.get("noise_seed") is not None and _load_model(spec).random_state
 
 
 def inject(
@@ -119,7 +119,7 @@ def inject(
     K, kind = source.classes, str(spec["kind"])
     noise_seed = settings.pop("noise_seed")
     if noise_seed is not None:
-        integer(noise_seed, "noise.noise_seed", 0, RANDOM_STATE_SEEDS - 1 if _model(spec).random_state else None)
+        integer(noise_seed, "noise.noise_seed", 0, RANDOM_STATE_SEEDS - 1 if _load_model(spec).random_state else None)
     rng: Any = stream(seed if noise_seed is None else noise_seed, "noise")
     if keeps_generator(spec):
         rng = np.random.RandomState(noise_seed)
@@ -167,11 +167,11 @@ def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
 def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
     """Expected share of wrong labels under balanced classes and clients; None where nobody states one (human, given).
     """
-    rate = _model(spec).nominal_rate(spec, K) if spec["kind"] in NOISES else spec.get("rate")
+    rate = _load_model(spec).nominal_rate(spec, K) if spec["kind"] in NOISES else spec.get("rate")
     return None if rate is None else round(float(rate), 12)
 
 
 def oracle_rate(spec: Mapping[str, Any], K: int | None) -> float | None:
     """The rate for methods that are told one: as published, else the nominal one; None where nobody states one."""
-    published: float | None = _model(spec).published_rate(spec)
+    published: float | None = _load_model(spec).published_rate(spec)
     return nominal_rate(spec, K) if published is None and K is not None else published

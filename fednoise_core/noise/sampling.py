@@ -124,27 +124,27 @@ def sample(
         if not len(members) or T[i, i] == 1:
             continue
         if sampling == "iid":
-            noisy[members] = _categorical(T[i], u[members])
+            noisy[members] = _draw_categorical(T[i], u[members])
             continue
         off = np.where(np.arange(K) == i, 0.0, T[i])
         members = rng.permutation(members)
         if sampling == "exact":
-            counts = _counts(T[i], len(members), rounding)
+            counts = _whole_counts(T[i], len(members), rounding)
             targets = np.repeat(np.arange(K), counts)
         else:
             keep = np.array([T[i, i], off.sum()])
-            flips = _counts(keep, len(members), rounding)[1]
-            targets = _categorical(off / off.sum(), rng.random(flips))
+            flips = _whole_counts(keep, len(members), rounding)[1]
+            targets = _draw_categorical(off / off.sum(), rng.random(flips))
         noisy[members[: len(targets)]] = targets
     return noisy
 
 
-def _counts(row: np.ndarray, n: int, rounding: str) -> np.ndarray:
+def _whole_counts(row: np.ndarray, n: int, rounding: str) -> np.ndarray:
     """Whole counts of a row of n samples; rounded down they may sum to less, and the rest stays as it is."""
     return np.floor(row * n + 1e-9).astype(np.int64) if rounding == "floor" else largest_remainder(row, n)
 
 
-def _categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
+def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Draws from `p` by inversion of the uniforms `u` in [0, 1); an entry of probability 0 never comes up."""
     cumulative = np.cumsum(p)
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)

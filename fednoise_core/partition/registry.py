@@ -68,25 +68,25 @@ class OverNoisy(OverClients):
     labels: Whose = "noisy"
 
 
-def _scheme(spec: Mapping[str, Any]) -> Any:
+def _load_scheme(spec: Mapping[str, Any]) -> Any:
     return resolve(spec, PARTITIONS, "partition")
 
 
-def _inputs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    return inspect.signature(_scheme(spec)).parameters
+def _scheme_inputs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return inspect.signature(_load_scheme(spec)).parameters
 
 
 def shared_settings(kind: str) -> type:
     """The dataclass of the settings that a kind has beside those of its function."""
     spec = {"kind": kind}
-    if "client_ids" in _inputs(spec):  # the data set says how many clients there are
+    if "client_ids" in _scheme_inputs(spec):  # the data set says how many clients there are
         return Shared
-    return {None: OverClients, "clean": OverClean, "noisy": OverNoisy}[_scheme(spec).labels]
+    return {None: OverClients, "clean": OverClean, "noisy": OverNoisy}[_load_scheme(spec).labels]
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
     """Whether this partition is drawn over the noisy labels."""
-    whose = _scheme(spec).labels
+    whose = _load_scheme(spec).labels
     return whose is not None and spec.get("labels", whose) == "noisy"
 
 
@@ -108,16 +108,16 @@ def make(
     function, settings = bind(spec, PARTITIONS, "partition", shared_settings(kind))
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
     settings.pop("labels", None)
-    wanted = _inputs(spec)
+    wanted = _scheme_inputs(spec)
     n = len(source.y)
 
     used, whose = source.y, "no"
-    if _scheme(spec).labels is not None:
+    if _load_scheme(spec).labels is not None:
         whose = "clean" if source.clean_known else "given"
         if needs_labels(spec):
             if labels is None:
                 raise SpecError(f"partition {kind}: needs the noisy labels")
-            used, whose = _noisy(labels, source), "noisy"
+            used, whose = _noisy_labels(labels, source), "noisy"
 
     notes: dict[str, Any] = {}
     if clients > n:
@@ -143,13 +143,13 @@ def make(
             "labels": whose,
             "notes": notes,
         },
-        _validation(parts, share, rng),
+        _draw_validation(parts, share, rng),
     )
     partition.check()
     return partition
 
 
-def _noisy(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
+def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
     """Noisy labels int64 [n] of the data, from a labels artifact or a plain array."""
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
@@ -158,7 +158,7 @@ def _noisy(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
     return labels.noisy
 
 
-def _validation(parts: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_validation(parts: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:
     """Mask bool [m]: ⌊share·N_c⌋ random samples of each client."""
     mask = [np.zeros(len(part), bool) for part in parts]
     if share > 0:

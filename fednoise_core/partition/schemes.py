@@ -19,11 +19,11 @@ from fednoise_core.params import described, integer, largest_remainder
 __all__ = [
     "bernoulli_dirichlet",
     "by_owner",
+    "draw_presence",
     "iid",
     "natural",
     "openset",
     "partition_scheme",
-    "presence",
     "random_draws",
 ]
 
@@ -63,7 +63,7 @@ def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]
 
 
-def presence(
+def draw_presence(
     C: int, K: int, p: float, rng: np.random.Generator, *, forbid_full: bool, notes: dict[str, Any]
 ) -> np.ndarray:
     """Indicators bool [C, K], independent Bernoulli(p); a client's whole row is drawn again while it is all 0 (or, with
@@ -72,7 +72,7 @@ def presence(
     A class that no client has is handed to one client, uniformly among the rows that stay admissible; if there is none,
     all rows are drawn again. Raises SpecError after 10 000 redraws."""
     for _ in range(REDRAWS):
-        rows = _rows(C, K, p, rng, forbid_full)
+        rows = _draw_rows(C, K, p, rng, forbid_full)
         missing = np.flatnonzero(~rows.any(0))
         for k in rng.permutation(missing):
             room = np.flatnonzero(rows.sum(1) < (K - 1 if forbid_full else K))
@@ -84,7 +84,7 @@ def presence(
     raise SpecError(f"partition: no draw in {REDRAWS} gave every one of the {K} classes to one of {C} clients")
 
 
-def _rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool) -> np.ndarray:
+def _draw_rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool) -> np.ndarray:
     rows = rng.random((C, K)) < p
     for _ in range(REDRAWS):
         count = rows.sum(1)
@@ -119,7 +119,7 @@ def openset(
     The samples of class k go to the clients that have it: in equal shares (`mode="uniform"`, sizes differ by at most 1)
     or in shares drawn from Dir(1) (`"nonuniform"`, whole numbers by largest remainder). The paper draws it over the
     noisy labels and never says what `q`, the probability to have a class, is. Clients may end up empty."""
-    rows = presence(C, classes, q, rng, forbid_full=True, notes=notes)
+    rows = draw_presence(C, classes, q, rng, forbid_full=True, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
     for k in range(classes):
         samples, holders = np.flatnonzero(labels == k), rng.permutation(np.flatnonzero(rows[:, k]))
@@ -148,7 +148,7 @@ def bernoulli_dirichlet(
     Rows without any class are drawn again; every sample of a class goes, on its own, to one of its holders. Clients may
     end up empty.
     """
-    rows = presence(C, classes, p, rng, forbid_full=False, notes=notes)
+    rows = draw_presence(C, classes, p, rng, forbid_full=False, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
     for k in range(classes):
         members, holders = np.flatnonzero(labels == k), np.flatnonzero(rows[:, k])
