@@ -13,7 +13,7 @@ import pytest
 from fake_runs import write_run
 from layout_check import problems
 
-from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.csv_files import read_csv, read_texts
 from fednoise_core.report.runs.run import ListedRun
@@ -108,7 +108,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     rows = read_texts(out / "origins.csv").to_dict("records")
     assert len(rows) == 6 + 2  # table 4 shows FedAvg, too
     record = json.loads(Path(rows[0]["run"]).read_text())
-    assert rows[0]["digest"] == digest(record["spec"])
+    assert rows[0]["digest"] == json_digest(record["spec"])
     assert rows[0]["code"] == record["code"]
     assert (rows[0]["device"], rows[0]["versions"]) == ("cpu", "numpy 2.3.0, python 3.11.9, torch 2.14.1")
     cells = read_csv(out / "table3.csv")

@@ -226,7 +226,7 @@ def test_missing_or_damaged_inputs_are_named(root: Path, tmp_path: Path, capsys:
     assert "neither JSON nor a JSON file" in capsys.readouterr().err
 
 
-def test_describe_needs_artifacts_only(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_settings_page_needs_artifacts_only(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--arrays", str(root / "raw/digits.npz"), "--labels", str(root / "labels/digits/sym40/any/seed1.npz")]
     arguments += ["--partition", str(root / "partitions/digits/sym40/iid/seed1.npz")]
     out = ["--out", str(tmp_path / "s.html")]

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.style import words_of
@@ -98,14 +98,14 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
-            with atomic(html) as opened:
+            with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, commit()))
     write_json(out / "metrics.json", metrics.metrics(results(runs)))
     texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
-        with atomic(out / name) as opened:
+        with open_atomic(out / name) as opened:
             opened.write(text)
     return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
 
@@ -118,7 +118,7 @@ def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[
         write_csv(f"{prefix}.csv", registry.build_table(found, spec))
         made = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
         for ending, text in (("md", markdown.render_markdown(made)), ("tex", "")):
-            with atomic(f"{prefix}.{ending}") as file:
+            with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         if registry.find_kind(spec).without_runs or registry.select_table_runs(found, spec):
             shown.append(name)
@@ -209,7 +209,7 @@ def write_papers(folder: Path) -> Path:
         link = f"[{title}]({readme.relative_to(folder).as_posix()})"
         counts = [str(len(states)), *(str(states.count(name)) for name in STATES)]
         lines.append(f"| {link} | `{rows['scale'].iloc[0] if len(rows) else ''}` | {' | '.join(counts)} |\n")
-    with atomic(folder / "papers.md") as opened:
+    with open_atomic(folder / "papers.md") as opened:
         opened.write(PAPERS + "".join(lines))
     return folder / "papers.md"
 

@@ -17,8 +17,8 @@ from fednoise_core.report.runs.run import ListedRun, load, select
 from fednoise_core.report.tables.kind import TableKind
 from fednoise_core.report.text.cells import Grid
 from fednoise_core.report.text.footnotes import explain_marks
-from fednoise_core.settings.declare import check, with_defaults
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.declare import check_value, with_defaults
+from fednoise_core.settings.functions import resolve_kind
 
 __all__ = [
     *("TABLES", "build_table", "complete_spec", "complete_tables"),
@@ -70,7 +70,7 @@ def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataF
     """
     kind = find_kind(spec)
     own = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
-    check(kind.settings, own, "table")
+    check_value(kind.settings, own, "table")
     runs = load(select_table_runs(found, spec))
     if not runs and not kind.of_a_paper:
         raise SpecError("the table names no run")
@@ -121,4 +121,4 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
 
 def find_kind(spec: Mapping[str, Any]) -> TableKind:
     """The kind of a table. Raises SpecError with the nearest known one."""
-    return resolve(spec, TABLES, "table")
+    return resolve_kind(spec, TABLES, "table")
