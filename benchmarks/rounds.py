@@ -73,7 +73,7 @@ def measure(net: str, repeats: int) -> dict[str, Any]:
             if repeat:  # the first one warms up
                 times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
     for name in ("workers:1", "workers:2"):
-        runners[name].fed._executor.close()  # type: ignore[union-attr]
+        runners[name].fed.executor.close()  # type: ignore[union-attr]
     rows = {}
     for name, found in times.items():
         pairs = list(zip(found, times["plain script"], strict=True))

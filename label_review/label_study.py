@@ -19,7 +19,7 @@ from fednoise_core.data import sources
 from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.npz import arrays_in
 from fednoise_core.data.user_npz import is_given
-from fednoise_core.io import ArtifactError, SpecError, atomic
+from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from workflow_scripts import paths
 from workflow_scripts.config.project import DATASETS, STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -81,7 +81,7 @@ def _write(args: argparse.Namespace, name: str) -> str:
     spec, owners = _folder(args) if args.data.is_dir() else _npz(args)
     sources.n_train(spec)  # whether it can be read at all
     before = datasets.read_text(encoding="utf-8")
-    with atomic(datasets) as out:
+    with open_atomic(datasets) as out:
         out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")
     values = {
         "path": json.dumps(str(args.data)),
@@ -92,13 +92,13 @@ def _write(args: argparse.Namespace, name: str) -> str:
         "rounds": args.rounds,
         "dataset": json.dumps(name),
     }
-    with atomic(file) as out:
+    with open_atomic(file) as out:
         out.write(STUDY.format(**values))
     try:
         (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
     except (SpecError, ArtifactError):
         file.unlink()
-        with atomic(datasets) as out:
+        with open_atomic(datasets) as out:
             out.write(before)
         raise
     return run.labels_page

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import ArtifactError, digest
+from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
-from fednoise_core.report.pages.html import json_text, render
+from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
 from label_review.decisions import DECISIONS, Suspect, data_digest
 from label_review.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
@@ -50,7 +50,7 @@ def labels_page(
     packed = sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
     number = {one.client: at for at, one in enumerate(sites)}
     told = {
-        "key": digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
+        "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
         "data": data_digest(arrays.source_sha256),
         "columns": DECISIONS,
         "classes": names,
@@ -71,7 +71,7 @@ def labels_page(
     worst_first = sorted(sites, key=lambda one: -_share(one.wrong, one))
     longest = max([1.0, *(math.ceil(100 * _share(one.wrong_high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
-    return render(
+    return render_page(
         "labels.html",
         ("page.css", "labels.css"),
         ("labels_csv.js", "labels.js"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.noise.labels import Labels
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review.decisions import Suspect
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         title = args.title or args.run.as_posix()
         limits = {"per_site": args.per_site, "most": args.most}
         page = labels_page(arrays, labels, suspects, sites, title, donor=_donor(arrays, labels, args.donor), **limits)
-        with atomic(args.out) as file:
+        with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.peers.work import EVAL_BATCH, MEAN, STD, TRAINED, Clock, Work, images, net
-from fednoise_core.api.simulate import run as front_door
+from fednoise_core.api.simulate import run_federation as front_door
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import loop
 from fednoise_core.engine.executors.sequential import Sequential
@@ -44,8 +44,8 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
             super().__init__(*args)
             clock.start()
 
-        def round(self, *args: Any) -> None:
-            super().run_round(*args)
+        def report_round(self, *args: Any) -> None:
+            super().report_round(*args)
             clock.tick()
 
     def same_start(self: FedAvg, fed: Federation) -> State:

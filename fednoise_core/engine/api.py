@@ -10,8 +10,8 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.optim import Optimiser, Trained
-from fednoise_core.ops.weights import Entry, Layout, Weights, mean
-from fednoise_core.settings.train import Train, stage
+from fednoise_core.ops.weights import Entry, Layout, Weights, weighted_mean
+from fednoise_core.settings.train import Train, resolve_rounds
 
 __all__ = [
     "SERVER",
@@ -32,6 +32,6 @@ __all__ = [
     "Trained",
     "Weights",
     "Work",
-    "mean",
-    "stage",
+    "resolve_rounds",
+    "weighted_mean",
 ]

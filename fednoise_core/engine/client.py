@@ -17,7 +17,7 @@ from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Weights, tree_map
 from fednoise_core.rng import stream
 
-__all__ = ["Client", "call_on", "refuse_changed", "versions"]
+__all__ = ["Client", "call_on", "record_versions", "refuse_changed"]
 
 
 class Client:
@@ -44,7 +44,7 @@ class Client:
         if self._state is None:
             self._state = tree_map(lambda leaf: leaf, load_mapping(self.kept))  # lists and dicts of its own
             self._had = dict(self._state)
-            self._versions = versions(self._state)
+            self._versions = record_versions(self._state)
         return self._state
 
     @state.setter
@@ -116,9 +116,9 @@ class Client:
         return self._world.evaluate(self.net, w, self._world.pool(on), rows, "features").clone()
 
 
-def versions(held: Mapping[str, Any], what: str = "state") -> list[tuple[str, Tensor, int]]:
+def record_versions(held: Mapping[str, Any], what: str = "state") -> list[tuple[str, Tensor, int]]:
     """Each tensor among the values of `held`: where it stands (`what[name]`), itself, and its number of changes."""
-    return [(f"{what}[{name!r}]", t, t._version) for name, value in held.items() for t in _tensors(value)]
+    return [(f"{what}[{name!r}]", t, t._version) for name, value in held.items() for t in _iterate_tensors(value)]
 
 
 def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, int]]) -> None:
@@ -133,13 +133,13 @@ def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, i
 
 def call_on(client: Client, fn: Callable[[Client, Any], Any], broadcast: Mapping[str, Any]) -> Any:
     """fn(client, broadcast). Raises WireError if it changes what came down."""
-    were = versions(broadcast, "broadcast")
+    were = record_versions(broadcast, "broadcast")
     answer = fn(client, broadcast)
     refuse_changed(getattr(fn, "__qualname__", "client-side code"), client.id, were)
     return answer
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _iterate_tensors(value: Any) -> Iterator[Tensor]:
     """The tensors in something kept, those of weights as their one flat tensor."""
     if isinstance(value, Weights):
         value = value.flat
@@ -147,4 +147,4 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield value
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
+            yield from _iterate_tensors(part)

@@ -92,7 +92,7 @@ class Local:
         """The update rule for the carried weights `name`; its memory starts afresh in every fit
         unless `restore_optimiser` says otherwise."""
         t = self.train
-        return optim.make(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
+        return optim.make_optimiser(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """Client-side code before the first step: anything goes, its result stays with the client."""
@@ -105,7 +105,7 @@ class Local:
     def restore_optimiser(
         self, name: str, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Sequence[Tensor] | None:
-        """What the optimiser of `name` goes on with: `carry[name].remember()`, as `make_update` kept it. None:
+        """What the optimiser of `name` goes on with: `carry[name].copy_memory()`, as `make_update` kept it. None:
         afresh.
         """
         return None

@@ -16,7 +16,7 @@ from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
-from fednoise_core.rng import key, torch_stream
+from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class World:
     """Pools, given labels, who holds what, the nets, and the run's random streams.
 
     pooled: one client holds what all clients of the partition hold, each sample once, for training in one place; what
-    is for training anywhere is for training. handed_over: the bytes of images and labels that this took, else 0.
+    is for training anywhere is for training. pooling_bytes: the bytes of images and labels that this took, else 0.
     samples_a_round: those of FedAvg's cohort of average clients, pooled or not: the unit of work.
     """
 
@@ -66,7 +66,7 @@ class World:
         self.pooling_bytes = 0
         self._pieces: list[Tensor] = []  # what each site held, once they are pooled
         if pooled:
-            self._pool(arrays.x_train[:1].nbytes)
+            self._pool_clients(arrays.x_train[:1].nbytes)
         self.sizes = [len(i) for i in self.index]
         self.max_label_copies = int(
             np.bincount(index[~held]).max(initial=0)
@@ -76,7 +76,7 @@ class World:
         if not nets:
             raise SpecError("train.net: the list of nets is empty")
         self.nets = [build(spec, shape, self.classes) for spec in nets]
-        self.eval_masks = key(self.seed, "dropout at evaluation")
+        self.eval_masks = stream_key(self.seed, "dropout at evaluation")
         if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 
@@ -92,14 +92,14 @@ class World:
         """m, the clients of a round."""
         return max(1, int(self.train.fraction * self.n + 1e-9))
 
-    def _pool(self, image: int) -> None:
+    def _pool_clients(self, image: int) -> None:
         """Make one client of all. image: bytes of one image; a label has 8. Clients that overlap send their copies."""
         self.pooling_bytes = sum(map(len, self.index)) * (image + self.given.element_size())
         self._pieces = [torch.cat(both) for both in zip(self.index, self.valid, strict=True)]
         train, valid = (torch.cat(parts).unique() for parts in (self.index, self.valid))
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
 
-    def sites(self, client: int) -> list[tuple[int, Tensor]]:
+    def split_by_site(self, client: int) -> list[tuple[int, Tensor]]:
         """(site, positions) of what a client holds; positions count its training samples first, then its validation
         samples. A site is a client of the partition: the client itself, or all of them where their data are pooled.
         """

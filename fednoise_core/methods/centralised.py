@@ -23,7 +23,7 @@ class Centralised(FedAvg):
 
     wire: ClassVar = {"down": (), "up": ("images", "labels")}
     pooled = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     epochs: Annotated[
         int,
@@ -56,7 +56,7 @@ class Centralised(FedAvg):
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
@@ -66,9 +66,9 @@ class Centralised(FedAvg):
         return None
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        return {"global": [(SERVER, FromClientState(_only))]}
+        return {"global": [(SERVER, FromClientState(_take_pooled_model))]}
 
 
-def _only(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
+def _take_pooled_model(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
     """The model of the only client."""
     return kept[0]["model"]

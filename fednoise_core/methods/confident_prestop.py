@@ -12,7 +12,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, confident_counts, label_issues, need_cleanlab
+from fednoise_core.ops.stats import confident_counts, label_issues, need_cleanlab, p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class ConfidentPrestop(Prestop):
         need_cleanlab()  # said before the first round, not after the prestop
         return super().init_state(fed)
 
-    def _issues(self, client: Client, w: Weights) -> Tensor:
+    def _find_issues(self, client: Client, w: Weights) -> Tensor:
         """Mask [n]. A joint of fewer than three different numbers says nothing, as in 002's code."""
         p = losses.log_probs(client.predict(w)).exp()
         if len(confident_counts(p, client.labels).unique()) < 3:
@@ -40,7 +40,7 @@ class ConfidentPrestop(Prestop):
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         if "stopped" not in broadcast:
             return None
-        kept = (~self._issues(client, broadcast["model"])).nonzero().squeeze(1)
+        kept = (~self._find_issues(client, broadcast["model"])).nonzero().squeeze(1)
         client.state["kept"] = kept
         return Work(samples=kept)
 
@@ -59,5 +59,5 @@ class ConfidentPrestop(Prestop):
         """What the final model prunes lies above 1/2; within both groups by how little it believes in the label."""
         if "stopped" not in broadcast:
             return None
-        p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
-        return (p + self._issues(client, broadcast["model"])) / 2, proposed
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
+        return (p + self._find_issues(client, broadcast["model"])) / 2, proposed

@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, resolve_rounds
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_rank
+from fednoise_core.ops.stats import p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 
@@ -43,14 +43,14 @@ class Coteaching(TwoNets):
     ] = 0
     exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
 
-    def forgotten(self, round: int) -> float:
+    def forget_rate_at(self, round: int) -> float:
         """tau_t of the 0-based round t."""
         rounds = self.train.rounds
-        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        return losses.forgotten(round, self.forget_rate, ramp, self.exponent)
+        ramp = resolve_rounds(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
+        return losses.forget_rate_at(round, self.forget_rate, ramp, self.exponent)
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        keep = 1.0 - self.forgotten(max(state.round - 1, 0))
+        keep = 1.0 - self.forget_rate_at(max(state.round - 1, 0))
         return {**state.server, "keep": torch.tensor(keep, dtype=torch.float64)}
 
     def train_step(
@@ -63,7 +63,7 @@ class Coteaching(TwoNets):
     ) -> None:
         nets = [carry[name] for name in NAMES]
         per = [self.compute_loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
-        picks = [losses.smallest(loss, broadcast["keep"]) for loss in per]
+        picks = [losses.small_loss_mask(loss, broadcast["keep"]) for loss in per]
         for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each steps on the other's choice
             trained.backward((loss * pick).sum() / pick.sum())
             trained.update(broadcast["lr"])
@@ -74,4 +74,4 @@ class Coteaching(TwoNets):
         """
         logits = [client.predict(broadcast[name]) for name in NAMES]
         loss = sum(losses.ce(z, client.labels) for z in logits)
-        return by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]
+        return p_wrong_by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]

@@ -9,12 +9,22 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, Client, EvaluatedModels, Federation, Local, Phase, State, Train, mean
-from fednoise_core.settings.train import Checked
+from fednoise_core.engine.api import (
+    SERVER,
+    Client,
+    EvaluatedModels,
+    Federation,
+    Local,
+    Phase,
+    State,
+    Train,
+    weighted_mean,
+)
+from fednoise_core.settings.train import ValidatedSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Local, Checked):
+class FedAvg(Local, ValidatedSettings):
     """FedAvg (McMahan et al., AISTATS 2017): mean of the cohort's models.
 
     Other methods say how they differ. Beside its settings a class may state: example, settings
@@ -73,7 +83,7 @@ class FedAvg(Local, Checked):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Put the clients' answers into `state.server`. Default: the mean model, or a step of server_lr towards it."""
-        new = mean([update["model"] for update in updates], self.weigh_updates(fed, state, clients, updates))
+        new = weighted_mean([update["model"] for update in updates], self.weigh_updates(fed, state, clients, updates))
         if self.server_lr != 1.0:  # statistics are averaged only: a longer step could make a variance negative
             old = state.server["model"].trained
             new.trained.copy_(old + (new.trained - old) * self.server_lr)

@@ -20,36 +20,36 @@ from fednoise_core.engine.api import (
     State,
     Trained,
     Weights,
-    mean,
+    weighted_mean,
 )
 from fednoise_core.methods.fedavg import FedAvg
 
 
 @functools.cache
-def _layouts(whole: Layout) -> tuple[Layout, Layout]:
+def _split_layout(whole: Layout) -> tuple[Layout, Layout]:
     """Of what is averaged, and of the normalisation layers. Both are stretches of the whole: it is sorted by kind."""
     entries = whole.entries
     return Layout(e for e in entries if e.kind == "weight"), Layout(e for e in entries if e.kind != "weight")
 
 
-def _parts(w: Weights) -> tuple[Weights, Weights]:
+def _split_weights(w: Weights) -> tuple[Weights, Weights]:
     """Copies of what is averaged, and of the normalisation layers."""
-    shared, own = _layouts(w.layout)
+    shared, own = _split_layout(w.layout)
     return Weights(shared, w.flat[: shared.size].clone()), Weights(own, w.flat[shared.size :].clone())
 
 
-def _whole(layout: Layout, shared: Weights, own: Weights) -> Weights:
+def _join_weights(layout: Layout, shared: Weights, own: Weights) -> Weights:
     return Weights(layout, torch.cat([shared.flat, own.flat]))
 
 
-def _averaged(
+def _average_norms(
     layout: Layout,
     shared: Weights,
     clients: Sequence[int],
     shares: Sequence[float],
     kept: Mapping[int, Mapping[str, Any]],
 ) -> Weights:
-    return _whole(layout, shared, mean([kept[c]["own"] for c in clients], shares))
+    return _join_weights(layout, shared, weighted_mean([kept[c]["own"] for c in clients], shares))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ class FedBN(FedAvg):
     """
 
     def init_state(self, fed: Federation) -> State:
-        shared, own = _parts(fed.init_weights("model"))
+        shared, own = _split_weights(fed.init_weights("model"))
         state = State.of_clients((c, {"own": own}) for c in fed.all)
         state.server |= {"model": shared, "cohort": [], "trained": []}
         return state
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": _whole(net.layout, broadcast["model"], client_state["own"])}
+        return {"model": _join_weights(net.layout, broadcast["model"], client_state["own"])}
 
     def make_update(
         self,
@@ -76,7 +76,7 @@ class FedBN(FedAvg):
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        shared, own = _parts(carry["model"].values())
+        shared, own = _split_weights(carry["model"].values())
         return {"model": shared, "client_state": {"own": own}}
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
@@ -95,6 +95,6 @@ class FedBN(FedAvg):
         shown = state.server["trained"] if state.round >= self.train.rounds else cohort
         shares = self.weigh_updates(fed, state, cohort)
         return {
-            "personal": [(c, FromClientState(partial(_averaged, layout, shared, [c], [1.0]))) for c in shown],
-            "avg_bn": [(SERVER, FromClientState(partial(_averaged, layout, shared, cohort, shares)))],
+            "personal": [(c, FromClientState(partial(_average_norms, layout, shared, [c], [1.0]))) for c in shown],
+            "avg_bn": [(SERVER, FromClientState(partial(_average_norms, layout, shared, cohort, shares)))],
         }

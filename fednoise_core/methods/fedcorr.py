@@ -13,11 +13,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.methods.mixup import mixed
+from fednoise_core.methods.mixup import mixup_loss
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, lid, two_groups
+from fednoise_core.ops.stats import local_intrinsic_dim, p_wrong_by_confidence, two_groups
 from fednoise_core.settings.declare import Rounds
 
 
@@ -51,13 +51,13 @@ class FedCorr(FedAvg):
 
     draws = 2  # of mixup
 
-    def stages(self, fed: Federation) -> tuple[int, int, int]:
+    def split_rounds(self, fed: Federation) -> tuple[int, int, int]:
         """T1, T2, T3 at the cost of `train.rounds` rounds."""
         rounds = self.train.rounds
         first = self.iterations or (5 if rounds >= 200 else 2)
         rest = max(2, rounds - round(first * len(fed.all) / fed.cohort))
-        tune = stage(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
-        return first, tune, stage(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
+        tune = resolve_rounds(rounds, self.tune_rounds) if self.tune_rounds else max(1, round(0.53 * rest))
+        return first, tune, resolve_rounds(rounds, self.full_rounds) if self.full_rounds else max(1, rest - tune)
 
     def init_state(self, fed: Federation) -> State:
         state = super().init_state(fed)
@@ -67,16 +67,16 @@ class FedCorr(FedAvg):
         return state
 
     def list_phases(self, fed: Federation) -> list[Phase]:
-        first, tune, full = self.stages(fed)
+        first, tune, full = self.split_rounds(fed)
         return [
-            Phase("find", self.find, first),
-            Phase("tune", self.tune, first + tune),
+            Phase("find", self.find_noisy, first),
+            Phase("tune", self.fine_tune, first + tune),
             Phase("all", self.run_round, first + tune + full, enter=self.relabel_noisy),
         ]
 
     # stage 1
 
-    def find(self, fed: Federation, state: State) -> dict[str, float]:
+    def find_noisy(self, fed: Federation, state: State) -> dict[str, float]:
         """One iteration: everyone once, then tell noisy clients by their LID, and correct their worst labels."""
         level, answered = state.notes["level"], set()
         for number, clients in enumerate(fed.iterate_cohorts(state.round, self.group)):
@@ -94,11 +94,15 @@ class FedCorr(FedAvg):
         noisy = two_groups(state.server["lid"][fed.all].cpu().numpy(), seed=seed) > 0.5
         found = [c for c, is_noisy in zip(fed.all, noisy, strict=True) if is_noisy and c in answered]
         state.notes["noisy"] = found
-        said = fed.run_on_clients(state, found, self._correct_worst, self.make_broadcast(fed, state))
+        answers = fed.run_on_clients(state, found, self._correct_worst, self.make_broadcast(fed, state))
         state.notes["level"] = [0.0] * fed.n
-        for c, answer in zip(found, said, strict=True):
+        for c, answer in zip(found, answers, strict=True):
             state.notes["level"][c] = answer["level"]
-        return {"clients": len(fed.all), "noisy_clients": len(found), "relabelled": sum(s["changed"] for s in said)}
+        return {
+            "clients": len(fed.all),
+            "noisy_clients": len(found),
+            "relabelled": sum(one["changed"] for one in answers),
+        }
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         """Client-side, in stage 1: mean LID of the local model's outputs. Its losses stay, for `_correct_worst`."""
@@ -106,7 +110,8 @@ class FedCorr(FedAvg):
             return update
         logits = client.predict(update["model"])
         client.state["loss"] = losses.ce(logits, client.targets)
-        return {**update, "lid": float(lid(torch.softmax(logits.float(), -1), self.k, self.lid_eps).mean())}
+        lid = local_intrinsic_dim(torch.softmax(logits.float(), -1), self.k, self.lid_eps)
+        return {**update, "lid": float(lid.mean())}
 
     def _correct_worst(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
         """Client-side, for a noisy client: its level is the share of samples in the high group of its local model's
@@ -116,9 +121,9 @@ class FedCorr(FedAvg):
         loss = client.state["loss"]
         high = int((two_groups(loss.cpu().numpy(), seed=client.derive_seed("losses")) > 0.5).sum())
         worst = torch.argsort(loss, descending=True, stable=True)[: math.floor(high * self.relabel + 1e-9)]
-        return {"level": high / client.n, **self._relabel(client, client.predict(broadcast["model"]), worst)}
+        return {"level": high / client.n, **self._relabel_samples(client, client.predict(broadcast["model"]), worst)}
 
-    def _relabel(self, client: Client, logits: Tensor, candidates: Tensor) -> dict[str, int]:
+    def _relabel_samples(self, client: Client, logits: Tensor, candidates: Tensor) -> dict[str, int]:
         sure, guess = torch.softmax(logits.float(), -1).max(-1)
         candidates = candidates[sure[candidates] > self.confidence]
         targets = client.targets.clone()
@@ -130,7 +135,7 @@ class FedCorr(FedAvg):
 
     # stages 2 and 3
 
-    def tune(self, fed: Federation, state: State) -> dict[str, float] | None:
+    def fine_tune(self, fed: Federation, state: State) -> dict[str, float] | None:
         """FedAvg on the clients that count as clean (all, if none does)."""
         clean = [c for c in fed.all if state.notes["level"][c] <= self.kappa]
         return self.run_round(fed, state, candidates=clean or None)
@@ -140,7 +145,7 @@ class FedCorr(FedAvg):
         fed.run_on_clients(state, state.notes["noisy"], self._correct_all, self.make_broadcast(fed, state))
 
     def _correct_all(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, int]:
-        return self._relabel(
+        return self._relabel_samples(
             client, client.predict(broadcast["model"]), torch.arange(client.n, device=client.labels.device)
         )
 
@@ -151,7 +156,7 @@ class FedCorr(FedAvg):
     ) -> Tensor:
         """Mixup cross entropy; the proximal term of stage 1 acts in `correct_gradient`."""
         if self.mixup:
-            return mixed(net, w, batch, self.compute_loss, self.mixup)
+            return mixup_loss(net, w, batch, self.compute_loss, self.mixup)
         return self.compute_loss(net.train(w, batch.x, batch.drop(net)), batch.y).mean()
 
     def correct_gradient(
@@ -169,6 +174,6 @@ class FedCorr(FedAvg):
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Relabelled samples are wrong; others by how little the model believes in their label, below 1/2."""
-        p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         changed = client.targets != client.labels
         return (p + changed) / 2, torch.where(changed, client.targets, proposed)

@@ -13,12 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Local, Optimiser, State, Train, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Local, Optimiser, State, Train, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses, optim
 
 
-def architectures(fed: Federation) -> dict[int, int]:
+def group_architectures(fed: Federation) -> dict[int, int]:
     """Client with samples -> the first one that runs the same architecture, whose number stands for it."""
     first: dict[Any, int] = {}
     return {c: first.setdefault((fed.net(c).name, fed.net(c).layout), c) for c in fed.all}
@@ -55,7 +55,7 @@ class FedDF(FedAvg):
     example: ClassVar = {"distil_epochs": 1}
     needs_public = True
     several_nets = True
-    without = ("server_lr",)  # the average is where distillation starts
+    excluded_settings = ("server_lr",)  # the average is where distillation starts
 
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     distil_epochs: Annotated[
@@ -74,7 +74,7 @@ class FedDF(FedAvg):
     distil_clip: Annotated[float, Field(ge=0, description="Largest gradient norm of distillation; 0 = off.")] = 5.0
 
     def init_state(self, fed: Federation) -> State:
-        firsts = dict.fromkeys(architectures(fed).values())
+        firsts = dict.fromkeys(group_architectures(fed).values())
         return State(server={"models": {c: fed.init_weights("model", client=c) for c in firsts}})
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
@@ -84,25 +84,25 @@ class FedDF(FedAvg):
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        clients, kind = fed.sample_cohort(state.round, candidates=candidates), architectures(fed)
+        clients, kind = fed.sample_cohort(state.round, candidates=candidates), group_architectures(fed)
         per_client = [{"model": state.server["models"][kind[c]]} for c in clients]
         return super().run_round(fed, state, candidates, per_client=per_client, **fit_options)
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Averages of the architectures that answered, distilled; the others' models stay as they are."""
-        kind, sent = architectures(fed), dict(zip(clients, updates, strict=True))
+        kind, sent = group_architectures(fed), dict(zip(clients, updates, strict=True))
         students = {}
         for first in dict.fromkeys(kind[c] for c in clients):
             group = [c for c in clients if kind[c] == first]
             received = [sent[c] for c in group]
-            students[first] = mean(
+            students[first] = weighted_mean(
                 [update["model"] for update in received], self.weigh_updates(fed, state, group, received)
             )
         if self.distil_epochs:
-            self._distil(fed, state, clients, updates, students)
+            self._distil_students(fed, state, clients, updates, students)
         state.server["models"] = {**state.server["models"], **students}
 
-    def _distil(
+    def _distil_students(
         self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]], students: dict[int, Any]
     ) -> None:
         """Train the students on public images towards the mean logits of all received models; not at all if logits
@@ -115,7 +115,7 @@ class FedDF(FedAvg):
         teacher = torch.stack(logits).mean(0)
         if not torch.isfinite(teacher).all():
             return
-        rule = optim.make(self.distil_optimiser, clip=self.distil_clip)
+        rule = optim.make_optimiser(self.distil_optimiser, clip=self.distil_clip)
         _, taught = fed.fit(
             Distil(self.train, rule, self.temperature),
             state,
@@ -139,7 +139,7 @@ class FedDF(FedAvg):
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """The one model, or for each client that of its architecture."""
-        kind, models = architectures(fed), state.server["models"]
+        kind, models = group_architectures(fed), state.server["models"]
         if len(models) == 1:
             return {"global": [(SERVER, model) for model in models.values()]}
         return {"personal": [(c, models[kind[c]]) for c in fed.all]}

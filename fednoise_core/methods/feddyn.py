@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -23,7 +23,7 @@ class FedDyn(FedAvg):
     """
 
     example: ClassVar = {"alpha": 0.01}
-    without = ("server_lr",)  # the server's step is part of the method
+    excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The paper's server takes a plain mean.")] = (
         "uniform"
@@ -65,6 +65,6 @@ class FedDyn(FedAvg):
         super().merge_updates(fed, state, clients, updates)
         if not self.alpha:  # no limit of the method, whose server would go on adding the drift
             return
-        moved = mean([update["model"].trained for update in updates]) - start
+        moved = weighted_mean([update["model"].trained for update in updates]) - start
         state.server["drift"] = state.server["drift"] + moved * (len(clients) / fed.n)
         state.server["model"].trained.add_(state.server["drift"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -22,7 +22,7 @@ class FedDynEFC(FedAvg):
 
     example: ClassVar = {"mu": 1e-5}
     wire: ClassVar = {"down": ("model",), "up": ("model", "control")}
-    without = ("server_lr",)  # the server's step is part of the method
+    excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The code takes a plain mean.")] = "uniform"
     mu: Annotated[float, Field(ge=0, description="Weight of the control vectors.")] = 1e-5
@@ -45,5 +45,5 @@ class FedDynEFC(FedAvg):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
-        total = mean([update["control"] for update in updates]) * len(updates)
+        total = weighted_mean([update["control"] for update in updates]) * len(updates)
         state.server["model"].trained.sub_(total, alpha=self.mu)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fednoro import FedNoRo
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class FedELC(FedNoRo):
     """
 
     example: ClassVar = {"given": 0.5}
-    without = ("ramp_to", "teacher", "temperature")
+    excluded_settings = ("ramp_to", "teacher", "temperature")
 
     given: Annotated[float, Field(ge=0, description="alpha, how strongly label logits stay with the given label.")] = (
         0.5
@@ -64,8 +64,8 @@ class FedELC(FedNoRo):
         labels y [B]: (s - p)/K + given·(s - onehot y) over B, with s = softmax U.
         """
         s, K = torch.softmax(U, -1), U.shape[1]
-        told = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
-        return ((s - p) / K + self.given * (s - told)) / len(y)
+        onehot = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
+        return ((s - p) / K + self.given * (s - onehot)) / len(y)
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         """Client-side: the mean of a noisy client's labels and its trained model's predictions, scaled, is where the
@@ -84,6 +84,6 @@ class FedELC(FedNoRo):
         them, below 1/2.
         """
         if "label_logits" in client.state:
-            return by_confidence(client.state["label_logits"], client.labels)
-        p, proposed = by_confidence(client.predict(broadcast["model"]), client.labels)
+            return p_wrong_by_confidence(client.state["label_logits"], client.labels)
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         return p / 2, proposed

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, State, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, State, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -21,7 +21,7 @@ class FedExP(FedAvg):
     """
 
     example: ClassVar = {"epsilon": 0.001}
-    without = ("server_lr",)  # worked out every round
+    excluded_settings = ("server_lr",)  # worked out every round
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="p_i; the paper's are equal.")] = "uniform"
     epsilon: Annotated[float, Field(gt=0, description="Keeps the step finite where displacements cancel.")] = 0.001
@@ -32,7 +32,7 @@ class FedExP(FedAvg):
         new = state.server["model"]
         moved = new.trained - old.trained
         lengths = [float((update["model"].trained - old.trained).double().square().sum()) for update in updates]
-        spread = mean(lengths, self.weigh_updates(fed, state, clients, updates))
+        spread = weighted_mean(lengths, self.weigh_updates(fed, state, clients, updates))
         step = max(1.0, spread / (2 * (float(moved.double().square().sum()) + self.epsilon)))
         if step > 1.0:
             new.trained.copy_(old.trained + moved * step)

@@ -13,10 +13,20 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, EvaluatedModels, Federation, Net, State, Trained, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    EvaluatedModels,
+    Federation,
+    Net,
+    State,
+    Trained,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 from fednoise_core.settings.declare import Rounds
 
 
@@ -41,7 +51,7 @@ class FedFixer(Ditto):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return resolve_rounds(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         prior = torch.bincount(client.labels, minlength=client.classes).float() / max(client.n, 1)
@@ -57,14 +67,16 @@ class FedFixer(Ditto):
     ) -> None:
         model, own = carry["model"], carry["personal"]
         logits = [net.train(t.w, batch.x, batch.drop(net, k)) for k, t in enumerate((model, own))]
-        picks = [sieve(z, batch.y) if client_state["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits]
-        model.backward(self._mean(logits[0], batch.y, picks[1], client_state["prior"]))
-        grad = own.backward(self._mean(logits[1], batch.y, picks[0], client_state["prior"]))
+        picks = [
+            pass_sieve(z, batch.y) if client_state["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits
+        ]
+        model.backward(self._mean_loss(logits[0], batch.y, picks[1], client_state["prior"]))
+        grad = own.backward(self._mean_loss(logits[1], batch.y, picks[0], client_state["prior"]))
         grad.add_(own.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
         model.update(broadcast["lr"])
         own.update(broadcast["lr"])
 
-    def _mean(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
+    def _mean_loss(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
         """Mean over the picked samples, 0 if there is none, of CE - beta·E[CE(f, y')]; CE(f, y') counts to 18.42."""
         per = self.compute_loss(logits, y)
         if self.confidence:
@@ -82,10 +94,10 @@ class FedFixer(Ditto):
         the client never trained.
         """
         models = [broadcast["model"], client.state["personal"]] if "personal" in client.state else [broadcast["model"]]
-        return by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
+        return p_wrong_by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
 
 
-def sieve(logits: Tensor, y: Tensor) -> Tensor:
+def pass_sieve(logits: Tensor, y: Tensor) -> Tensor:
     """Mask [B] (float): CE(f, y) is below its mean over all K classes, as the sieve of CORES² (Cheng et al., 2021),
     where the regulariser stands on both sides.
     """

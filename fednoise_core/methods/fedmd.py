@@ -54,7 +54,7 @@ class FedMD(LocalOnly):
         Literal["l1", "kl"], Field(description="L1 on logits (official), or KL between softmaxes.")
     ] = "l1"
 
-    def _say(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _predict_public(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
         """Client-side: its logits on the round's public images."""
         return {"logits": client.predict(client.state["model"], on="public", ids=broadcast["ids"])}
 
@@ -63,8 +63,8 @@ class FedMD(LocalOnly):
     ) -> dict[str, float] | None:
         clients = fed.sample_cohort(state.round, candidates=candidates)
         ids = fed.draw_public_ids(state.round, "consensus", self.public)
-        said = fed.run_on_clients(state, clients, self._say, {"ids": ids})
-        consensus = torch.stack([s["logits"] for s in said]).mean(0)
+        answers = fed.run_on_clients(state, clients, self._predict_public, {"ids": ids})
+        consensus = torch.stack([one["logits"] for one in answers]).mean(0)
         fed.fit(
             Digest(self.train, self.digest_loss),
             state,

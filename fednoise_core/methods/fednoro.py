@@ -14,19 +14,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import majority_group
 from fednoise_core.settings.declare import Rounds, Share
 
-__all__ = ["FedNoRo", "adjusted_kl", "comparable", "distances"]
+__all__ = ["FedNoRo", "adjusted_kl", "measure_distances", "scale_losses"]
 
 SPLITS = 9  # seeds of the mixture
 LARGEST = 3e38  # stands for a loss that overflowed
 
 
-def comparable(rows: np.ndarray) -> np.ndarray:
+def scale_losses(rows: np.ndarray) -> np.ndarray:
     """The clients' losses per class [n, K], each class scaled to 0..1 over the clients (0 where all are equal).
 
     NaN, for a class that the client lacks, counts as the class's smallest loss. Classes that no client has are left
@@ -45,7 +45,7 @@ def adjusted_kl(teacher: Tensor, adjusted: Tensor, log_prior: Tensor) -> Tensor:
     return torch.xlogy(teacher, teacher).sum(-1) - (teacher * log_p).sum(-1)
 
 
-def distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
+def measure_distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
     """For each model D in 0..1: 0 for clean clients; for noisy ones the distance to the nearest clean client's model
     over the largest of these. All 0 if no client is clean.
 
@@ -54,11 +54,14 @@ def distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
     clean = [model for model, bad in zip(models, noisy, strict=True) if not bad]
     if not clean:
         return [0.0] * len(models)
-    far = [min(_apart(w, other) for other in clean) if bad else 0.0 for w, bad in zip(models, noisy, strict=True)]
+    far = [
+        min(_measure_distance(w, other) for other in clean) if bad else 0.0
+        for w, bad in zip(models, noisy, strict=True)
+    ]
     return [d / max(far) if d else 0.0 for d in far]
 
 
-def _apart(a: Weights, b: Weights) -> float:
+def _measure_distance(a: Weights, b: Weights) -> float:
     return float(torch.stack([(tensor - b[name]).norm() for name, tensor in a.views.items()]).sum())
 
 
@@ -91,18 +94,18 @@ class FedNoRo(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(stage(self.train.rounds, self.warmup or 0.1), self.train.rounds)
+        return min(resolve_rounds(self.train.rounds, self.warmup or 0.1), self.train.rounds)
 
     # the server's side
 
     def list_phases(self, fed: Federation) -> list[Phase]:
-        second = Phase(self.second, self.run_round, self.train.rounds, enter=self.detect)
+        second = Phase(self.second, self.run_round, self.train.rounds, enter=self.detect_noisy)
         return [Phase("warm-up", self.run_round, self.warm_rounds), second]
 
-    def detect(self, fed: Federation, state: State) -> None:
+    def detect_noisy(self, fed: Federation, state: State) -> None:
         """Once: a mixture of two groups of clients by their losses per class; the group of larger losses is noisy."""
-        said = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
-        points = comparable(np.stack([one["losses"].cpu().numpy() for one in said]))
+        answers = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
+        points = scale_losses(np.stack([one["losses"].cpu().numpy() for one in answers]))
         seeds = [fed.derive_seed("noisy clients", k, state.round) for k in range(SPLITS)]
         state.notes["noisy"] = [c for c, high in zip(fed.all, majority_group(points, seeds), strict=True) if high]
 
@@ -122,12 +125,12 @@ class FedNoRo(FedAvg):
     ) -> list[float]:
         """As FedAvg's, times e^-D after the warm-up."""
         plain, noisy = super().weigh_updates(fed, state, clients, updates), state.notes.get("noisy", [])
-        far = distances([update["model"] for update in updates], [c in noisy for c in clients])
+        far = measure_distances([update["model"] for update in updates], [c in noisy for c in clients])
         return [weight * math.exp(-d) for weight, d in zip(plain, far, strict=True)]
 
     def teacher_weight(self, round: int) -> float:
         """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between warm-up and ramp_to."""
-        start, end = self.warm_rounds, stage(self.train.rounds, self.ramp_to or 0.5)
+        start, end = self.warm_rounds, resolve_rounds(self.train.rounds, self.ramp_to or 0.5)
         x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
         return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
 

@@ -24,11 +24,11 @@ from fednoise_core.engine.api import (
     Trained,
     Weights,
     Work,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import cosine, low_loss, scaled
+from fednoise_core.ops.stats import cosine_similarity, low_loss, scale_to_unit
 from fednoise_core.settings.declare import Rounds, Share
 
 __all__ = ["FedRN", "Heads"]
@@ -37,7 +37,7 @@ HEAD = ("head.weight", "head.bias")
 TRUSTED = 0.5  # posterior above which a label is trusted
 
 
-def right(client: Client, w: Weights, word: str) -> Tensor:
+def score_labels(client: Client, w: Weights, word: str) -> Tensor:
     """Client-side: P(label is right) [n] float64, of the low-loss group by model `w`. word: names the seed."""
     return low_loss(losses.ce(client.predict(w), client.labels), seed=client.derive_seed("right", word))
 
@@ -59,13 +59,13 @@ class Heads(Local):
         return ["none"]  # features were made of the images as they are
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        own = right(client, _own(client, broadcast), "own")
+        own = score_labels(client, _take_own_model(client, broadcast), "own")
         client.state["clean"] = own
-        aux = {name: client.features(broadcast[name]) for name in _near(broadcast)}
+        aux = {name: client.features(broadcast[name]) for name in _list_neighbours(broadcast)}
         return Work(samples=(own > TRUSTED).nonzero().squeeze(1), aux=aux)
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
-        return {name: _head(broadcast[name]) for name in _near(broadcast)}
+        return {name: _copy_head(broadcast[name]) for name in _list_neighbours(broadcast)}
 
     def train_step(
         self,
@@ -90,14 +90,14 @@ class Heads(Local):
         return {name: head.values() for name, head in carry.items()}
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        told = [client.state["clean"]]
+        posteriors = [client.state["clean"]]
         for name, head in update.items():
             tuned = broadcast[name].clone()  # the neighbour's model is not ours to change
             for part in HEAD:
                 tuned[part].copy_(head[part])
-            told.append(right(client, tuned, name))
+            posteriors.append(score_labels(client, tuned, name))
         weight = (broadcast["scores"] / broadcast["scores"].sum()).to(client.labels.device)
-        client.state["clean"] = (weight[:, None] * torch.stack(told)).sum(0)
+        client.state["clean"] = (weight[:, None] * torch.stack(posteriors)).sum(0)
         return {}
 
 
@@ -124,7 +124,7 @@ class FedRN(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(stage(self.train.rounds, self.warmup or 0.2), self.train.rounds)
+        return min(resolve_rounds(self.train.rounds, self.warmup or 0.2), self.train.rounds)
 
     # the server's side
 
@@ -152,18 +152,20 @@ class FedRN(FedAvg):
         """
         clients, asked, per_client = fed.sample_cohort(state.round, candidates=candidates), [], []
         for c in clients:
-            near, scores = self.choose(fed, state, c)
+            near, scores = self.choose_neighbours(fed, state, c)
             if near:
                 own = {} if c in state.server["told"] else self.make_broadcast(fed, state)
                 models = {f"near{k}": fed.relayed_message(state, other, "model") for k, other in enumerate(near)}
                 asked.append(c)
                 per_client.append({**own, **models, "scores": torch.tensor(scores, dtype=torch.float64)})
-        tuned = set(fed.fit(Heads(self.train), state, asked, {}, per_client=per_client, epochs=1, tag="heads").clients)
+        tuned = set(
+            fed.fit(Heads(self.train), state, asked, {}, per_client=per_client, epochs=1, tag="heads").participants
+        )
         per_client = [{"asked": c in tuned} for c in clients]  # others had no neighbours, or their tuning diverged
         report = super().run_round(fed, state, candidates, per_client=per_client) or {}
         return {**report, "neighbours": len(tuned)}
 
-    def choose(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
+    def choose_neighbours(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
         """The neighbours of client c, best first (ties: the lower number), and scores in 0..1: its own, then theirs.
 
         score = w·accuracy + (1 - w)·cosine of the answers on the probe, both min-max scaled over the clients that have
@@ -173,10 +175,10 @@ class FedRN(FedAvg):
         known = sorted(told)
         if not known:
             return [], [1.0]
-        answer = told[c]["answer"] if c in told else _answer(fed.net(), server["model"], server["probe"])
-        able = scaled(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
-        alike = cosine(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
-        alike = scaled(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
+        answer = told[c]["answer"] if c in told else _answer_probe(fed.net(), server["model"], server["probe"])
+        able = scale_to_unit(torch.tensor([told[j]["skill"] for j in known], dtype=torch.float64, device=answer.device))
+        alike = cosine_similarity(answer.double(), torch.stack([told[j]["answer"] for j in known]).double())
+        alike = scale_to_unit(torch.cat([alike, torch.ones_like(alike[:1])]))[:-1]  # to itself it is 1
         scores = self.weight * able + (1 - self.weight) * alike
         own = self.weight * (float(able[known.index(c)]) if c in told else 0.5) + 1 - self.weight
         best = [j for j in torch.argsort(scores, descending=True, stable=True).tolist() if known[j] != c]
@@ -198,7 +200,7 @@ class FedRN(FedAvg):
         if "asked" not in broadcast:  # warm-up
             return None
         if not broadcast["asked"]:
-            client.state["clean"] = right(client, _own(client, broadcast), "own")
+            client.state["clean"] = score_labels(client, _take_own_model(client, broadcast), "own")
         trusted = client.state["clean"] > TRUSTED
         return Work(samples=trusted.nonzero().squeeze(1)) if trusted.any() else None
 
@@ -206,14 +208,16 @@ class FedRN(FedAvg):
         model = update["model"]
         client.state["model"] = model
         skill = float((client.predict(model).argmax(1) == client.labels).double().mean())
-        answer = _answer(client.net, model, client.state["probe"])
+        answer = _answer_probe(client.net, model, client.state["probe"])
         return {**update, "skill": skill, "answer": answer, "relay": {"model": model}}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """P(wrong): one minus the posterior of the client's last round, or by the global model if it was never in one
         after the warm-up; proposed: the global model's guess.
         """
-        clean = client.state["clean"] if "clean" in client.state else right(client, broadcast["model"], "suspects")
+        clean = (
+            client.state["clean"] if "clean" in client.state else score_labels(client, broadcast["model"], "suspects")
+        )
         return 1.0 - clean, client.predict(broadcast["model"]).argmax(1)
 
 
@@ -221,22 +225,22 @@ def _keep_probe(client: Client, broadcast: Mapping[str, Any]) -> None:
     client.state["probe"] = broadcast["probe"]
 
 
-def _answer(net: Net, w: Weights, probe: Tensor) -> Tensor:
+def _answer_probe(net: Net, w: Weights, probe: Tensor) -> Tensor:
     """Logits [K] on the probe [1, C, H, W]; dropout that stays on in evaluation keeps every channel here."""
     with torch.no_grad():
         return net.predict(w, probe, torch.ones(1, net.draws, device=probe.device)).squeeze(0)
 
 
-def _own(client: Client, broadcast: Mapping[str, Any]) -> Weights:
+def _take_own_model(client: Client, broadcast: Mapping[str, Any]) -> Weights:
     """The client's own last model; the broadcast one if it has not trained yet."""
     return client.state["model"] if "model" in client.state else broadcast["model"]
 
 
-def _near(broadcast: Mapping[str, Any]) -> list[str]:
+def _list_neighbours(broadcast: Mapping[str, Any]) -> list[str]:
     return [name for name in broadcast if name.startswith("near")]
 
 
-def _head(w: Weights) -> Weights:
+def _copy_head(w: Weights) -> Weights:
     head = Layout([Entry(part, tuple(w[part].shape)) for part in HEAD]).zeros(w.flat.device)
     for part in HEAD:
         head[part].copy_(w[part])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fednoise_core.engine.api import Client, ClientEntry, Federation, State, Work
 from fednoise_core.methods.prestop import Prestop
-from fednoise_core.methods.transition import by_matrix, tail_rows, weighted
+from fednoise_core.methods.transition import judge_by_matrix, tail_rows, weigh_by_shares
 from fednoise_core.ops import losses
 
 __all__ = ["ForwardPrestop"]
@@ -39,7 +39,7 @@ class ForwardPrestop(Prestop):
             return None
         T = tail_rows(losses.log_probs(client.predict(broadcast["model"])).exp(), self.percentile)
         client.state["T"] = T  # as it is, for the estimates
-        return Work(facts={"corrects": weighted(T, client.labels) if self.prior_weighting else T})
+        return Work(facts={"corrects": weigh_by_shares(T, client.labels) if self.prior_weighting else T})
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         stopped = state.notes["prestop"]["round"]
@@ -50,4 +50,4 @@ class ForwardPrestop(Prestop):
         if "stopped" not in broadcast:
             return None
         logits = client.predict(broadcast["model"])
-        return by_matrix(logits, client.labels, tail_rows(losses.log_probs(logits).exp(), self.percentile))
+        return judge_by_matrix(logits, client.labels, tail_rows(losses.log_probs(logits).exp(), self.percentile))

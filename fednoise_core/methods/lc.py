@@ -26,10 +26,10 @@ from fednoise_core.engine.api import (
     Train,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.methods.transition import anchor_rows, by_matrix, confident_rows
+from fednoise_core.methods.transition import anchor_rows, confident_rows, judge_by_matrix
 from fednoise_core.ops import losses, optim
 from fednoise_core.ops.optim import Adam
 from fednoise_core.settings.declare import Rounds, Share
@@ -43,19 +43,21 @@ class Corrected(FedAvg):
 
     step_reads = ("T",)
 
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
+    def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         """T [K, K] float32 from predictions p [n, K] and given labels y [n]."""
         raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
 
-    def estimate(self, fed: Federation, state: State) -> None:
+    def estimate_all(self, fed: Federation, state: State) -> None:
         """Once, every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
         if "estimated" in state.notes:
             return
         state.notes["estimated"] = state.round
-        fed.run_on_clients(state, fed.all, self._estimate, self.make_broadcast(fed, state))
+        fed.run_on_clients(state, fed.all, self._estimate_own, self.make_broadcast(fed, state))
 
-    def _estimate(self, client: Client, broadcast: Mapping[str, Any]) -> None:
-        client.state["T"] = self.matrix(losses.log_probs(client.predict(broadcast["model"])).exp(), client.labels)
+    def _estimate_own(self, client: Client, broadcast: Mapping[str, Any]) -> None:
+        client.state["T"] = self.estimate_matrix(
+            losses.log_probs(client.predict(broadcast["model"])).exp(), client.labels
+        )
 
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
@@ -63,7 +65,7 @@ class Corrected(FedAvg):
         """Forward correction -log (T' p)_y."""
         if "T" not in client_state:
             return super().compute_objective(net, w, batch, broadcast, client_state)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["T"]).mean()
+        return losses.forward_correction(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["T"]).mean()
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         return {"transition": ClientEntry("T")} if "estimated" in state.notes else {}
@@ -71,7 +73,7 @@ class Corrected(FedAvg):
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By Bayes' rule from the model and the client's T; no opinion before it is estimated."""
         return (
-            by_matrix(client.predict(broadcast["model"]), client.labels, client.state["T"])
+            judge_by_matrix(client.predict(broadcast["model"]), client.labels, client.state["T"])
             if "T" in client.state
             else None
         )
@@ -92,10 +94,13 @@ class LC(Corrected):
 
     def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 0.5), rounds)
-        return [Phase("plain", self.run_round, switch), Phase("corrected", self.run_round, rounds, enter=self.estimate)]
+        switch = min(resolve_rounds(rounds, self.switch or 0.5), rounds)
+        return [
+            Phase("plain", self.run_round, switch),
+            Phase("corrected", self.run_round, rounds, enter=self.estimate_all),
+        ]
 
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
+    def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         return confident_rows(p, y, self.confidence)
 
 
@@ -126,7 +131,8 @@ class Revision(Local):
     ) -> None:
         model, slack = carry["model"], carry["slack"]
         logits = net.train(model.w, batch.x, batch.drop(net))
-        optim.backward(losses.reweighted(logits, batch.y, client_state["T"] + slack.w["D"]).mean(), model, slack)
+        loss = losses.reweighted_ce(logits, batch.y, client_state["T"] + slack.w["D"]).mean()
+        optim.compute_gradients(loss, model, slack)
         for trained in (model, slack):
             trained.update(broadcast["lr"])
 
@@ -165,19 +171,19 @@ class TRevision(Corrected):
 
     def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 1 / 15), rounds)
-        revise = min(max(stage(rounds, self.revise or 8 / 15), switch), rounds)
+        switch = min(resolve_rounds(rounds, self.switch or 1 / 15), rounds)
+        revise = min(max(resolve_rounds(rounds, self.revise or 8 / 15), switch), rounds)
         return [
             Phase("plain", self.run_round, switch),
-            Phase("corrected", self.run_round, revise, enter=self.estimate),
+            Phase("corrected", self.run_round, revise, enter=self.estimate_all),
             # estimates where there were no rounds of the forward loss
-            Phase("revised", self.revision, rounds, enter=self.estimate),
+            Phase("revised", self.run_revision, rounds, enter=self.estimate_all),
         ]
 
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
+    def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         return anchor_rows(p, self.percentile)
 
-    def revision(
+    def run_revision(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None
     ) -> dict[str, float] | None:
         """A round in which clients train `Revision` instead."""
@@ -193,4 +199,4 @@ class TRevision(Corrected):
         if "T" not in client.state:
             return None
         T = client.state["T"] + (client.state["slack"]["D"] if "slack" in client.state else 0.0)
-        return by_matrix(client.predict(broadcast["model"]), client.labels, T)
+        return judge_by_matrix(client.predict(broadcast["model"]), client.labels, T)

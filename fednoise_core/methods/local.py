@@ -51,7 +51,7 @@ class LocalOnly(OwnModel, FedAvg):
 
     wire: ClassVar = {"down": (), "up": ()}
     several_nets = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     pretrain: Annotated[
         int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
@@ -62,13 +62,13 @@ class LocalOnly(OwnModel, FedAvg):
         return State.of_clients((c, {"model": fed.init_weights("model", c, client=c)}) for c in fed.all)
 
     def list_phases(self, fed: Federation) -> list[Phase]:
-        first = [Phase("pretrain", self.warm, 1)] if self.pretrain else []
+        first = [Phase("pretrain", self.run_pretraining, 1)] if self.pretrain else []
         return [*first, Phase("train", self.run_round, len(first) + self.train.rounds)]
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         return {}
 
-    def warm(self, fed: Federation, state: State) -> dict[str, float]:
+    def run_pretraining(self, fed: Federation, state: State) -> dict[str, float]:
         fed.fit(self, state, fed.all, {}, epochs=self.pretrain, tag="pretrain")
         return {"clients": len(fed.all)}
 

@@ -30,7 +30,7 @@ from fednoise_core.engine.api import (
 from fednoise_core.methods.local import LocalOnly, OwnModel
 from fednoise_core.ops import losses
 
-__all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mixtures"]
+__all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mix_messages"]
 
 TINY = 1e-8  # a sum below it has no direction to divide by, and no loss counts as smaller
 
@@ -64,14 +64,14 @@ def client_weights(
     return [v / whole for v in w] if abs(whole) >= TINY else [1 / m] * m
 
 
-def mixtures(said: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
+def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
     """For each client k what the others say about a batch: one tensor [B, K] instead of M-1.
 
     "forward": others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs. "reverse":
     others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i. Who says something that is not finite teaches
     nobody: else one client that diverges would end everybody's training.
     """
-    log_p = torch.stack([one["log_p"] for one in said])  # [M, B, K]
+    log_p = torch.stack([one["log_p"] for one in messages])  # [M, B, K]
     sound = torch.isfinite(log_p).flatten(1).all(1)
     w = torch.tensor(weights, dtype=log_p.dtype, device=log_p.device) * sound
     spoken = torch.where(sound[:, None, None], log_p if kl == "reverse" else log_p.exp(), 0.0)
@@ -195,8 +195,8 @@ class Mutual(LocalOnly):
         state.server["cohort"] = []
         return state
 
-    def warm(self, fed: Federation, state: State) -> dict[str, float]:
-        return LocalOnly.warm(replace(self, cl=False) if self.pretrain_loss == "ce" else self, fed, state)
+    def run_pretraining(self, fed: Federation, state: State) -> dict[str, float]:
+        return LocalOnly.run_pretraining(replace(self, cl=False) if self.pretrain_loss == "ce" else self, fed, state)
 
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
@@ -205,9 +205,9 @@ class Mutual(LocalOnly):
         alike = [1 / max(1, len(clients) - 1)] * len(clients)
         on_own = self.cws_target == "cl"
         weighed = self.cws and (self.hma or on_own)  # else nothing would look at the weights
-        weights = self._weigh(fed, state, clients, alike) if weighed else alike
+        weights = self._weigh_clients(fed, state, clients, alike) if weighed else alike
         if self.hma and len(clients) > 1:
-            self._align(fed, state, clients, alike if on_own else weights)
+            self._align_models(fed, state, clients, alike if on_own else weights)
         fed.fit(
             self,
             state,
@@ -216,32 +216,32 @@ class Mutual(LocalOnly):
             per_client=[{"weight": w} for w in weights] if self.cws and on_own else None,
             **fit_options,
         )
-        told = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
-        return {"clients": len(clients), **told}
+        report = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
+        return {"clients": len(clients), **report}
 
-    def _weigh(self, fed: Federation, state: State, clients: list[int], alike: list[float]) -> list[float]:
+    def _weigh_clients(self, fed: Federation, state: State, clients: list[int], alike: list[float]) -> list[float]:
         """Ask for the clients' losses. In the first round there is no progress to tell, and all weigh alike."""
         known = state.notes["losses"]
-        now = [said["loss"] for said in fed.run_on_clients(state, clients, self._measure)]
+        now = [answer["loss"] for answer in fed.run_on_clients(state, clients, self._measure_loss)]
         before, first = [known[c] for c in clients], all(loss is None for loss in known)
         for c, loss in zip(clients, now, strict=True):
             known[c] = loss if math.isfinite(loss) else None  # as if it had not taken part; JSON knows no infinity
         return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
 
-    def _measure(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
+    def _measure_loss(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
         """Client-side: the mean of the combinational loss over its samples, whatever it trains with."""
         ce = self.ce_weight if self.confidence_ce is None else self.confidence_ce
         rce = self.rce_weight if self.confidence_rce is None else self.confidence_rce
         return {"loss": float(losses.sce(client.predict(client.state["model"]), client.targets, ce, rce).mean())}
 
-    def _align(self, fed: Federation, state: State, clients: list[int], weights: list[float]) -> None:
+    def _align_models(self, fed: Federation, state: State, clients: list[int], weights: list[float]) -> None:
         ids = fed.draw_public_ids(state.round, "align", self.public)
         fed.fit_lockstep(
             Align(self.train, self.kl, self.fresh_optimizer_per_batch),
             state,
             clients,
             {"ids": ids} if self.public else {},  # all images need no list
-            partial(mixtures, weights=weights, kl=self.kl),
+            partial(mix_messages, weights=weights, kl=self.kl),
             ids=ids,
             batch=self.public_batch,
             tag="align",
@@ -281,7 +281,7 @@ class RHFL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
     # switches of the ablation in Liu et al. (2024), and its open question
-    without = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
+    excluded_settings = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,4 +295,4 @@ class FedHNL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
     # RHFL's and RHFL+'s
-    without = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]
+    excluded_settings = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]

@@ -21,7 +21,7 @@ from fednoise_core.engine.api import (
     State,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
@@ -95,21 +95,21 @@ class Prestop(FedAvg):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
-        said = [float(update["accuracy"]) for update in updates if "accuracy" in update]
-        if said:
-            state.notes["prestop"] = self._watched(state, sum(said) / len(said))
+        accuracies = [float(update["accuracy"]) for update in updates if "accuracy" in update]
+        if accuracies:
+            state.notes["prestop"] = self._count_watched(state, sum(accuracies) / len(accuracies))
 
-    def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
+    def _count_watched(self, state: State, accuracy: float) -> dict[str, Any]:
         """The note after one more round's accuracy. The best counted one starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
-        counts = state.round > stage(rounds, self.start or 0.2)
+        counts = state.round > resolve_rounds(rounds, self.start or 0.2)
         if counts and not (accuracy > reference or (self.tie == "reset" and accuracy == reference)):
             misses = state.notes["prestop"]["misses"] + 1
         if self.compare == "previous":
             reference = accuracy
         elif counts:
             reference = max(accuracy, reference)
-        stops = misses >= self.patience or (self.latest and state.round >= stage(rounds, self.latest))
+        stops = misses >= self.patience or (self.latest and state.round >= resolve_rounds(rounds, self.latest))
         now = state.round if stops else 0
         return {"round": now, "accuracy": accuracy, "reference": reference, "misses": misses}
 
@@ -127,7 +127,8 @@ class Prestop(FedAvg):
         """The forward loss -log (T' p)_y where the client prepared a matrix, the fact "corrects"."""
         if "corrects" not in client_state:
             return super().compute_objective(net, w, batch, broadcast, client_state)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["corrects"]).mean()
+        logits = net.train(w, batch.x, batch.drop(net))
+        return losses.forward_correction(logits, batch.y, client_state["corrects"]).mean()
 
     def train_step(
         self,

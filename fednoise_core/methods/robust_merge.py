@@ -18,16 +18,16 @@ __all__ = ["RFA", "Krum", "Median", "TrimmedMean"]
 CHUNK = 1 << 20  # coordinates at a time: a second copy of a whole cohort's models may not fit into memory
 
 
-def _products(models: Sequence[Weights], start: Weights) -> Tensor:
+def _multiply_displacements(models: Sequence[Weights], start: Weights) -> Tensor:
     """Scalar products [n, n] of the displacements from `start`, over the trained numbers, in float64."""
     total = torch.zeros(len(models), len(models), dtype=torch.float64, device=start.flat.device)
-    for origin, *several in _chunks([w.trained for w in (start, *models)]):
+    for origin, *several in _iterate_chunks([w.trained for w in (start, *models)]):
         moved = (torch.stack(several) - origin).double()
         total += moved @ moved.T
     return total
 
 
-def _chunks(vectors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+def _iterate_chunks(vectors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(vector.split(CHUNK) for vector in vectors), strict=True)
 
 
@@ -39,7 +39,7 @@ class TrimmedMean(FedAvg):
     """
 
     example: ClassVar = {"trim": 0.2}
-    without = ("weighting",)  # values that are cut have no weight
+    excluded_settings = ("weighting",)  # values that are cut have no weight
 
     trim: Annotated[float, Field(ge=0, lt=0.5, description="Share of values left out at either end.")] = 0.2
 
@@ -50,7 +50,7 @@ class TrimmedMean(FedAvg):
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Mean of each coordinate, statistics too, without its largest and smallest values."""
         models, cut = [update["model"] for update in updates], self.cut(len(updates))
-        parts = [torch.stack(several).sort(0).values for several in _chunks([w.flat for w in models])]
+        parts = [torch.stack(several).sort(0).values for several in _iterate_chunks([w.flat for w in models])]
         one = models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))
         super().merge_updates(
             fed, state, clients[:1], [{"model": one}]
@@ -61,7 +61,7 @@ class TrimmedMean(FedAvg):
 class Median(TrimmedMean):
     """Coordinate-wise median (Yin et al., ICML 2018): of an even number, the mean of the middle two."""
 
-    without = ("trim",)
+    excluded_settings = ("trim",)
     example: ClassVar = {}
 
     def cut(self, n: int) -> int:
@@ -91,7 +91,7 @@ class Krum(FedAvg):
     ) -> list[float]:
         shares, n = super().weigh_updates(fed, state, clients, updates), len(updates)
         f = int(self.faulty * n + 1e-9)
-        product = _products([update["model"] for update in updates], state.server["model"])
+        product = _multiply_displacements([update["model"] for update in updates], state.server["model"])
         own = product.diagonal()
         apart = own[:, None] + own[None, :] - 2 * product
         apart = apart.fill_diagonal_(torch.inf).sort(1).values
@@ -118,7 +118,7 @@ class RFA(FedAvg):
         self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
         shares = super().weigh_updates(fed, state, clients, updates)
-        product = _products([update["model"] for update in updates], state.server["model"])
+        product = _multiply_displacements([update["model"] for update in updates], state.server["model"])
         p = torch.tensor(shares, dtype=torch.float64, device=product.device)
         b = p / p.sum()
         for _ in range(self.iterations):

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Scaffold"]
@@ -71,6 +71,6 @@ class Scaffold(FedAvg):
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         super().merge_updates(fed, state, clients, updates)
-        state.server["control"] = state.server["control"] + mean([update["shift"] for update in updates]) * (
+        state.server["control"] = state.server["control"] + weighted_mean([update["shift"] for update in updates]) * (
             len(clients) / fed.n
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Net, State, Trained, Weights, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["NAMES", "TwoNets"]
@@ -18,7 +18,7 @@ NAMES = ("one", "two")
 class TwoNets(FedAvg):
     """The nets "one" and "two", of one architecture and different first weights."""
 
-    without = ("server_lr",)  # both nets are plain averages
+    excluded_settings = ("server_lr",)  # both nets are plain averages
     passes = 2
 
     def init_state(self, fed: Federation) -> State:
@@ -41,7 +41,7 @@ class TwoNets(FedAvg):
         return {name: carry[name].values() for name in NAMES}
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
-        state.server = mean(updates, self.weigh_updates(fed, state, clients, updates))
+        state.server = weighted_mean(updates, self.weigh_updates(fed, state, clients, updates))
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """mean: the mean accuracy of the two nets. ensemble: their logits are summed. The first is the headline."""

@@ -21,7 +21,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.loop import Outcome, loop
+from fednoise_core.engine.loop import Outcome, run_loop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import State
 from fednoise_core.engine.truth import Truth
@@ -188,7 +188,7 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
     truth = Truth(labels().clean, labels().noisy, [(split or partition()).train(c) for c in range(made.n)], CLASSES)
     test = Pool(arrays().x_test, arrays().mean, arrays().std)
     try:
-        return loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
+        return run_loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
     finally:
         runner.close()
 

@@ -132,5 +132,5 @@ def grid(known: list[int] | None) -> Grid:
 
 def test_tables_say_what_their_numbers_are() -> None:
     assert not any("agreement" in note for note in grid(None).notes)
-    assert agreement.note(["mine"]) in grid([0, 1]).notes
-    assert agreement.note(["mine", "theirs"]) in grid([0, 0]).notes
+    assert agreement.untrusted_note(["mine"]) in grid([0, 1]).notes
+    assert agreement.untrusted_note(["mine", "theirs"]) in grid([0, 0]).notes

@@ -113,7 +113,7 @@ def test_results_do_not_share_memory_with_a_lane():
         t.untyped_storage().data_ptr()
         for mine in lanes.pool.lanes[0].runs.values()
         for buffers in mine.steps.values()
-        for t in [*buffers._written(), buffers.x, buffers.y]
+        for t in [*buffers._list_written(), buffers.x, buffers.y]
     }
     outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.update, r.client_state])]
     assert inner.isdisjoint(outer)

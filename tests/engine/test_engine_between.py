@@ -113,7 +113,7 @@ def spied(works: dict[int, Work], epochs: int, client: int = 3, **train: Any) ->
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, client_state={"kept": torch.ones(2)})
     fit = ClientFit(made, request, Workspace()).open()
-    for steps in fit.stretches():
+    for steps in fit.iterate_stretches():
         for k in steps:
             fit.step(k)
     return spy, fit.close()
@@ -253,7 +253,7 @@ def test_a_rate_by_step_is_sgd_by_hand_with_these_rates(executor):
     fed, *_, updates = fitted(executor, Plain, [3], lr=falling)
     start = fed.init_weights("model")
     w = {name: start[name].clone().requires_grad_() for name in start.views}
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     order = torch_stream(0, "batches", "fit", 1, 3)
     rates = iter([0.3, 0.25, 0.2, 0.15, 0.1, 0.05])
     for _ in range(2):

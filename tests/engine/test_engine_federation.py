@@ -118,7 +118,7 @@ def test_draws_from_the_public_pool():
     assert fed.draw_public_ids(1, "other", 4).tolist() != some
     for k in (0, 10, 11, -1):
         assert fed.draw_public_ids(1, "word", k).tolist() == list(range(10))
-    fed._world.pools.pop("public")
+    fed.world.pools.pop("public")
     with pytest.raises(SpecError, match="public"):
         fed.draw_public_ids(1, "word", 4)
     with pytest.raises(SpecError, match="public"):
@@ -143,15 +143,15 @@ def test_what_belongs_to_clients_raises_on_the_server():
 
 def test_a_client_sees_its_own_samples_only(executor):
     fed, state = toy.federation(), State()
-    runner = executor_for(fed._world, executor)
-    fed._executor = runner
+    runner = executor_for(fed.world, executor)
+    fed.executor = runner
     model = fed.init_weights("model")
 
     said = fed.run_on_clients(state, [3, 2, 1], look, {"model": model})
     runner.close()
     assert [s["id"] for s in said] == [3, 2, 1]
     for s, client in zip(said, (3, 2, 1), strict=True):
-        x, given = toy.images_of(fed._world, client)
+        x, given = toy.images_of(fed.world, client)
         assert s["n"] == toy.SIZES[client] == len(given)
         assert torch.equal(s["labels"], given)
         assert torch.equal(s["targets"], given)
@@ -162,14 +162,14 @@ def test_a_client_sees_its_own_samples_only(executor):
 
 def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
     fed, state = toy.federation(), State(round=1)
-    fed._executor = executor_for(fed._world, executor)
+    fed.executor = executor_for(fed.world, executor)
 
     fed.run_on_clients(state, [3, 4], keep, per_client=[{"add": 1}, {"add": 10}])
     fed.run_on_clients(state, [3], keep, {"add": 5})
-    fed._executor.close()
+    fed.executor.close()
     assert state.clients == {3: {"seen": 6}, 4: {"seen": 10}}
     assert state.relabelled.keys() == {3}
-    _, given = toy.images_of(fed._world, 3)
+    _, given = toy.images_of(fed.world, 3)
     assert torch.equal(state.relabelled[3], (given + 1) % 5)
 
 
@@ -185,7 +185,7 @@ def test_targets_must_be_as_many_as_samples():
 
 def test_bytes_and_work_by_hand(executor):
     fed, state = toy.federation(), State(round=1)
-    fed._executor = executor_for(fed._world, executor)
+    fed.executor = executor_for(fed.world, executor)
     model = fed.init_weights("model")
 
     each = [{"level": torch.zeros(())}, {"level": 0.5}]
@@ -200,7 +200,7 @@ def test_bytes_and_work_by_hand(executor):
     fed.run_on_clients(state, [0, 1, 3], count, {"a": torch.zeros(5)})
     assert fed.bytes_down == 2 * PARAMETERS * 4 + 12 + 3 * 20
     assert fed.bytes_up == 2 * (PARAMETERS * 4 + 32) + 3 * 8
-    fed._executor.close()
+    fed.executor.close()
 
 
 def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_traffic():
@@ -255,8 +255,8 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
     made.index[0] = torch.arange(60).repeat(200)
     made.sizes[0] = 12000
     fed, state, said = toy.federation(), State(), []
-    fed._world, fed.all = made, [0]
-    monkeypatch.setattr(engine, "randomise", lambda *how: said.append(label_dp.randomise(*how)) or said[-1])
+    fed.world, fed.all = made, [0]
+    monkeypatch.setattr(engine, "randomise", lambda *how: said.append(label_dp.randomise_labels(*how)) or said[-1])
     for state.round in (1, 2):
         fed.release_labels(state, 1.0, times=2)
     pairs = np.bincount(5 * said[0] + said[1], minlength=25).reshape(5, 5)
@@ -300,7 +300,7 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
     assert (fed.bytes_up, fed.bytes_down) == (7 * 5 * 8, 7 * 8)
     held = np.bincount(toy.labels().noisy[: sum(toy.SIZES)], minlength=5)
     assert release.counts.tolist() == held.tolist()
-    np.testing.assert_allclose(release.prior(), held / held.sum(), atol=1e-12)
+    np.testing.assert_allclose(release.estimate_prior(), held / held.sum(), atol=1e-12)
     noisy = toy.federation().release_labels(State(), 0.5)
     assert noisy.counts.tolist() != held.tolist()
     assert toy.federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()

@@ -13,10 +13,10 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.evaluate import _named, _scores
+from fednoise_core.engine.evaluate import _name_scores, _score_logits
 from fednoise_core.engine.local import Work
 from fednoise_core.engine.loop import Diverged
-from fednoise_core.engine.output import summary
+from fednoise_core.engine.output import make_summary
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
@@ -66,7 +66,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_the_client_keeps_what_it_h
     assert all(torch.isfinite(update["model"].flat).all() for update in updates)
     assert fed.participants == [0, 3, 5, 6] * 2
     assert fed.dropped == [3, 6]
-    labels = {c: toy.images_of(fed._world, c)[1] for c in (0, 3, 5, 6)}
+    labels = {c: toy.images_of(fed.world, c)[1] for c in (0, 3, 5, 6)}
     for c in (3, 6):
         assert toy.same(dict(state.clients[c]), before[c])
         assert state.clients[c]["begun"] == 1
@@ -91,9 +91,9 @@ class KeepsInfinity(Blows):
 def test_kept_models_count_and_other_kept_numbers_do_not(executor):
     with toy.federation_on(executor) as fed:
         state, model = State(round=1), fed.init_weights("model")
-        assert fed.fit(KeepsInfinity(train=fed.train), state, [0], {"model": model}).clients == [0]
+        assert fed.fit(KeepsInfinity(train=fed.train), state, [0], {"model": model}).participants == [0]
         assert math.isinf(state.clients[0]["bound"])
-        assert fed.fit(KeepsInfinity(train=fed.train, bad=(9,)), state, [3], {"model": model}).clients == []
+        assert fed.fit(KeepsInfinity(train=fed.train, bad=(9,)), state, [3], {"model": model}).participants == []
     assert 3 not in state.clients
 
 
@@ -102,7 +102,7 @@ def test_a_run_goes_on_without_them_and_says_so(executor):
     outcome = toy.finished(blows(bad=(3, 6), since=2), executor, console=said, label="study/x/seed0")
     found = [(row[0], row[6]) for row in outcome.record.metrics if row[5] == "dropped_updates"]
     assert found == [(2, 2.0), (3, 2.0)]
-    made = summary(outcome, {})
+    made = make_summary(outcome, {})
     assert made["dropped_updates"] == 4
     assert "diverged" not in made
     assert made["accuracy"]["last"] is not None
@@ -166,7 +166,7 @@ def test_other_errors_of_server_code_stay_what_they_are():
 def test_scores_of_logits_that_are_not_finite_are_no_numbers(value):
     logits = torch.eye(3)
     logits[1, 2] = value
-    found = _named(_scores(logits, torch.arange(3), 3).tolist(), 3)
+    found = _name_scores(_score_logits(logits, torch.arange(3), 3).tolist(), 3)
     assert found.keys() == {"accuracy", "loss", "accuracy_class_0", "accuracy_class_1", "accuracy_class_2"}
     assert all(math.isnan(v) for v in found.values())
 

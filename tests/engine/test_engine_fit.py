@@ -40,7 +40,7 @@ class GoesOn(LocalOnly):
         return client_state.get("memory")
 
     def make_update(self, net, carry, broadcast, client_state, steps):
-        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
 
 @pytest.mark.parametrize("kind", [Sequential, Lanes])

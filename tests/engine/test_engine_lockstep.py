@@ -127,7 +127,7 @@ def test_every_client_must_be_answered(executor):
             fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, lambda said: others(said)[:1], ids=IDS)
         # the executor is as good as before
         state.round = 2
-        assert fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, others, ids=IDS).clients == [0, 3]
+        assert fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, others, ids=IDS).participants == [0, 3]
 
 
 class Mute(Mutual):

@@ -109,7 +109,7 @@ def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
         state, model = State(round=1), fed.init_weights("model")
         _, updates = fed.fit(Both(fed.train), state, [0, 3], {"model": model})
         assert fed.bytes_up == 2 * (MODEL + MODEL + 12)
-        messages = state._relay
+        messages = state.relay
         assert all(toy.same(messages[c]["same"], update["model"]) for c, update in zip([0, 3], updates, strict=True))
         down = fed.bytes_down
         state.round = 2
@@ -143,13 +143,13 @@ def test_a_checkpoints_messages_outlive_what_came_after_it(tmp_path):
     for _ in range(4):
         fed.fit(local, state, [0, 3], {"model": model})
         save_checkpoint(path, "k", state, {})
-        saved = {c: m["gift"].tolist() for c, m in state._relay.items()}
+        saved = {c: m["gift"].tolist() for c, m in state.relay.items()}
         assert saved == {c: [float(c), float(state.round), 0.5] for c in (0, 3)}
         for _ in range(2):
             state.round += 1
             fed.fit(local, state, [0, 3], {"model": model})
         back, _ = load_checkpoint(path, "k", CPU)
-        assert {c: m["gift"].tolist() for c, m in back._relay.items()} == saved
+        assert {c: m["gift"].tolist() for c, m in back.relay.items()} == saved
         state.round += 1
 
 
@@ -169,7 +169,7 @@ def test_a_message_that_is_not_finite_is_not_handed_on(executor):
         for state.round in (1, 2):
             clients, _ = fed.fit(Loud(fed.train), state, [0, 3], {"model": model})
     assert clients == [0]
-    assert {c: m["gift"].tolist() for c, m in state._relay.items()} == {0: [0, 2, 0.5], 3: [3, 1, 0.5]}
+    assert {c: m["gift"].tolist() for c, m in state.relay.items()} == {0: [0, 2, 0.5], 3: [3, 1, 0.5]}
 
 
 def test_a_relay_is_no_way_to_read_what_clients_keep():

@@ -192,7 +192,7 @@ def test_a_list_that_is_changed_in_place_is_kept(executor, room):
 def test_arrays_are_neither_sent_nor_kept():
     for tree_of in ({"x": np.zeros(3)}, [np.int64(1)], {1, 2}):
         with pytest.raises(TypeError, match=r"torch\.from_numpy"):
-            weights.nbytes(tree_of)
+            weights.count_bytes(tree_of)
     with pytest.raises(TypeError, match="a checkpoint holds tensors"):
         weights.to_plain({"x": np.zeros(3)})
     assert type(weights.to_plain(np.float64(0.5))) is float

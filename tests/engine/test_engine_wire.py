@@ -62,7 +62,7 @@ def train_what_is_kept(client, broadcast):
 def test_a_function_that_changes_what_is_kept_in_place_is_told(executor, fn: Callable[..., Any], entry, room):
     with toy.federation_on(executor) as fed:
         state = kept_by()
-        state._kept.move_to(None, room, torch.device("cpu"))
+        state.store.move_to(None, room, torch.device("cpu"))
         with pytest.raises(WireError, match=rf"{fn.__name__}: client 0: state\['{entry}'\] was changed in place.* = …"):
             fed.run_on_clients(state, [0], fn)
 
@@ -161,7 +161,7 @@ def test_a_clients_own_streams_are_not_those_of_its_batches():
     fed = toy.federation()
     (said,) = fed.run_on_clients(State(round=1), [0], draws)
     names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
-    plans = [torch.rand(9, generator=fed._world.random_stream(*words, 1, 0)).tolist() for words in names]
+    plans = [torch.rand(9, generator=fed.world.random_stream(*words, 1, 0)).tolist() for words in names]
     assert all(a != b for a, b in zip(said, plans, strict=True))
     assert said == fed.run_on_clients(State(round=1), [0], draws)[0]
 

@@ -11,7 +11,7 @@ import pytest
 import toy
 from toy_jobs import Everything, apart, jobs
 
-from fednoise_core.api.simulate import FinishedRun, run
+from fednoise_core.api.simulate import FinishedRun, run_federation
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
@@ -80,7 +80,9 @@ def test_runs_that_share_lanes_are_as_alone_and_leave_nothing(names):
 
     def go(k: int, name: str) -> None:
         method, train = toy.settings(name)
-        found[k] = run(toy.arrays(), toy.labels(), toy.partition(), method, train, k, executor="lanes", pool=pool)
+        found[k] = run_federation(
+            toy.arrays(), toy.labels(), toy.partition(), method, train, k, executor="lanes", pool=pool
+        )
 
     threads = [threading.Thread(target=go, args=pair) for pair in enumerate(names)]
     for thread in threads:

@@ -15,8 +15,8 @@ from toy_jobs import Late
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.loop import Saving
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.ops.weights import nbytes
-from fednoise_core.testing.compare import close, numbers
+from fednoise_core.ops.weights import count_bytes
+from fednoise_core.testing.compare import golden_numbers, nearly_same
 from fednoise_core.testing.test_contract import *  # noqa: F403
 from fednoise_core.testing.test_contract import FILES
 
@@ -53,7 +53,7 @@ def test_kept_in_a_file_and_evaluated_beside_the_next_round(name, played, tmp_pa
         made = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
         assert made.outcome.resumed == resumed
         kept = whole.run.outcome.state.clients.values()
-        assert made.outcome.state.clients.filed == sum(nbytes(mine) > 0 for mine in kept)
+        assert made.outcome.state.clients.filed == sum(count_bytes(mine) > 0 for mine in kept)
         assert toy.same(made.outcome.state, whole.run.outcome.state)
         for file in FILES:
             assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file
@@ -102,12 +102,12 @@ def test_cohorts_differ_between_rounds():
 
 @every_method
 def test_golden_numbers(name, played, request):
-    found = json.loads(json.dumps(numbers(played(name).run)))
+    found = json.loads(json.dumps(golden_numbers(played(name).run)))
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--golden"):
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     expected = json.loads(file.read_text(encoding="utf-8"))
-    assert close(found, expected), (
+    assert nearly_same(found, expected), (
         f"{name}: numbers moved; if that is wanted: python -m pytest tests/methods/test_contract.py --golden"
     )
 

@@ -47,7 +47,7 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
     state.round = 1  # with ramp 1 the second round forgets the full rate
     nets = {name: state.server[name].flat.double() for name in ("one", "two")}
     update = toy.round_of(method, fed, state, [0])[0]
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
     for name, other in (("one", "two"), ("two", "one")):
         small = F.cross_entropy(toy64.module_of(nets[other])(x.double()), y, reduction="none").argsort()[:r]
         chosen = [(x[small].double(), y[small])]
@@ -66,14 +66,14 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
 def test_schedules_over_rounds(fields, expected):
     """tau = .2, T_k = 10."""
     method = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 10, **fields}, Train())
-    assert [method.forgotten(t) for t in range(len(expected))] == pytest.approx(expected)
+    assert [method.forget_rate_at(t) for t in range(len(expected))] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rounds", "ramp"), [(100, 10), (95, 10), (3, 1), (25, 3)])
 def test_the_ramp_is_a_tenth_of_the_rounds_rounded_up(rounds, ramp):
     method = make({"name": "coteaching", "forget_rate": 0.5}, Train(rounds=rounds))
-    assert method.forgotten(ramp) == pytest.approx(0.5)
-    assert method.forgotten(ramp - 1) < 0.5 - 1e-9
+    assert method.forget_rate_at(ramp) == pytest.approx(0.5)
+    assert method.forget_rate_at(ramp - 1) < 0.5 - 1e-9
 
 
 def test_round_one_keeps_everything_and_later_rounds_follow_the_schedule():
@@ -104,7 +104,7 @@ def test_suspects_are_the_forgotten_share(rate):
     ]  # 12 samples
     assert int((p > 0.5).sum()) == round(12 * rate)
     assert 0 <= p.min() <= p.max() <= 1
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     z = [fed.net().predict(state.server[k], x) for k in ("one", "two")]
     loss = F.cross_entropy(z[0], y, reduction="none") + F.cross_entropy(z[1], y, reduction="none")
     assert torch.equal(p.argsort(stable=True), loss.argsort(stable=True))

@@ -72,7 +72,7 @@ def test_a_warm_up_step_with_the_confidence_penalty_by_hand():
     state = chosen.init_state(fed)
     start = state.server["one"].flat.double()
     (update,) = toy.round_of(chosen, fed, state, [0])
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
 
     def loss(module):
         log_p = torch.log_softmax(module(x.double()), 1)
@@ -84,7 +84,7 @@ def test_a_warm_up_step_with_the_confidence_penalty_by_hand():
 def test_each_net_trains_on_what_the_other_trusts():
     world = toy.world()
     chosen, own_side, nets = method(), client(world), two_models(world.net(0))
-    first = chosen._work(own_side, nets, 0)
+    first = chosen._make_work(own_side, nets, 0)
     posterior = [
         low_loss(
             losses.ce(own_side.predict(w), own_side.labels), seed=own_side.derive_seed("division", "0", k), max_iter=10
@@ -94,7 +94,7 @@ def test_each_net_trains_on_what_the_other_trusts():
     assert torch.equal(first.samples, (posterior[1] > 0.5).nonzero().squeeze(1))
     assert first.facts["trains"] == "one"
     kept = own_side.state["clean"].clone()
-    second = chosen._work(own_side, two_models(world.net(0))[::-1], 1)  # the division is that of the epoch's start
+    second = chosen._make_work(own_side, two_models(world.net(0))[::-1], 1)  # the division is that of the epoch's start
     assert torch.equal(own_side.state["clean"], kept)
     assert torch.equal(second.samples, (posterior[0] > 0.5).nonzero().squeeze(1))
     assert second.facts["trains"] == "two"
@@ -106,7 +106,7 @@ def test_each_net_trains_on_what_the_other_trusts():
 def test_nothing_trusted_takes_the_better_half():
     world = toy.world()
     own_side = client(world)
-    work = method(threshold=1.0)._work(own_side, two_models(world.net(0)), 0)
+    work = method(threshold=1.0)._make_work(own_side, two_models(world.net(0)), 0)
     other = own_side.state["clean"][1]
     assert len(work.samples) >= own_side.n // 2
     assert other[work.samples].min() >= other.median()
@@ -117,13 +117,13 @@ def test_targets_lie_on_the_simplex_and_are_refined_by_the_posterior():
     w, other = two_models(net)
     for clean in (0.0, 0.3, 1.0):
         pool = batch_of(6, 0, clean)
-        q = method(temperature=1.0)._targets(net, w, other, pool, labelled=True)
+        q = method(temperature=1.0)._make_targets(net, w, other, pool, labelled=True)
         own = sum(torch.softmax(net.predict(w, x), 1) for x in pool.views) / 2
         given = torch.eye(5)[pool.y]
         torch.testing.assert_close(q, clean * given + (1 - clean) * own)
         torch.testing.assert_close(q.sum(1), torch.ones(6))
     pool = batch_of(4, 1)
-    q = method(temperature=0.5)._targets(net, w, other, pool, labelled=False)
+    q = method(temperature=0.5)._make_targets(net, w, other, pool, labelled=False)
     guess = sum(torch.softmax(net.predict(m, x), 1) for m in (w, other) for x in pool.views) / 4
     torch.testing.assert_close(q, guess**2 / (guess**2).sum(1, keepdim=True))
 
@@ -139,7 +139,7 @@ def test_without_mixing_and_doubt_the_loss_is_cross_entropy_and_the_penalty():
     w, other = two_models(net)
     pool = batch_of(6, 2, clean=1.0)
     prior = torch.full((5,), 0.2)
-    found = method(mixup=0.0)._mixed(net, w, other, pool, 0.0, prior)
+    found = method(mixup=0.0)._mixed_loss(net, w, other, pool, 0.0, prior)
     logits = torch.cat([net.predict(w, x) for x in pool.views])
     ce = torch.nn.functional.cross_entropy(logits, pool.y.repeat(2))
     torch.testing.assert_close(found, ce + penalty(logits, prior))
@@ -153,9 +153,9 @@ def test_the_loss_of_a_mixed_batch_by_hand():
     pool.more["unlabelled"], pool.u[0, 2] = rest, 0.3
     chosen = method(mixup=1.0)
     prior = torch.tensor([0.5, 0.5, 0.0, 0.0, 0.0])
-    found = chosen._mixed(net, w, other, pool, 2.5, prior)
+    found = chosen._mixed_loss(net, w, other, pool, 2.5, prior)
 
-    labelled, guessed = (chosen._targets(net, w, other, p, p is pool) for p in (pool, rest))
+    labelled, guessed = (chosen._make_targets(net, w, other, p, p is pool) for p in (pool, rest))
     x = torch.cat([*pool.views, *rest.views])
     q = torch.cat([labelled, labelled, guessed, guessed])
     order = torch.cat([pool.u[:, 0], pool.u[:, 1], rest.u[:, 0], rest.u[:, 1]]).argsort()
@@ -170,9 +170,11 @@ def test_the_loss_of_a_mixed_batch_by_hand():
 def test_the_local_prior_is_that_of_the_given_labels():
     world = toy.world()
     own_side = client(world, 4)  # one class only
-    work = method(prior="local")._work(own_side, two_models(world.net(0)), 0)
+    work = method(prior="local")._make_work(own_side, two_models(world.net(0)), 0)
     assert work.facts["prior"].tolist() == [float(k == int(own_side.labels[0])) for k in range(5)]
-    assert method()._work(own_side, two_models(world.net(0)), 0).facts["prior"].tolist() == pytest.approx([0.2] * 5)
+    assert method()._make_work(own_side, two_models(world.net(0)), 0).facts["prior"].tolist() == pytest.approx(
+        [0.2] * 5
+    )
 
 
 def test_suspects_are_doubted_by_both_nets():

@@ -21,7 +21,7 @@ def test_one_client_is_plain_sgd_bit_for_bit(momentum, decay):
     made = toy.play("fedavg", split=toy.partition(ALONE), **train)
     fed = toy.federation(split=toy.partition(ALONE), train=train)
     flat = fed.init_weights("model").flat
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
     for round in (1, 2):
         order = torch_stream(0, "batches", "fit", round, 0)
         batches = [rows for _ in range(2) for rows in torch.randperm(30, generator=order).split(5)]
@@ -34,7 +34,7 @@ def test_full_batches_of_all_clients_are_one_central_gradient_step():
     fed, method, state = toy.started("fedavg", train={"fraction": 1.0, "epochs": 1, "batch": 100})
     start = state.server["model"].flat.double()
     toy.round_of(method, fed, state)
-    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed._world, c) for c in fed.all), strict=True))
+    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed.world, c) for c in fed.all), strict=True))
     expected = toy64.train(start, [(x.double(), y)], lambda theta: 0.0, 0.2)
     torch.testing.assert_close(state.server["model"].flat.double(), expected, rtol=0, atol=1e-6)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.evaluate import models_of
+from fednoise_core.engine.evaluate import iterate_models
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
 from fednoise_core.ops.weights import Weights
@@ -57,7 +57,7 @@ def test_clients_go_on_from_their_own_layers():
     for round in (1, 2, 3):
         toy.round_of(method, fed, state, [0, 3])
         for c in (0, 3):
-            x, _ = toy.images_of(fed._world, c)
+            x, _ = toy.images_of(fed.world, c)
             inside = torch.nn.functional.conv2d(x, w["conv.weight"], w["conv.bias"], 2).mean((0, 2, 3))
             found = state.clients[c]["own"]["norm.running_mean"]
             torch.testing.assert_close(found, (1 - 0.9**round) * inside, rtol=0, atol=1e-5)
@@ -84,7 +84,7 @@ def test_after_one_round_all_else_is_fedavgs():
 
 
 def members(fed, method, state, view):
-    return {c: w for c, (w,) in models_of(method.list_models(fed, state)[view], state.clients)}
+    return {c: w for c, (w,) in iterate_models(method.list_models(fed, state)[view], state.clients)}
 
 
 def test_views_by_hand():

@@ -30,7 +30,7 @@ def found(rounds: int = 1, seed: int = 0, **fields):
     state = method.init_state(fed)
     for _ in range(rounds):
         state.round += 1
-        method.find(fed, state)
+        method.find_noisy(fed, state)
     return fed, method, state
 
 
@@ -53,7 +53,7 @@ def test_stages_at_the_cost_of_the_rounds(rounds, fields, stages):
     class World:
         all, cohort = list(range(100)), 10
 
-    assert method_of(train=Train(rounds=rounds), **fields).stages(World) == stages
+    assert method_of(train=Train(rounds=rounds), **fields).split_rounds(World) == stages
 
 
 def test_work_is_that_of_the_rounds_asked_for():
@@ -82,7 +82,7 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
     fed, method, state = found(1)
     first = state.server["lid"].clone()
     state.round += 1
-    method.find(fed, state)
+    method.find_noisy(fed, state)
     assert (state.server["lid"] - first)[fed.all].min() >= 0
     assert (state.server["lid"] - first)[[0, 3, 5]].min() > 0
     seed = fed.derive_seed("noisy clients", state.round)
@@ -94,14 +94,15 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
 def test_a_client_reports_its_mean_lid_and_keeps_its_losses():
     """Those of its own model, for the labels that it trains on."""
     fed, method, state = found(0)
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
     state.round, state.relabelled[0] = 1, (y + 1) % 5
     _, (update,) = fed.fit(
         method, state, [0], method.make_broadcast(fed, state), per_client=[{"level": torch.tensor(0.0)}]
     )
     assert set(update) == {"model", "lid"}
     z = fed.net().predict(update["model"], x)
-    assert update["lid"] == pytest.approx(float(stats.lid(torch.softmax(z, 1), 20, 1e-6).mean()), rel=1e-3)
+    lid = stats.local_intrinsic_dim(torch.softmax(z, 1), 20, 1e-6).mean()
+    assert update["lid"] == pytest.approx(float(lid), rel=1e-3)
     loss = F.cross_entropy(z, (y + 1) % 5, reduction="none")
     torch.testing.assert_close(state.clients[0]["loss"], loss, rtol=1e-4, atol=1e-5)
 
@@ -112,7 +113,7 @@ def test_levels_are_shares_of_high_losses_and_zero_for_clean_clients():
     assert any(level)
     assert all(level[c] == 0 for c in range(8) if c not in noisy)
     for c in noisy:
-        seed = Client(fed._world, c, {}, None, 1).derive_seed("losses")
+        seed = Client(fed.world, c, {}, None, 1).derive_seed("losses")
         high = stats.two_groups(state.clients[c]["loss"].numpy(), seed=seed) > 0.5
         assert level[c] == pytest.approx(high.mean())
 
@@ -123,7 +124,7 @@ def test_levels_of_the_iteration_before_are_sent_along(jobs):
     assert any(before)
     jobs.clear()
     state.round += 1
-    method.find(fed, state)
+    method.find_noisy(fed, state)
     sent = {job.client: float(job.broadcast["level"]) for some in jobs for job in some}
     assert sent == {c: pytest.approx(before[c]) for c in fed.all}
 
@@ -136,7 +137,7 @@ def correct(confidence: float, relabel: float):
     fed, method, state = found(0, confidence=confidence, relabel=relabel)
     state.clients[7] = {"loss": torch.tensor(LOSS)}
     said = fed.run_on_clients(state, [7], method._correct_worst, method.make_broadcast(fed, state))[0]
-    x, y = toy.images_of(fed._world, 7)
+    x, y = toy.images_of(fed.world, 7)
     p = torch.softmax(fed.net().predict(state.server["model"], x), 1)
     return said, y, state.relabelled.get(7, y), p
 
@@ -174,8 +175,8 @@ def test_before_stage_three_noisy_clients_take_all_sure_labels():
     fed, method, state = found(2, confidence=0.5)
     state.notes["noisy"], state.relabelled = [3, 7], {7: torch.zeros(8, dtype=torch.int64)}
     method.relabel_noisy(fed, state)
-    for c, before in ((3, toy.images_of(fed._world, 3)[1]), (7, torch.zeros(8, dtype=torch.int64))):
-        p = torch.softmax(fed.net().predict(state.server["model"], toy.images_of(fed._world, c)[0]), 1)
+    for c, before in ((3, toy.images_of(fed.world, 3)[1]), (7, torch.zeros(8, dtype=torch.int64))):
+        p = torch.softmax(fed.net().predict(state.server["model"], toy.images_of(fed.world, c)[0]), 1)
         assert 0 < (p.max(1).values > 0.5).sum() < len(p)
         after = state.relabelled.get(c, before)
         assert torch.equal(after, torch.where(p.max(1).values > 0.5, p.argmax(1), before))
@@ -187,7 +188,7 @@ def test_fine_tuning_takes_clients_below_kappa_only():
     for level, clients in (([0.0, 0.3, 0.0, 0.31, 0.5, 0.9, 0.2, 1.0], 3), ([0.5] * 8, 4)):  # nobody: everybody
         state.notes["level"] = level
         for state.round in range(2, 6):
-            assert method.tune(fed, state)["clients"] == clients
+            assert method.fine_tune(fed, state)["clients"] == clients
 
 
 # the step
@@ -228,7 +229,7 @@ def test_the_proximal_gradient_is_autograds():
 def mixed(method, u):
     fed = toy.federation()
     w = fed.init_weights("model")
-    x, y = toy.images_of(fed._world, 7)
+    x, y = toy.images_of(fed.world, 7)
     batch = Batch([x], y, torch.arange(8), u, torch.zeros(8, 0), {}, {})
     return method.compute_objective(fed.net(), w, batch, {"model": w}, {}), fed.net(), w, x, y
 
@@ -278,7 +279,7 @@ def test_estimates_score_the_detection_of_noisy_clients():
 
 def test_suspects_are_the_relabelled_samples():
     fed, method, state = found(1)
-    targets = toy.images_of(fed._world, 3)[1].clone()
+    targets = toy.images_of(fed.world, 3)[1].clone()
     targets[[2, 5]] = (targets[[2, 5]] + 1) % 5
     state.relabelled[3] = targets
     p, proposed = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))[0]

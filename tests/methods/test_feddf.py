@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
-from fednoise_core.methods.feddf import architectures
+from fednoise_core.methods.feddf import group_architectures
 from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
@@ -43,11 +43,11 @@ def averages(clients: list[int], updates: list[dict]) -> dict[int, torch.Tensor]
 
 def test_clients_of_one_architecture_share_a_model():
     fed, _, state = started()
-    assert architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 holds nothing
+    assert group_architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 holds nothing
     assert {c: w.layout for c, w in state.server["models"].items()} == {c: fed.net(c).layout for c in (0, 1)}
     twice = toy.federation(train={"net": [MLP, dict(MLP)]})
-    assert set(architectures(twice).values()) == {0}
-    assert set(architectures(toy.federation(train={"net": toy.TWO_NETS})).values()) == {0, 1}
+    assert set(group_architectures(twice).values()) == {0}
+    assert set(group_architectures(toy.federation(train={"net": toy.TWO_NETS})).values()) == {0, 1}
 
 
 def test_without_distillation_it_is_fedavg():

@@ -9,7 +9,7 @@ import toy64
 
 from fednoise_core.engine.local import Work
 from fednoise_core.methods import method_class
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 
 def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit():
@@ -86,7 +86,7 @@ def test_heterogeneous_clients_agree_on_the_global_optimum(name, fields):
 
     train = {"epochs": 5, "batch": 100, "fraction": 1.0, "rounds": 150}
     fed = toy.federation(train=train, net=toy.net(toy.linear))
-    method = parse(Quadratic, fields, "method", train=fed.train)
+    method = build_settings(Quadratic, fields, "method", train=fed.train)
     state = method.init_state(fed)
     draw, n = torch.Generator().manual_seed(0), len(state.server["model"].trained)
     a, b = 0.5 + torch.rand(fed.n, n, generator=draw), torch.randn(fed.n, n, generator=draw)

@@ -63,7 +63,7 @@ def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dic
 def test_rounds_by_hand(rounds):
     """Two steps of model and label logits at once; then the logits are 10 times the mean of labels and predictions."""
     fed, _, state, update = fitted(0, rounds, label_lr=20.0)
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
     U = 10 * one_hot(y)
     for _ in range(rounds):
         flat = state.server["model"].flat.double()
@@ -79,7 +79,7 @@ def test_rounds_by_hand(rounds):
 def test_every_sample_moves_once_an_epoch():
     """At rate 0 predictions stay; 12 samples in batches of 6, two epochs: two moves of each."""
     fed, method, state, _ = fitted(3, train={"batch": 6, "lr": 0.0}, label_lr=5.0)
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     p = torch.softmax(toy64.module_of(state.server["model"].flat.double())(x.double()).detach(), 1)
     U = 10 * one_hot(y)
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
 
 def test_suspects_are_those_whose_label_was_learnt_anew():
     fed, method, state, _ = fitted(3)
-    y = fed._world.given[fed._world.index[3]]
+    y = fed.world.given[fed.world.index[3]]
     U = 10 * one_hot(y).float()
     U[[2, 5]] = U[[2, 5]].roll(1, 1)
     state.clients[3] = {"label_logits": U}

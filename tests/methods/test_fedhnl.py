@@ -22,7 +22,7 @@ from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.mutual import FedHNL
 from fednoise_core.ops import losses
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 OFF = {"hma": False, "cl": False, "cws": False}
@@ -50,7 +50,7 @@ class LocalSCE(LocalOnly):
 def test_cl_alone_is_local_training_with_symmetric_cross_entropy_bit_for_bit():
     train = Train(**{**toy.TRAIN, "net": toy.PAIR})
     method = make({"name": "fedhnl", **OFF, "cl": True, "pretrain": 2}, train)
-    a, b = (toy.finished(m) for m in (method, parse(LocalSCE, {"pretrain": 2}, "method", train=train)))
+    a, b = (toy.finished(m) for m in (method, build_settings(LocalSCE, {"pretrain": 2}, "method", train=train)))
     assert toy.same(dict(a.state.clients), {c: {"model": kept["model"]} for c, kept in b.state.clients.items()})
 
 
@@ -80,8 +80,10 @@ def test_with_all_on_it_is_rhfl_bit_for_bit():
 
 @pytest.mark.parametrize(("fields", "later"), [({"eta": 0.0}, 1 / 4), ({"cws": False}, 1 / 3)])
 def test_without_eta_or_weighing_weights_are_equal(fields, later, monkeypatch):
-    used, work = [], mutual.mixtures
-    monkeypatch.setattr(mutual, "mixtures", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl))
+    used, work = [], mutual.mix_messages
+    monkeypatch.setattr(
+        mutual, "mix_messages", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl)
+    )
     toy.play("fedhnl", method={**fields, "public_batch": 10})
     assert used == pytest.approx([1 / 3] * 4 + [later] * 8)
 
@@ -206,8 +208,8 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
             own.setdefault((client_state["round"], client_state["me"]), []).append((batch.x.double(), batch.y.clone()))
             return super().compute_objective(net, w, batch, broadcast, client_state)
 
-        def _weigh(self, fed, state, clients, alike):
-            found = super()._weigh(fed, state, clients, alike)
+        def _weigh_clients(self, fed, state, clients, alike):
+            found = super()._weigh_clients(fed, state, clients, alike)
             weights.append([found[clients.index(c)] for c in range(4)])
             return found
 
@@ -227,11 +229,11 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
         world.nets = [toy.net(toy64.perceptron), toy.net(with_norm)]
         fed = Federation(world, Sequential(world))
         fields = {"pretrain": 2, "public_batch": 4, "kl": kl, "cws_target": target, "pretrain_loss": first}
-        method = parse(Own, fields, "method", train=fed.train)
+        method = build_settings(Own, fields, "method", train=fed.train)
         state, nets, before = method.init_state(fed), modules(), None
         for c, net in enumerate(nets):
             net.load_state_dict(state.clients[c]["model"].named(), strict=False)
-        for state.round, play in enumerate((method.warm, *[method.run_round] * 3), 1):
+        for state.round, play in enumerate((method.run_pretraining, *[method.run_round] * 3), 1):
             play(fed, state)
         for round in (1, 2, 3, 4):
             if round > 1:

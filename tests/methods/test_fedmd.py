@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fednoise_core.io import SpecError
 from fednoise_core.methods import fedmd
 from fednoise_core.methods.fedmd import Digest, FedMD
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
@@ -39,7 +39,7 @@ def test_only_the_cohort_trains_and_everybody_pretrains():
     assert state.clients[3]["model"].layout == fed.net(3).layout != state.clients[4]["model"].layout
     assert [(p.name, p.end) for p in method.list_phases(fed)] == [("pretrain", 1), ("train", 4)]
     for state.round, play, clients in (
-        (1, method.warm, set(fed.all)),
+        (1, method.run_pretraining, set(fed.all)),
         (2, method.run_round, set(fed.sample_cohort(2))),
     ):
         before = {c: s["model"].flat.clone() for c, s in state.clients.items()}
@@ -64,9 +64,9 @@ def test_digest_losses_by_hand():
     p, q = torch.softmax(y, 1), torch.softmax(z, 1)
     for kind, expected in (("l1", (1 + 0.5 + 3) / 3), ("kl", float((p * (p / q).log()).sum()))):
         digest = Digest(Train(), kind)
-        assert digest.loss(z, y).item() == pytest.approx(expected, rel=1e-5)
+        assert digest.compute_loss(z, y).item() == pytest.approx(expected, rel=1e-5)
         free = z.clone().requires_grad_()
-        loss = digest.loss(free, z)
+        loss = digest.compute_loss(free, z)
         loss.sum().backward()
         torch.testing.assert_close(loss.detach(), torch.zeros(1), rtol=0, atol=1e-6)
         torch.testing.assert_close(free.grad, torch.zeros_like(z), rtol=0, atol=1e-6)
@@ -98,7 +98,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
     with toy64.doubled():
         fed = toy.federation(train={"augment": "flip"}, net=toy.net(toy64.perceptron))
         fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4}
-        method = parse(NotedFedMD, fields, "method", train=fed.train)
+        method = build_settings(NotedFedMD, fields, "method", train=fed.train)
         state = method.init_state(fed)
         state.round = 1
         clients, images = fed.sample_cohort(1), toy.public_images()[fed.draw_public_ids(1, "consensus", 6)].double()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fednoise_core.data.augment import Rotate
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.fedmixcon import FedMixCon
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 BLACK = -1.25  # normalised: (0 - .25)/.2
 TRAIN = {"lr": 0.15, "momentum": 0.9, "weight_decay": 1e-4, "batch": 6}
@@ -125,7 +125,7 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
             return loss
 
     fed = toy.federation(train=TRAIN, net=toy.net(normed))
-    method = parse(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
+    method = build_settings(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
     state = method.init_state(fed)
     models = [numbers_of(state.server["model"])]
     for state.round in range(1, rounds + 1):

@@ -18,7 +18,7 @@ MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)
 
 
 def seed_of(fed, c: int, round: int, word: str) -> int:
-    return Client(fed._world, c, {}, None, round).derive_seed("right", word)
+    return Client(fed.world, c, {}, None, round).derive_seed("right", word)
 
 
 def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
@@ -40,7 +40,7 @@ def test_the_warm_up_is_fedavg_bit_for_bit():
 def test_if_every_posterior_is_1_or_none_above_a_half_it_is_fedavg_bit_for_bit(p, monkeypatch):
     base = toy.play("fedavg").outcome.state.server["model"]
     assert not torch.equal(toy.play("fedrn").outcome.state.server["model"].flat, base.flat)
-    monkeypatch.setattr(fedrn, "right", lambda client, w, word: torch.full((client.n,), p, dtype=torch.float64))
+    monkeypatch.setattr(fedrn, "score_labels", lambda client, w, word: torch.full((client.n,), p, dtype=torch.float64))
     made = toy.play("fedrn")
     assert torch.equal(made.outcome.state.server["model"].flat, base.flat)
     neighbours = [v for r, *_, metric, v in made.outcome.record.metrics if metric == "neighbours"]
@@ -79,7 +79,7 @@ def test_neighbours_and_scores(w, k):
             x = state.server["probe"]
             answer = answers[c] if c in skill else fed.net().predict(state.server["model"], x)[0].double().numpy()
             score, own = scores_by_hand(w, skill, answers, c, answer)
-            near, told = method.choose(fed, state, c)
+            near, told = method.choose_neighbours(fed, state, c)
             best = sorted((j for j in known if j != c), key=lambda j, score=score: (-round(score[j], 9), j))[:k]
             expected = [own, *(score[j] for j in best)]
             assert near == best
@@ -90,12 +90,12 @@ def test_equal_accuracies_and_answers_count_nothing():
     """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: all count 1."""
     fed, method, state = toy.started("fedrn", {"weight": 0.6})
     state.server["told"] = {j: {"skill": 0.5, "answer": torch.ones(5)} for j in (0, 3, 5)}
-    assert method.choose(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
+    assert method.choose_neighbours(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
     fed, method, other = toy.started("fedrn", {"weight": 1.0})
     other.server |= state.server
-    assert method.choose(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
+    assert method.choose_neighbours(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
     other.server["told"] = {}
-    assert method.choose(fed, other, 3) == ([], [1.0])
+    assert method.choose_neighbours(fed, other, 3) == ([], [1.0])
 
 
 @pytest.mark.parametrize("k", [0, 2])
@@ -122,7 +122,7 @@ def test_a_round_with_neighbours_against_a_second_implementation(k, monkeypatch)
     monkeypatch.setattr(fedrn.FedRN, "run_round", both)
     with toy64.doubled():
         fed, state, seen, start = toy64.rounds("fedrn", {"warmup": 1, "neighbours": k, "weight": w}, 2)
-        data = {c: toy.images_of(fed._world, c) for c in fed.all}
+        data = {c: toy.images_of(fed.world, c) for c in fed.all}
         x_of = {c: data[c][0].double() for c in fed.all}
         probe = state.server["probe"].double()
 
@@ -177,9 +177,9 @@ def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     method.run_round(fed, state)
     near = state.clients[5]["model"]
     local = fedrn.Heads(fed.train)
-    client = Client(fed._world, 0, dict(state.clients[0]), None, 2)
+    client = Client(fed.world, 0, dict(state.clients[0]), None, 2)
     work = local.prepare_fit(client, {"near0": near})
-    x, _ = toy.images_of(fed._world, 0)
+    x, _ = toy.images_of(fed.world, 0)
     torch.testing.assert_close(work.aux["near0"], fed.net().features(near, x), rtol=0, atol=1e-6)
     head = local.init_carry(fed.net(), {"near0": near}, {})["near0"]
     assert [e.name for e in head.layout.entries] == ["head.weight", "head.bias"]
@@ -204,9 +204,9 @@ def test_suspects_are_those_that_the_last_posterior_doubts():
     unseen = [c for c in fed.all if "clean" not in state.clients[c]]
     for c, (p, proposed) in zip(seen, fed.run_on_clients(state, seen, method.suspect_labels, broadcast), strict=True):
         assert torch.equal(p, 1 - state.clients[c]["clean"])
-        x, _ = toy.images_of(fed._world, c)
+        x, _ = toy.images_of(fed.world, c)
         assert torch.equal(proposed, fed.net().predict(state.server["model"], x).argmax(1))
     for c, (p, _) in zip(unseen, fed.run_on_clients(state, unseen, method.suspect_labels, broadcast), strict=True):
-        x, y = toy.images_of(fed._world, c)
+        x, y = toy.images_of(fed.world, c)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         np.testing.assert_allclose(1 - p, posterior(loss, seed_of(fed, c, 2, "suspects")), rtol=0, atol=1e-4)

@@ -15,7 +15,7 @@ def stop(script: list[float], **fields: Any) -> int:
     """The round in which the rule ends phase 1; 0: never."""
     _, method, state = toy.started("forward_prestop", fields)
     for state.round, accuracy in enumerate(script, 1):
-        state.notes["prestop"] = method._watched(state, accuracy)
+        state.notes["prestop"] = method._count_watched(state, accuracy)
         if state.notes["prestop"]["round"]:
             break
     return state.notes["prestop"]["round"]
@@ -54,8 +54,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: list[float], **fields):
     """A whole run in which the mean accuracy of round t is script[t - 1]."""
     from fednoise_core.methods.prestop import Prestop
 
-    inner = Prestop._watched
-    monkeypatch.setattr(Prestop, "_watched", lambda self, state, _: inner(self, state, script[state.round - 1]))
+    inner = Prestop._count_watched
+    monkeypatch.setattr(Prestop, "_count_watched", lambda self, state, _: inner(self, state, script[state.round - 1]))
     return toy.play("forward_prestop", method={"latest": 0, **fields}, rounds=len(script))
 
 
@@ -86,7 +86,7 @@ def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name
 def test_the_default_start_is_a_fifth_of_the_rounds():
     _, method, state = toy.started("forward_prestop", {"patience": 1}, train={"rounds": 200})
     for state.round, stops in ((40, 0), (41, 0), (42, 42)):  # 41 rises above 0
-        state.notes["prestop"] = method._watched(state, 0.3)
+        state.notes["prestop"] = method._count_watched(state, 0.3)
         assert state.notes["prestop"]["round"] == stops
 
 
@@ -99,7 +99,7 @@ def test_training_accuracy_is_that_of_the_batches_as_they_pass():
         right.append((net.predict(carry["model"].values(), batch.x).argmax(1) == batch.y).float().sum())
         inner(net, carry, batch, broadcast, client_state)
 
-    object.__setattr__(method, "step", watching)
+    object.__setattr__(method, "train_step", watching)
     _, updates = fed.fit(method, state, [0], method.make_broadcast(fed, state))
     assert len(right) == 2
     torch.testing.assert_close(updates[0]["accuracy"], torch.stack(right).sum()[None] / 17)
@@ -109,7 +109,7 @@ def test_accuracy_before_training_is_that_of_the_broadcast_model():
     fed, method, state = toy.started("confident_prestop", {"monitor": "pre_eval"})
     clients, updates = fed.fit(method, state, [0, 1, 3], method.make_broadcast(fed, state))
     for client, update in zip(clients, updates, strict=True):
-        x, y = toy.images_of(fed._world, client)
+        x, y = toy.images_of(fed.world, client)
         found = (fed.net(0).predict(state.server["model"], x).argmax(1) == y).float().mean()
         torch.testing.assert_close(update["accuracy"], found[None])
     method.merge_updates(fed, state, clients, updates)

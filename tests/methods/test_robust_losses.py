@@ -25,7 +25,7 @@ def test_one_step_by_hand(name, q):
     fed, method, state = toy.started(name, train={"epochs": 1, "batch": 20, "lr": 0.3}, net=toy.net(toy.linear))
     start = state.server["model"].clone()
     (update,) = toy.round_of(method, fed, state, [0])
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
     x = x.double().flatten(1)
     p = torch.softmax(x @ start["head.weight"].double().T + start["head.bias"].double(), 1)
     onehot = torch.eye(5, dtype=torch.float64)[y]

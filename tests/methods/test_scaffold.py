@@ -50,7 +50,7 @@ def test_the_first_round_is_fedavg_with_equal_weights():
 
 def gradient(fed, w: Weights, client: int) -> torch.Tensor:
     """Full-batch gradient of a client's loss, flat over the trained numbers."""
-    x, y = toy.images_of(fed._world, client)
+    x, y = toy.images_of(fed.world, client)
     leaves = optim.Trained(w.layout, optim.SGD())
     leaves.load(w)
     return leaves.backward(F.cross_entropy(fed.net().predict(leaves.w, x), y)).clone()
@@ -68,8 +68,8 @@ def test_after_one_full_batch_step_the_control_is_the_gradient():
 def test_identical_clients_need_no_correction():
     fed, method, state = toy.started("scaffold", train=FULL)
     for c in range(8):
-        fed._world.index[c] = fed._world.index[0]
-        fed._world.sizes[c] = fed.sizes[c] = 17
+        fed.world.index[c] = fed.world.index[0]
+        fed.world.sizes[c] = fed.sizes[c] = 17
     fed.all = list(range(8))
     for _ in range(2):
         toy.round_of(method, fed, state)

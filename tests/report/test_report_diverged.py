@@ -76,7 +76,7 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     lost = frame[frame["diverged"] > 0]
     assert dict(zip(lost["method"], lost["diverged"], strict=True)) == {"fedcorr": 2, "local": 3}
     assert lost.filter(regex="_(mean|std)$").isna().all(axis=None)
-    assert "nan" not in markdown.markdown(grid) + latex.latex(grid, "x")
+    assert "nan" not in markdown.render_markdown(grid) + latex.render_latex(grid, "x")
 
 
 def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_study_that_went_well_has_no_such_columns_or_words(tmp_path: Path) -> 
     for name in TABLES:
         frame, grid = table(tmp_path, name)
         assert "diverged" not in frame
-        assert "diverged" not in markdown.markdown(grid)
+        assert "diverged" not in markdown.render_markdown(grid)
     assert "diverged" not in drawn(tmp_path, "curves").frame
 
 

@@ -37,6 +37,21 @@ def test_the_schema_lists_the_kinds_there_are() -> None:
     assert set(SCHEMAS["figure"]) == set(draw.FIGURES)
 
 
+def test_the_kind_of_table_in_the_documentation_works(
+    found: list[ListedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs/add_a_table.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {"__name__": "range_table"}
+    block = text.split("```python\n")[1].split("```")[0]
+    exec(compile(block, "docs/add_a_table.md", "exec", dont_inherit=True), scope)
+    monkeypatch.setitem(registry.TABLES, "range", scope["KIND"])
+    spec = {"kind": "range", "noises": ["random40"], "methods": ["fedavg"], "title": "Apart"}
+    frame = registry.build_table(found, spec)
+    made = registry.lay_out_table(frame, spec)
+    assert (made.title, len(made.rows)) == ("Apart", 1)
+    assert [cell.text for cell in made.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
+
+
 @pytest.mark.parametrize(("family", "kind"), KINDS)
 def test_every_property_is_described_and_has_a_valid_default(family: str, kind: str) -> None:
     entry = SCHEMAS[family][kind]

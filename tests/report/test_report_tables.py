@@ -13,7 +13,7 @@ import yaml
 from fake_runs import METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.pages.headline import headline
+from fednoise_core.report.pages.headline import make_headline
 from fednoise_core.report.runs import noise_rate
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
@@ -119,7 +119,7 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     assert "†" not in free.text
     words = "The noise rate that Guess goes by is the nominal one in symmetric 0.4: there it is as if told (†)"
     assert f"{words}, and not compared." in made.notes
-    first = headline([({"kind": "accuracy"}, frame)], "fedavg")
+    first = make_headline([({"kind": "accuracy"}, frame)], "fedavg")
     assert first is not None
     assert [won.methods for won in first.rows if won.setting.noise == "sym40"] == [["FedAvg"]]
 
@@ -134,9 +134,9 @@ def test_the_settings_that_are_a_noise_rate_are_those_that_an_oracle_fills() -> 
         if {"const": "oracle_nominal"} in value.get("anyOf", [])
     }
     assert found == noise_rate.RATES
-    assert noise_rate.as_told({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
+    assert noise_rate.uses_true_rate({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
     inclusive = {"kind": "symmetric", "rate": 0.4, "inclusive": True}
-    assert not noise_rate.as_told({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
+    assert not noise_rate.uses_true_rate({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
 
 
 def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
@@ -161,7 +161,7 @@ def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
 
 def test_one_seed_has_no_spread(root: Path) -> None:
     made = registry.lay_out_table(frame_of(root, seeds=[1]), {"kind": "accuracy"})
-    assert "±" not in markdown.markdown(made).split("|", 1)[1]
+    assert "±" not in markdown.render_markdown(made).split("|", 1)[1]
     assert "one seed, so no spread" in made.caption
 
 
@@ -186,7 +186,7 @@ def test_unknown_clean_labels_read_unknown(tmp_path: Path) -> None:
     made = registry.lay_out_table(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
     assert made.rows == []
     assert "unknown: nobody knows the clean labels of digits." in made.notes
-    assert made.notes[-1] in markdown.markdown(made)
+    assert made.notes[-1] in markdown.render_markdown(made)
 
 
 def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> None:

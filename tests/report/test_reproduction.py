@@ -97,7 +97,7 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
 def test_claims(claim: dict[str, Any], said: str) -> None:
     made = frame(low={"a": 90, "b": 80, "c": 70, "same": 70}, high={"a": 50, "b": 55, "c": 20})
     for whose in ("ours", "paper"):
-        assert claims.state(claims.judge_columns(made, claim, whose).values()) == said
+        assert claims.combine_verdicts(claims.judge_columns(made, claim, whose).values()) == said
 
 
 def test_a_claim_is_judged_by_the_columns_that_were_run() -> None:
@@ -177,9 +177,9 @@ def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
     assert cell(table, "big", "iid", "lc")["verdict"] == "not run"
     assert cell(table, "gone", "iid", "fedavg")["verdict"] == "not run (data absent)"
     assert all(one.text for row in shown.rows for one in row.cells)  # no blank that looks like a result
-    text = markdown.markdown(shown)
+    text = markdown.render_markdown(shown)
     assert "1 apart, 1 paper unreadable" in text
-    assert latex.latex(shown, "t")
+    assert latex.render_latex(shown, "t")
 
 
 def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> None:
@@ -190,7 +190,7 @@ def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> 
     assert table["difference"].isna().all()
     assert "Scale: cpu." in shown.caption
     assert "verdict" not in [row.stub for row in shown.rows]
-    assert "within 2 points" not in markdown.markdown(shown)
+    assert "within 2 points" not in markdown.render_markdown(shown)
 
 
 def test_the_csv_has_gains_ranks_and_the_claims_that_disagree(made: Any) -> None:
@@ -224,7 +224,7 @@ def test_without_any_run_all_cells_are_not_run(made: Any, tmp_path: Path) -> Non
     spec = {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv"), "table": 2}, "cells": []}
     empty = registry.build_table([], spec)
     assert set(empty["verdict"]) == {"not run"}
-    assert markdown.markdown(registry.lay_out_table(empty, spec))
+    assert markdown.render_markdown(registry.lay_out_table(empty, spec))
     (tmp_path / "bad.csv").write_text(HEAD + "2,d,n,p,m,,many,,\n")
     with pytest.raises(ArtifactError, match=r"bad\.csv: d / n / p / m: could not convert"):
         registry.build_table([], {**spec, "reference": {"file": str(tmp_path / "bad.csv")}})

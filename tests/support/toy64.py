@@ -19,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods import method_class
 from fednoise_core.nets.net import Ops
 from fednoise_core.ops.weights import Weights
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 Batches = dict[tuple[int, int], list[tuple[Tensor, Tensor]]]  # (round, client) -> x, y of each of its steps
 
@@ -75,7 +75,7 @@ def rounds(
             return F.cross_entropy(logits, y, reduction="none")
 
     fed = toy.federation(train=train, net=toy.net(perceptron))
-    method = parse(Watched, fields, "method", train=fed.train)
+    method = build_settings(Watched, fields, "method", train=fed.train)
     state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     assert start.dtype == torch.float64

@@ -15,7 +15,7 @@ from fednoise_core.methods import METHODS, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.settings.train import Train
-from fednoise_core.testing.crossing import SIDES, Crossed, differences, tells_labels, watched
+from fednoise_core.testing.crossing import SIDES, Crossed, compare_wire, tells_labels, watch_crossing
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def test_every_way_is_seen_and_nothing_else():
     talk, model, ids = Talk(fed.train), fed.init_weights("model"), torch.arange(4)
     state = FedAvg(train=fed.train).init_state(fed)
     state.round = 1
-    with watched() as crossed:
+    with watch_crossing() as crossed:
         fed.fit(talk, state, [0, 3], {"model": model}, per_client=[{"first": 1.0}, {}])
         one = fed.relayed_message(state, 0, "model")
         fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": one}])
@@ -79,7 +79,7 @@ def crossed_with(**names: tuple[str, ...]) -> Crossed:
     ],
 )  # fmt: skip
 def test_a_declaration_is_compared_with_what_crossed(wire, lines):
-    assert differences(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
+    assert compare_wire(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
 
 
 Y = torch.tensor([2, 0, 1, 1, 4, 2])

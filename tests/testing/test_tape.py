@@ -10,7 +10,7 @@ import torch
 import toy
 from toy_jobs import Everything, apart, jobs
 
-from fednoise_core.engine.executors.captured import frozen
+from fednoise_core.engine.executors.captured import freeze_value
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
@@ -225,12 +225,12 @@ def test_a_field_of_many_numbers_that_changes_is_not_replayed_stale():
 def test_fields_are_compared_by_their_numbers():
     a, b = Field(toy.world().train), Field(toy.world().train)
     assert repr(a.table) == repr(b.table)
-    assert frozen(a) == frozen(b)
-    hash(frozen(a))
+    assert freeze_value(a) == freeze_value(b)
+    hash(freeze_value(a))
     b.table[1000] = 2.0
     assert repr(a.table) == repr(b.table)  # the text leaves it out
-    assert frozen(a) != frozen(b)
-    assert len({frozen(1), frozen(1.0), frozen(True)}) == 3
-    assert frozen(torch.zeros(2)) != frozen(torch.zeros(2, dtype=torch.int32))
-    assert frozen(torch.zeros(2, 1)) != frozen(torch.zeros(1, 2))
-    assert frozen({"a": [torch.ones(1)]}) != frozen({"a": (torch.ones(1),)})
+    assert freeze_value(a) != freeze_value(b)
+    assert len({freeze_value(1), freeze_value(1.0), freeze_value(True)}) == 3
+    assert freeze_value(torch.zeros(2)) != freeze_value(torch.zeros(2, dtype=torch.int32))
+    assert freeze_value(torch.zeros(2, 1)) != freeze_value(torch.zeros(1, 2))
+    assert freeze_value({"a": [torch.ones(1)]}) != freeze_value({"a": (torch.ones(1),)})

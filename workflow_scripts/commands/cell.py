@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.settings.declare import nearest as hint
+from fednoise_core.settings.declare import did_you_mean as hint
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun

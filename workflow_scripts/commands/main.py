@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from fednoise_core.settings.declare import nearest
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts.steps.common import USER_ERROR
 
 VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(format_help())
         return 0
     if verb not in VERBS:
-        print(f"fednoise: unknown command {verb!r}{nearest(verb, VERBS)}; see fednoise --help", file=sys.stderr)
+        print(f"fednoise: unknown command {verb!r}{did_you_mean(verb, VERBS)}; see fednoise --help", file=sys.stderr)
         return USER_ERROR
     sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
     status: int = import_module(VERBS[verb]).main(rest)

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from fednoise_core.io import SpecError, atomic
+from fednoise_core.io import SpecError, open_atomic
 from workflow_scripts.docgen import config_schema
 from workflow_scripts.steps.common import USER_ERROR
 
@@ -129,12 +129,12 @@ def write_method(name: str, class_name: str) -> list[str]:
     if taken := [file for file in files if Path(file).exists()]:
         raise SpecError(f"{taken[0]} exists already; choose another name")
     for file, text in files.items():
-        with atomic(file) as opened:
+        with open_atomic(file) as opened:
             opened.write(text)
     lines = REGISTRY.read_text(encoding="utf-8").splitlines(keepends=True)
     end = next(k for k, line in enumerate(lines) if line == "}\n")
     lines.insert(end, f'    "{name}": "fednoise_core.methods.{name}:{class_name}",\n')
-    with atomic(REGISTRY) as opened:
+    with open_atomic(REGISTRY) as opened:
         opened.writelines(lines)
     return [*files, str(REGISTRY)]
 

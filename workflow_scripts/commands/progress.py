@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, canonical
+from fednoise_core.io import ArtifactError, SpecError, canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import held
@@ -87,7 +87,7 @@ def total(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> s
     left: list[tuple[str, Job | None]] = []  # kind of a run that is not done, and its job
     times: dict[str, list[float]] = {}
     for run in runs:
-        kind, job = canonical([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]), None
+        kind, job = canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]), None
         if run.files.run.finished:
             cost = json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))
             times.setdefault(kind, []).append(cost["seconds"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -18,9 +17,8 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.data import augment
-from fednoise_core.data.sources import READERS, reader
-from fednoise_core.io import SpecError, atomic
+from fednoise_core.data import SOURCES, augment
+from fednoise_core.io import SpecError, open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
 from fednoise_core.nets.net import Net
@@ -31,15 +29,15 @@ from fednoise_core.partition.registry import PARTITIONS
 from fednoise_core.report.figures.draw import FIGURES
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.tables.registry import TABLES
-from fednoise_core.settings.declare import json_schema, model_of, summary
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.declare import doc_summary, json_schema, model_of
+from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.validation import KIND_KEYS
 
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
-        "the readers in fednoise_core/data",
+        "the classes in fednoise_core/data",
         "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
     "augment": (
@@ -93,7 +91,7 @@ def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
     Raises TypeError if its class or function does not say what it is.
     """
     declared = getattr(owner, "settings", owner)
-    told, where = summary(declared), f"{declared.__module__}.{declared.__name__}"
+    told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
     if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
         raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
     for field in dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ():
@@ -116,13 +114,10 @@ def kinds(family: str) -> dict[str, Any]:
     if family == "augment":
         about = augment.ABOUT.items()
         return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
-    if family == "dataset":
-        readers = {name: importlib.import_module(reader(name)) for name in READERS}
-        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
-        found[name] = kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), *shared)
+        found[name] = kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
     return found
 
 
@@ -159,7 +154,7 @@ def _lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "dataset": READERS,
+    "dataset": SOURCES,
     "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,
@@ -171,7 +166,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),
     "noise": lambda kind: (noises.Shared,),
-    "partition": lambda kind: (partitions.shared(kind),),
+    "partition": lambda kind: (partitions.shared_settings(kind),),
 }
 FAMILIES = (*REGISTRIES, "train")
 
@@ -200,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.check:
             print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
         elif not same:
-            with atomic(path) as file:
+            with open_atomic(path) as file:
                 file.write(wanted)
             print(f"{path}: written")
     return int(options.check and late > 0)

@@ -19,20 +19,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import read_words
 from fednoise_core.report.pages import paper_markdown, study_page
-from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
 from fednoise_core.report.runs.frames import results
-from fednoise_core.report.runs.provenance import limits
+from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
-from fednoise_core.report.tables.claims import STATES, state
+from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -98,14 +98,14 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
-            with atomic(html) as opened:
+            with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, commit()))
     write_json(out / "metrics.json", metrics.metrics(results(runs)))
     texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
-        with atomic(out / name) as opened:
+        with open_atomic(out / name) as opened:
             opened.write(text)
     return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
 
@@ -117,8 +117,8 @@ def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[
         prefix = root / "tables" / name
         write_csv(f"{prefix}.csv", registry.build_table(found, spec))
         made = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
-        for ending, text in (("md", markdown.markdown(made)), ("tex", "")):
-            with atomic(f"{prefix}.{ending}") as file:
+        for ending, text in (("md", markdown.render_markdown(made)), ("tex", "")):
+            with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         if registry.find_kind(spec).without_runs or registry.select_table_runs(found, spec):
             shown.append(name)
@@ -167,8 +167,8 @@ def _page(
         first = paper_markdown.first_screen(paper, _picture(board, words[board]) if board else "", made)
         parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
     else:
-        notes = "\n".join(f"- {line}" for line in limits(told, runs))
-        parts = [made, own, *text, "\n".join(f"- {line}" for line in closing(runs)), "## Notes and limits", notes]
+        notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
+        parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
     parts += [_made_on(runs), "## Tables"]
     parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
     left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
@@ -202,13 +202,14 @@ def write_papers(folder: Path) -> Path:
     lines = []
     for file in sorted(folder.rglob("claims.csv")):
         rows = read_texts(file)
-        states = [state(map(HELD.get, group["ours"])) for _, group in rows.groupby(["table", "claim"], sort=False)]
+        groups = rows.groupby(["table", "claim"], sort=False)["ours"]
+        states = [combine_verdicts(map(HELD.get, group)) for _, group in groups]
         readme = file.with_name("README.md")
         title = readme.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         link = f"[{title}]({readme.relative_to(folder).as_posix()})"
         counts = [str(len(states)), *(str(states.count(name)) for name in STATES)]
         lines.append(f"| {link} | `{rows['scale'].iloc[0] if len(rows) else ''}` | {' | '.join(counts)} |\n")
-    with atomic(folder / "papers.md") as opened:
+    with open_atomic(folder / "papers.md") as opened:
         opened.write(PAPERS + "".join(lines))
     return folder / "papers.md"
 

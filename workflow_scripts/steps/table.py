@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fednoise_core.io import atomic
+from fednoise_core.io import open_atomic
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.tables import latex, markdown, registry
 from workflow_scripts.steps.common import json_argument
@@ -27,8 +27,8 @@ def main(argv: list[str] | None = None) -> int:
         write_csv(f"{prefix}.csv", registry.build_table(shown_runs(args), args.spec))
         made = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
         name = args.name or Path(prefix).name
-        for ending, text in (("md", markdown.markdown(made)), ("tex", latex.latex(made, name))):
-            with atomic(f"{prefix}.{ending}") as file:
+        for ending, text in (("md", markdown.render_markdown(made)), ("tex", latex.render_latex(made, name))):
+            with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
 

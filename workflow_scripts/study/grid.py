@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as hint
-from fednoise_core.settings.variants import family, position, settings
+from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.variants import base_method, index_of, parse_settings
 from workflow_scripts.config import definitions
 from workflow_scripts.config.definitions import FAMILIES, MethodDefinition
 from workflow_scripts.config.project import CATALOGUE, Project
@@ -53,11 +53,11 @@ class StudyGrid:
 
         place: what names the id, for the message if it is unknown. A variant of a method has the place of its method.
         """
-        if key == "methods" and settings(name):
-            found = self._variants(family(name), place)
+        if key == "methods" and parse_settings(name):
+            found = self._variants(base_method(name), place)
             if name not in found:
                 raise ((place or self.place) / key).error(f"unknown variant {name!r}{hint(name, found)}")
-            return name, found[name], self.define(key, family(name), place)[2]
+            return name, found[name], self.define(key, base_method(name), place)[2]
         own, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
         if name in own:
             return name, own[name], self.place / key / name
@@ -67,7 +67,7 @@ class StudyGrid:
 
     def _variants(self, name: str, place: Place | None = None) -> dict[str, Mapping[str, Any]]:
         """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
-        if settings(name):
+        if parse_settings(name):
             return {name: self.define("methods", name, place)[1]}
         return definitions.variants(*self.define("methods", name, place))
 
@@ -102,7 +102,7 @@ class StudyGrid:
         if self.project.schemas.flags(spec).get("without_runs"):
             return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
-        named = ((run, [position(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
+        named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
         return [run for run, places in named if None not in places]
 
     def words_of_absence(self) -> str:
@@ -136,7 +136,7 @@ class StudyGrid:
         place = self.place / "grid" / block
         name, spec, where = self.define("methods", name, place)
         for layer in (self.data["grid"][block].get("settings", {}), self.data.get("settings", {})):
-            spec = {**spec, **layer.get(family(name), {})}
+            spec = {**spec, **layer.get(base_method(name), {})}
         found = definitions.method(self.project.schemas, name, spec, where)
         train = {**self.train_of(block), **found.train}
         return MethodDefinition(found.fields, found.label, train, found.place)
@@ -251,11 +251,11 @@ def _check_box(study: StudyGrid, name: str, number: int, box: Mapping[str, Any])
             continue
         used = dict.fromkeys(one for block in study.data["grid"] for one in block[key])
         for index, one in enumerate(wanted):
-            if family(str(one)) not in used and one not in used:
+            if base_method(str(one)) not in used and one not in used:
                 raise (place / key / index).error(f"the grid has no {one!r}{hint(one, used)}")
     datasets = {"datasets": [study.stand_ins.get(one, one) for one in box["datasets"]]} if "datasets" in box else {}
     return {key.removesuffix("s"): list(wanted) for key, wanted in {**box, **datasets}.items()}
 
 
 def _lies_in(run: PlannedRun, box: Mapping[str, list[Any]]) -> bool:
-    return all(position(allowed, getattr(run, field)) is not None for field, allowed in box.items())
+    return all(index_of(allowed, getattr(run, field)) is not None for field, allowed in box.items())

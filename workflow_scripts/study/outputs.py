@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as hint
-from fednoise_core.settings.variants import family, swept_field
+from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.variants import base_method, swept_field
 from workflow_scripts.config.definitions import variants
 from workflow_scripts.config.project import PARTS
 from workflow_scripts.config.yaml_file import Place
@@ -93,7 +93,7 @@ def _stood_in(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
 def _known_variants(study: StudyGrid, data: Mapping[str, Any]) -> Iterator[str]:
     """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
     defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
-    for name in {family(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
+    for name in {base_method(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
         yield from variants(name, defined[name], study.place / "methods" / name)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.settings.declare import nearest as hint
-from fednoise_core.settings.variants import position
+from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.variants import index_of
 from workflow_scripts.config.definitions import variants
 from workflow_scripts.config.yaml_file import Place
 from workflow_scripts.study.grid import StudyGrid
@@ -36,7 +36,7 @@ def cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
     for block in study.full["grid"]:
         methods = [one for name in block["methods"] for one in _variants(study, name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
-            if all(names is None or position(names, one) is not None for names, one in _pairs(allowed, cell)):
+            if all(names is None or index_of(names, one) is not None for names, one in _pairs(allowed, cell)):
                 found[cell] = None
     return sorted(found, key=lambda cell: [_rank(names, one) for names, one in _pairs(allowed, cell)])
 
@@ -151,7 +151,7 @@ def _pairs(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
 
 
 def _rank(names: Any, value: str) -> int:
-    return 0 if names is None else position(names, value) or 0
+    return 0 if names is None else index_of(names, value) or 0
 
 
 def _defined(study: StudyGrid, key: str) -> dict[str, Any]:

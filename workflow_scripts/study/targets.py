@@ -23,9 +23,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
+from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.runs.csv_files import at_hand
+from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -106,7 +106,7 @@ class Targets:
         for name, spec in study.tables.items():
             code = self.steps.code(self.steps.report("table", tables=[spec["kind"]]))
             chosen, given = study.select(spec), {"name": name, "spec": as_whole_numbers(spec)}
-            folder = f"store/tables/{spec['kind']}/{digest(given, code, _printed(spec), _row_digests(chosen))}"
+            folder = f"store/tables/{spec['kind']}/{json_digest(given, code, _printed(spec), _row_digests(chosen))}"
             found[name] = Plan(folder, code, _runs(chosen), spec=given | {"runs": [run.row for run in chosen]})
         return found
 
@@ -126,7 +126,7 @@ class Targets:
                 rows = marks = [_without_run(run) for run in first.values()]
                 inputs = _read(chosen)
                 given["spec"].pop("methods", None)
-            folder = f"store/figures/{spec['kind']}/{digest(given, code, _printed(spec), marks)}"
+            folder = f"store/figures/{spec['kind']}/{json_digest(given, code, _printed(spec), marks)}"
             found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
         return found
 
@@ -134,7 +134,7 @@ class Targets:
     def summary(self, study: Study) -> Plan:
         """The few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
         code = self.steps.code(self.steps.report("metrics"))
-        folder = f"store/summaries/{digest(_row_digests(study.runs), code)}"
+        folder = f"store/summaries/{json_digest(_row_digests(study.runs), code)}"
         return Plan(folder, code, _runs(study.runs), spec={"runs": [run.row for run in study.runs]})
 
     @functools.cache  # noqa: B019
@@ -151,7 +151,7 @@ class Targets:
         given = {"study": as_whole_numbers(study.described()), "shown": shown}
         plans = [*self.tables(study).values(), *self.figures(study).values()]
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{digest(given, order, code, self.templates(REPORT), _row_digests(study.runs))}"
+        folder = f"store/pages/{json_digest(given, order, code, self.templates(REPORT), _row_digests(study.runs))}"
         rows = [run.row for run in study.runs]
         return Plan(folder, code, (*plans, *_runs(study.runs), *_read(study.runs)), spec=given | {"runs": rows})
 
@@ -160,7 +160,7 @@ class Targets:
     def templates(*folders: str) -> str:
         """Digest of the files that pages are filled from."""
         files = (path for folder in folders for end in ("html", "css", "js") for path in ROOT.glob(f"{folder}/*.{end}"))
-        return digest({path.name: sha256_file(path) for path in files})
+        return json_digest({path.name: sha256_file(path) for path in files})
 
     def _shown(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:
         return [
@@ -307,7 +307,7 @@ class Targets:
         words = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
         if plan.spec is not None:
             runs = plan.spec["runs"]
-            words += ["--runs-list", self._written(canonical(runs), "json")]
+            words += ["--runs-list", self._written(canonical_json(runs), "json")]
             for name in ("spec", "study", "shown"):
                 words += [f"--{name}", self._written(_in_order(plan.spec[name]), "json")] if name in plan.spec else []
             words += ["--name", plan.spec["name"]] if "name" in plan.spec else []
@@ -321,10 +321,10 @@ class Targets:
 
     def _written(self, text: str, ending: str) -> str:
         """The path of a file with this text; a dry run does not write it."""
-        path = Path(LISTS, f"{digest(text)}.{ending}")
+        path = Path(LISTS, f"{json_digest(text)}.{ending}")
         self._texts[path.as_posix()] = text
         if not path.exists() and not self.dry():
-            with atomic(path) as file:
+            with open_atomic(path) as file:
                 file.write(text)
         return path.as_posix()
 
@@ -363,7 +363,7 @@ class Targets:
     ) -> Plan:
         """made: hash of the code, digest of the templates."""
         code, page = made[0], path.format(**ids)
-        mark = digest(words, *made)
+        mark = json_digest(words, *made)
         arguments = ("python", "-m", module, "--code", code, *words, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
@@ -401,7 +401,7 @@ def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
 
 def _printed(spec: Mapping[str, Any]) -> list[str]:
     """Digests of the files of a paper's numbers that a table or figure is made from."""
-    return [sha256_file(at_hand(file)) for file in paths.printed(spec) if at_hand(file).is_file()]
+    return [sha256_file(resolve_user_file(file)) for file in paths.printed(spec) if resolve_user_file(file).is_file()]
 
 
 def _without_run(run: PlannedRun) -> dict[str, Any]:
@@ -436,5 +436,7 @@ def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
 def _in_order(value: Any, depth: int = 2) -> str:
     """JSON whose first levels keep their order: a page shows tables and figures as the study lists them."""
     if depth and isinstance(value, Mapping):
-        return "{" + ",".join(f"{canonical(key)}:{_in_order(item, depth - 1)}" for key, item in value.items()) + "}"
-    return canonical(value)
+        return (
+            "{" + ",".join(f"{canonical_json(key)}:{_in_order(item, depth - 1)}" for key, item in value.items()) + "}"
+        )
+    return canonical_json(value)

@@ -17,32 +17,32 @@ __all__ = ["Sequential", "Together"]
 
 
 class Together:
-    """Fits of several clients that are open at once, so that each step can depend on what all said before it.
+    """Fits of several clients that are open at once, so that each step can depend on the messages of all before it.
 
     Each has a workspace of its own. steps: how many each takes.
     """
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
         self._fits = [ClientFit(world, request, Workspace()).open() for request in requests]
-        self._steps = [[k for stretch in fit.stretches() for k in stretch] for fit in self._fits]
+        self._steps = [[k for stretch in fit.iterate_stretches() for k in stretch] for fit in self._fits]
         self._batches: list[Batch] = []
         self.steps = [len(steps) for steps in self._steps]
 
-    def say(self, k: int) -> list[dict[str, Any]]:
-        """What each client says before step k."""
-        self._batches = [fit.batch(k) for fit in self._fits]
+    def collect_messages(self, k: int) -> list[dict[str, Any]]:
+        """The message of each client before step k."""
+        self._batches = [fit.make_batch(k) for fit in self._fits]
         with torch.no_grad():
             return [
                 fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.step_client_state)
                 for fit, batch in zip(self._fits, self._batches, strict=True)
             ]
 
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client, on the batch it spoke about; heard: what `broadcast` holds beside the rest in it."""
-        for fit, batch, more in zip(self._fits, self._batches, heard, strict=True):
-            rate = fit.rate(k)
+    def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
+        """Step k of each client, on the batch of its message; replies: what `broadcast` holds beside the rest in it."""
+        for fit, batch, more in zip(self._fits, self._batches, replies, strict=True):
+            rate = fit.get_rate(k)
             broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
-            fit.advance(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
+            fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:
         """The clients' results."""
@@ -65,7 +65,7 @@ class Sequential:
         """Results in the order of the requests."""
         for request in requests:
             fit = ClientFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()

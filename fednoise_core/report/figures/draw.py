@@ -15,8 +15,8 @@ from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import write_csv
 from fednoise_core.report.runs.run import ListedRun, load, select
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
-from fednoise_core.settings.declare import check
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.functions import resolve_kind
 
 __all__ = ["FIGURES", "draw_figure", "draw_setting_figure", "write_figure"]
 
@@ -34,7 +34,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         SpecError: The kind or a setting is unknown, a value does not fit, or the settings leave no run.
         ArtifactError: A file is damaged.
     """
-    kind: Any = resolve(spec, FIGURES, "figure")
+    kind: Any = resolve_kind(spec, FIGURES, "figure")
     settings = _check_settings(kind, spec)
     chosen = select(listed, spec)
     if not chosen:
@@ -44,7 +44,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
     runs = load(chosen)
     looks = spec.get("of", {}) if kind.of_a_paper else assign_looks([one.method for one in listed])
     drawn: Drawn = kind.draw(runs, looks, settings)
-    drawn.caption = f"{drawn.caption} {agreement.note(agreement.datasets(runs))}".rstrip()
+    drawn.caption = f"{drawn.caption} {agreement.untrusted_note(agreement.untrusted_datasets(runs))}".rstrip()
     return drawn
 
 
@@ -55,14 +55,14 @@ def draw_setting_figure(shown: Sequence[SettingArtifacts], spec: Mapping[str, An
         shown: The settings' artifacts.
         spec: `kind` and its settings.
     """
-    kind: Any = resolve(spec, SETTING_FIGURES, "figure")
+    kind: Any = resolve_kind(spec, SETTING_FIGURES, "figure")
     drawn: Drawn = kind.draw(shown, _check_settings(kind, spec))
     return drawn
 
 
 def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> FigureSettings:
     own = {key: one for key, one in spec.items() if key not in ("kind", "of")}
-    settings: FigureSettings = check(kind.settings, own, "figure")
+    settings: FigureSettings = check_value(kind.settings, own, "figure")
     return settings
 
 

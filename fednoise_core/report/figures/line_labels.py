@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.figures.style import FAINT, INK, SIZE
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = ["LineEnd", "cut_axis_words", "fit_panels", "label_line_ends", "set_y_ranges"]
 
@@ -43,7 +43,7 @@ class LineEnd:
     def label_text(self, low: float) -> str:
         """Value and name in lines, with a sign if the end is below `low`, where the axis starts."""
         below = BELOW if self.y < low and self.value else ""
-        return filled(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
+        return wrap_text(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
 
 
 def set_y_ranges(

@@ -24,9 +24,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.report.figures.kind import FigureSettings
-from fednoise_core.report.text.escape import filled, one_line
+from fednoise_core.report.text.escape import one_line, wrap_text
 
 __all__ = [
     "CEILING",
@@ -54,7 +54,7 @@ __all__ = [
     "set_titles",
     "use_house_style",
     "width_inches",
-    "wrap_text",
+    "wrap_to_width",
 ]
 
 # Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
@@ -314,10 +314,10 @@ def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
-def wrap_text(text: str, inches: float, size: float = SIZE) -> str:
+def wrap_to_width(text: str, inches: float, size: float = SIZE) -> str:
     """Break a text so that it fits a width in inches. `size` is that of the letters in points."""
     letters = max(12, int(inches * 72 / (size * 0.56)))
-    return filled(text, letters, break_long_words=False)
+    return wrap_text(text, letters, break_long_words=False)
 
 
 def set_titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:
@@ -329,8 +329,8 @@ def set_titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None 
         inches: The width that each has, if not the panel's share of the figure.
     """
     inches = inches or _panel_inches(axes[0])
-    whole = all("\n" not in wrap_text(head, inches) for head in heads)
-    texts = heads if whole else ["\n".join(wrap_text(part, inches) for part in head.split(" · ")) for head in heads]
+    whole = all("\n" not in wrap_to_width(head, inches) for head in heads)
+    texts = heads if whole else ["\n".join(wrap_to_width(part, inches) for part in head.split(" · ")) for head in heads]
     lines = max(text.count("\n") for text in texts)
     for axis, text in zip(axes, texts, strict=True):
         axis.set_title(text + "\n" * (lines - text.count("\n")))
@@ -350,7 +350,7 @@ def label_outer_axes(axes: Sequence[Axes], x: str, y: str) -> None:
     for axis, place in zip(axes, places, strict=True):
         column, row = place.colspan.start, place.rowspan.start
         if not any(other.colspan.start == column and other.rowspan.start > row for other in places):
-            axis.set_xlabel(wrap_text(x, _panel_inches(axis)))
+            axis.set_xlabel(wrap_to_width(x, _panel_inches(axis)))
         if column == 0:
             axis.set_ylabel(y)
 
@@ -400,5 +400,5 @@ def read_words(path: str | Path) -> tuple[str, str, str]:
 def save_figure(drawn: Drawn, prefix: str | Path) -> None:
     """Write `prefix`.svg, .png and .pdf, each whole or not at all."""
     for ending, content in (("svg", _svg_bytes(drawn)), ("png", png_bytes(drawn)), ("pdf", _pdf_bytes(drawn))):
-        with atomic(f"{prefix}.{ending}", "wb") as file:
+        with open_atomic(f"{prefix}.{ending}", "wb") as file:
             file.write(content)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.ranking import TIE, best_methods
 from fednoise_core.report.runs.run import METRICS, RecordedRun
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
@@ -32,7 +32,7 @@ from fednoise_core.report.text.cells import (
     seeds_words,
     settings_of,
 )
-from fednoise_core.report.text.footnotes import NO_MEMBERS, ORACLE, as_told_notes, together
+from fednoise_core.report.text.footnotes import NO_MEMBERS, ORACLE, explain_true_rates, merge_marks
 
 __all__ = ["KIND", "accuracy_frame"]
 
@@ -58,10 +58,14 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     `ceiling` marks runs on clean labels, unless the table has nothing else. Where `diverged` of the `seeds` runs
     diverged there is no mean, not even of the others: it would be one of the seeds that went well.
     `as_told` marks a method whose own rate is the setting's noise rate: it is not compared there.
+
+    Args:
+        runs: Those of the table.
+        spec: Its completed settings.
     """
     frame = frames.results(runs, spec["view"])
     metric = spec["metric"]
-    names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
+    names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.listed.noise for run in runs} else set()
     frame["gain"] = frame[metric] - frame["round0"]
     rows = []
@@ -69,7 +73,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
         rows.append(
             {
                 **describe_cell(ids, group, names),
-                "marks": together(group["marks"]),
+                "marks": merge_marks(group["marks"]),
                 "ceiling": int(ids[1] in clean),
                 "as_told": int(group["as_told"].any()),
                 "view": group["view"].iloc[0],
@@ -85,7 +89,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_accuracy(frame: pd.DataFrame, spec: Spec) -> Grid:
     metric, digits = spec["metric"], spec["digits"]
     main, ceiling = frame[frame["ceiling"] == 0], frame[frame["ceiling"] == 1]
     settings = settings_of(main)
@@ -113,7 +117,7 @@ def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
     if common:
         caption += f" All on {common}."
     notes = [_explain_bold(main, len(ceiling) > 0)] if any(best.values()) else []
-    notes += as_told_notes(main)
+    notes += explain_true_rates(main)
     notes.append("“Above round 0” counts the runs that end above their own accuracy before training.")
     return Grid(spec["title"] or "Accuracy", caption_of(spec, caption), "method", levels, rows, notes)
 
@@ -121,7 +125,7 @@ def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
 def _explain_bold(frame: pd.DataFrame, ceiling: bool) -> str:
     """What bold says, and who takes no part."""
     tie = "" if (frame["seeds"] < 2).all() else f", and what ties with it: {TIE}"
-    apart = [mark for mark in together(frame["marks"]) if mark in NO_MEMBERS]
+    apart = [mark for mark in merge_marks(frame["marks"]) if mark in NO_MEMBERS]
     left_out = [*(["the row without noise"] if ceiling else []), *([" and ".join(apart)] if apart else [])]
     rest = f" Without a part in it: {', '.join(left_out)}." if left_out else ""
     return f"Bold: the highest mean of a column{tie}.{rest}"
@@ -141,7 +145,7 @@ def _format_accuracy(row: pd.Series | None, metric: str, digits: int) -> str:
 KIND = TableKind(
     settings=AccuracySettings,
     frame=accuracy_frame,
-    layout=_lay_out,
+    layout=_lay_out_accuracy,
     example={"metric": "last10_mean", "noises": ["sym40"]},
     of_accuracy=True,
 )

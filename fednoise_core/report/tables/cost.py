@@ -11,7 +11,7 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.selection import RunSelection
 from fednoise_core.report.tables.kind import Spec, TableKind
-from fednoise_core.report.tables.summaries import summarize
+from fednoise_core.report.tables.summaries import summarize_values
 from fednoise_core.report.text.cells import (
     MISSING,
     Cell,
@@ -19,11 +19,11 @@ from fednoise_core.report.text.cells import (
     GridRow,
     caption_of,
     count_words,
+    format_number,
     marked_method,
     mean_std,
-    number,
 )
-from fednoise_core.report.text.footnotes import together
+from fednoise_core.report.text.footnotes import merge_marks
 
 __all__ = ["KIND"]
 
@@ -44,7 +44,7 @@ class CostSettings(RunSelection):
     """
 
 
-def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
     frame, names = frames.results(runs), Names.of_runs(runs)
     frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
@@ -60,11 +60,11 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "dataset_label": names.parts[0][str(dataset)],
                 "method": method,
                 "method_label": group["method_label"].iloc[0],
-                "marks": together(group["marks"]),
+                "marks": merge_marks(group["marks"]),
                 "runs": len(group),
                 "device": ", ".join(sorted(set(group["device"]))),
                 "parameters": " / ".join(map(str, sorted({size for sizes in group["parameters"] for size in sizes}))),
-                **summarize(group, numbers),
+                **summarize_values(group, numbers),
                 "epsilon": group["epsilon"].max(),
                 "diverged": int(group["diverged"].sum()),
             }
@@ -72,7 +72,7 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(parts)
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_cost(frame: pd.DataFrame, spec: Spec) -> Grid:
     rows, several = [], frame["dataset"].nunique() > 1
     for _, block in frame.groupby("dataset", sort=False):
         if several:
@@ -82,7 +82,7 @@ def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
                 Cell(mean_std(row[f"{key}_mean"], row[f"{key}_std"], digits, True))
                 for key, (_, digits) in SHOWN.items()
             ]
-            sizes = " / ".join(number(float(size), 0) for size in str(row["parameters"]).split(" / ") if size)
+            sizes = " / ".join(format_number(float(size), 0) for size in str(row["parameters"]).split(" / ") if size)
             rows.append(GridRow(marked_method(row.to_frame().T), [Cell(sizes or MISSING), *cells]))
     devices = ", ".join(sorted({word for words in frame["device"] for word in str(words).split(", ") if word}))
     caption = (
@@ -102,4 +102,4 @@ def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
     )
 
 
-KIND = TableKind(settings=CostSettings, frame=_make_frame, layout=_lay_out)
+KIND = TableKind(settings=CostSettings, frame=_cost_frame, layout=_lay_out_cost)

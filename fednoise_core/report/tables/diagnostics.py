@@ -14,22 +14,22 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.selection import RunSelection
 from fednoise_core.report.tables.kind import Spec, TableKind
-from fednoise_core.report.tables.summaries import describe_cell, summarize, summarize_finite
+from fednoise_core.report.tables.summaries import describe_cell, summarize_finite, summarize_values
 from fednoise_core.report.text.cells import (
     MISSING,
     Cell,
     Grid,
     GridRow,
     caption_of,
+    format_number,
     in_setting,
     marked_method,
     mean_std,
-    number,
     seeds_words,
     settings_of,
     title_of,
 )
-from fednoise_core.report.text.footnotes import together
+from fednoise_core.report.text.footnotes import merge_marks
 
 __all__ = ["KIND"]
 
@@ -51,7 +51,7 @@ class DiagnosticsSettings(RunSelection):
     digits: Annotated[int, Field(ge=0, le=4, description="Decimals shown.")] = 3
 
 
-def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
     frame, names = frames.results(runs), Names.of_runs(runs)
     for key in ("noise_rate", *ESTIMATES):
@@ -61,10 +61,10 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
         parts.append(
             {
                 **describe_cell(ids, group, names),
-                "marks": together(group["marks"]),
+                "marks": merge_marks(group["marks"]),
                 "clean_known": int(group["clean_known"].all()),
                 "seeds": len(group),
-                **summarize(group, ["noise_rate"]),  # of the given labels: training has no part in it
+                **summarize_values(group, ["noise_rate"]),  # of the given labels: training has no part in it
                 **summarize_finite(group, list(ESTIMATES)),
                 **{f"{key}_n": int(group[key].notna().sum()) for key in ESTIMATES},
                 "epsilon": group["epsilon"].max(),
@@ -74,7 +74,7 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     return pd.DataFrame(parts)
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
     """A block a setting, headed by its realised noise rate, mean of the seeds. What has no estimate is left out."""
     digits, known = spec["digits"], frame["clean_known"] == 1
     unknown, frame = frame[~known], frame[known].copy()
@@ -87,7 +87,7 @@ def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
     rows = []
     for key in settings_of(frame[says]):
         block = frame[says & in_setting(frame, key)]
-        rate = number(block["noise_rate_mean"].iloc[0], digits)
+        rate = format_number(block["noise_rate_mean"].iloc[0], digits)
         rows.append(GridRow(f"{title_of(block)}: realised noise rate {rate}", [], "group"))
         for _, row in block.iterrows():
             cells = [Cell(_format_estimate(row, name, digits)) for name in shown]
@@ -125,7 +125,7 @@ def _format_estimate(row: pd.Series, name: str, digits: int) -> str:
 
 KIND = TableKind(
     settings=DiagnosticsSettings,
-    frame=_make_frame,
-    layout=_lay_out,
+    frame=_diagnostics_frame,
+    layout=_lay_out_diagnostics,
     example={"methods": ["fedcorr", "feddpcont"]},
 )

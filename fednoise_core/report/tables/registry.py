@@ -16,9 +16,9 @@ from fednoise_core.report.runs.provenance import mixed_versions
 from fednoise_core.report.runs.run import ListedRun, load, select
 from fednoise_core.report.tables.kind import TableKind
 from fednoise_core.report.text.cells import Grid
-from fednoise_core.report.text.footnotes import notes
-from fednoise_core.settings.declare import check, with_defaults
-from fednoise_core.settings.functions import resolve
+from fednoise_core.report.text.footnotes import explain_marks
+from fednoise_core.settings.declare import check_value, with_defaults
+from fednoise_core.settings.functions import resolve_kind
 
 __all__ = [
     *("TABLES", "build_table", "complete_spec", "complete_tables"),
@@ -49,7 +49,11 @@ def complete_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
-    """A study as its page gets it, with the defaults of its tables."""
+    """A study with the defaults of its tables.
+
+    Args:
+        study: As its page gets it (`outputs.described`).
+    """
     return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
 
 
@@ -66,12 +70,12 @@ def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataF
     """
     kind = find_kind(spec)
     own = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
-    check(kind.settings, own, "table")
+    check_value(kind.settings, own, "table")
     runs = load(select_table_runs(found, spec))
     if not runs and not kind.of_a_paper:
         raise SpecError("the table names no run")
     table = kind.frame(runs, complete_spec(spec))
-    if unknown := agreement.datasets(runs):
+    if unknown := agreement.untrusted_datasets(runs):
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
     for words in mixed_versions(runs):
         table["versions"] = words
@@ -98,7 +102,7 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     """
     kind = find_kind(spec)
     made = kind.layout(frame, complete_spec(spec))
-    made.notes += notes(frame) if "marks" in frame else []
+    made.notes += explain_marks(frame) if "marks" in frame else []
     if "diverged" in frame:
         made.notes.append(
             "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
@@ -111,10 +115,10 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
         words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
         made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
     if kind.of_accuracy and "test_known" in frame:
-        made.notes.append(agreement.note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
+        made.notes.append(agreement.untrusted_note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
     return made
 
 
 def find_kind(spec: Mapping[str, Any]) -> TableKind:
     """The kind of a table. Raises SpecError with the nearest known one."""
-    return resolve(spec, TABLES, "table")
+    return resolve_kind(spec, TABLES, "table")

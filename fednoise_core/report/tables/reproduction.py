@@ -16,9 +16,9 @@ from pydantic import Field
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs import frames
-from fednoise_core.report.runs.csv_files import at_hand, read_texts
+from fednoise_core.report.runs.csv_files import read_texts, resolve_user_file
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
 from fednoise_core.report.runs.statistics import spread
@@ -26,7 +26,7 @@ from fednoise_core.report.tables.claims import ClaimSettings, judge_columns
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.tables.reproduction_layout import lay_out_reproduction
 from fednoise_core.report.tables.verdicts import KEYS, compare_numbers
-from fednoise_core.report.text.footnotes import together
+from fednoise_core.report.text.footnotes import merge_marks
 from fednoise_core.settings.declare import Settings
 
 __all__ = ["KIND", "reproduction_frame"]
@@ -95,12 +95,19 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     `disagrees`: ids of the claims that our numbers contradict in the cell's column.
 
     At another scale than `paper` there is no difference, and the verdict is `run`. `paper` says of a cell without a
-    number why: `unreadable`, or `absent` (the paper has no such cell). Raises ArtifactError for a damaged reference.
+    number why: `unreadable`, or `absent` (the paper has no such cell).
+
+    Args:
+        runs: Those of the table.
+        spec: Its completed settings.
+
+    Raises:
+        ArtifactError: For a damaged reference.
     """
-    printed, own = _printed(spec), _own(runs, spec)
-    known = {**dict.fromkeys(_cells(spec)), **dict.fromkeys(printed)}
-    names, stand_ins, parts = _names(spec, known), spec["stand_ins"], spec["parts"]
-    clean = {name for name, one in parts.get("noise", {}).items() if noiseless(one)}
+    printed, own = _read_paper_numbers(spec), _own_numbers(runs, spec)
+    known = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
+    names, stand_ins, parts = _label_cells(spec, known), spec["stand_ins"], spec["parts"]
+    clean = {name for name, one in parts.get("noise", {}).items() if is_noiseless(one)}
     many = {name: len({key[3] for key in known if key[1] == name}) for name in {key[1] for key in known}}
     noisy = max((count for name, count in many.items() if name not in clean), default=0)
     found = []
@@ -124,11 +131,11 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
             "diverged": mine.get("diverged", 0),
             "epsilon": mine.get("epsilon", math.nan),
         }
-        found.append({**row, **_judged(row, dataset in spec["absent"])})
-    return _compared(pd.DataFrame(found), spec)
+        found.append({**row, **_judge_cell(row, dataset in spec["absent"])})
+    return _add_comparisons(pd.DataFrame(found), spec)
 
 
-def _compared(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
+def _add_comparisons(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
     """The frame with what is said of its columns: gains, ranks, and claims that disagree."""
     main, columns = frame[frame["ceiling"] == 0], [key for key in KEYS if key != "method"]
     both = main["ours_mean"].notna() & main["paper_mean"].notna()
@@ -148,7 +155,7 @@ def _compared(frame: pd.DataFrame, spec: Mapping[str, Any]) -> pd.DataFrame:
     return frame.assign(disagrees=[" ".join(against.get(place, ())) for place in frame.index])
 
 
-def _judged(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
+def _judge_cell(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
     """Difference and verdict of a cell."""
     both = (row["ours_mean"], row["ours_std"]), (row["paper_mean"], row["paper_std"])
     if row["seeds"] == 0:
@@ -164,16 +171,16 @@ def _judged(row: Mapping[str, Any], absent: bool) -> dict[str, Any]:
     return {"difference": both[0][0] - both[1][0], "verdict": compare_numbers(*both)}
 
 
-def _cells(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _list_cells(spec: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The study's cells, with one for each client that has a column, and one for their mean."""
     clients = ["", *map(str, range(spec["clients"]))]
     return [(*cell, client) for cell in spec["cells"] for client in clients]
 
 
-def _printed(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+def _read_paper_numbers(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
     """The paper's numbers by cell. A row without a method cannot be placed; the layout tells of it."""
     path, table = spec["reference"]["file"], spec["reference"].get("table")
-    rows = read_texts(at_hand(path))
+    rows = read_texts(resolve_user_file(path))
     missing = [name for name in ("table", *KEYS, "mean", "std", "note") if name not in rows.columns]
     if missing:
         raise ArtifactError(f"{path}: has no column {', '.join(missing)}")
@@ -192,7 +199,7 @@ def _printed(spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
     return found
 
 
-def _own(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
     """Ours by cell, under the ids of the runs."""
     if not runs:
         return {}
@@ -204,15 +211,15 @@ def _own(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[tuple[str
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
-            **_spread([math.nan] if lost else values.tolist()),
+            **_spread_values([math.nan] if lost else values.tolist()),
             "diverged": lost,
-            "marks": together(group["marks"]),
+            "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
         }
     return found
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def _spread_values(values: Sequence[float]) -> dict[str, float]:
     return {key: value for key, value in spread(values)._asdict().items() if key != "n"}
 
 
@@ -231,7 +238,7 @@ def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.Da
     return values.assign(member=values["client"].astype(str)).merge(whole, on=[*frames.IDS, "seed"])
 
 
-def _names(spec: Mapping[str, Any], known: Iterable[tuple[str, ...]]) -> Any:
+def _label_cells(spec: Mapping[str, Any], known: Iterable[tuple[str, ...]]) -> Any:
     """Cell → the words of its data set, noise and partition."""
     parts, heads = spec["parts"], spec["heads"]
     settings = dict.fromkeys(Setting(*key[:3]) for key in known)

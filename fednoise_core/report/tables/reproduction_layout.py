@@ -22,12 +22,12 @@ from fednoise_core.report.text.cells import (
     caption_of,
     count_words,
     diverged_words,
+    format_number,
+    format_signed,
     levels_of,
     mean_std,
     method_words,
-    number,
     settings_of,
-    signed,
 )
 
 __all__ = ["lay_out_reproduction"]
@@ -36,8 +36,13 @@ Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
 def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
-    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict. Below them the rank
-    correlations.
+    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict.
+
+    Below them are the rank correlations.
+
+    Args:
+        frame: What `reproduction.reproduction_frame` made, or its CSV read back.
+        spec: Its completed settings.
     """
     digits, paper_scale = spec["digits"], bool((frame["scale"] == "paper").all())
     main = frame[frame["ceiling"] == 0]
@@ -46,12 +51,12 @@ def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
     columns = [(*key, client) for key in settings for client in clients]
     rows = []
     for _, group in main.groupby("method", sort=False):
-        rows += _lines(method_words(group), _by_column(group), columns, digits, paper_scale)
+        rows += _method_rows(method_words(group), _by_column(group), columns, digits, paper_scale)
     for _, group in frame[frame["ceiling"] == 1].groupby("method", sort=False):
         same = {(key[0], key[2], key[3]): row for key, row in _by_column(group).items()}
         cells = {key: same[key[0], key[2], key[3]] for key in columns if (key[0], key[2], key[3]) in same}
-        rows += _lines(f"{method_words(group)}, no noise", cells, columns, digits, paper_scale, "ceiling")
-    rows.append(_ranks(main, columns))
+        rows += _method_rows(f"{method_words(group)}, no noise", cells, columns, digits, paper_scale, "ceiling")
+    rows.append(_rank_row(main, columns))
     levels, common = levels_of(main, settings)
     if len(clients) > 1:
         levels = [[(text, span * len(clients)) for text, span in level] for level in levels]
@@ -60,14 +65,14 @@ def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
     caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
     caption += f" All on {common}." if common else ""
     title = spec["title"] or "Reproduction"
-    return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, paper_scale))
+    return Grid(title, caption_of(spec, caption), "method", levels, rows, _write_notes(frame, paper_scale))
 
 
 def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
     return {tuple(row[[*PARTS, "member"]]): row for _, row in group.iterrows()}
 
 
-def _lines(
+def _method_rows(
     label: str,
     found: Mapping[Key, pd.Series],
     columns: Sequence[Key],
@@ -76,17 +81,17 @@ def _lines(
     style: str = "",
 ) -> list[GridRow]:
     rows = [found.get(key) for key in columns]
-    ours, verdicts = ([word(row, digits) for row in rows] for word in (_ours, _verdict))
+    ours, verdicts = ([word(row, digits) for row in rows] for word in (_format_ours, _format_verdict))
     lines = [
         GridRow(label, [*map(Cell, ours)], style),
-        GridRow("paper", [Cell(_paper(row, digits)) for row in rows], "printed"),
+        GridRow("paper", [Cell(_format_paper(row, digits)) for row in rows], "printed"),
     ]
     if not paper_scale or verdicts == ours:  # "not run" everywhere: said already
         return lines
     return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
 
 
-def _ours(row: pd.Series | None, digits: int) -> str:
+def _format_ours(row: pd.Series | None, digits: int) -> str:
     if row is None:
         return MISSING
     if not row["seeds"]:
@@ -94,29 +99,30 @@ def _ours(row: pd.Series | None, digits: int) -> str:
     return diverged_words(row) or f"{mean_std(row['ours_mean'], row['ours_std'], digits)} ({row['seeds']:.0f})"
 
 
-def _paper(row: pd.Series | None, digits: int) -> str:
+def _format_paper(row: pd.Series | None, digits: int) -> str:
     if row is None or row["paper"] == "absent":
         return MISSING
     return "unreadable" if row["paper"] == "unreadable" else mean_std(row["paper_mean"], row["paper_std"], digits)
 
 
-def _verdict(row: pd.Series | None, digits: int) -> str:
+def _format_verdict(row: pd.Series | None, digits: int) -> str:
     if row is None:
         return MISSING
-    return f"{signed(row['difference'], digits)}, {row['verdict']}" if row["verdict"] in JUDGED else str(row["verdict"])
+    judged = row["verdict"] in JUDGED
+    return f"{format_signed(row['difference'], digits)}, {row['verdict']}" if judged else str(row["verdict"])
 
 
-def _ranks(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
+def _rank_row(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
     """Spearman's ρ of each column, with the number of methods that it is of."""
     found = column_ranks(main)
     cells = []
     for key in columns:
         value, both = found.get(key, (math.nan, 0))
-        cells.append(Cell(MISSING if math.isnan(value) else f"{number(value, 2)} ({both})"))
+        cells.append(Cell(MISSING if math.isnan(value) else f"{format_number(value, 2)} ({both})"))
     return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
 
 
-def _notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
+def _write_notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
     counts = Counter(frame["verdict"])
     said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]

@@ -9,7 +9,7 @@ import pandas as pd
 from pydantic import Field
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.runs.csv_files import at_hand, read_texts
+from fednoise_core.report.runs.csv_files import read_texts, resolve_user_file
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.selection import OutputWords
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
@@ -36,11 +36,11 @@ class SetupSettings(OutputWords):
     heads: Annotated[HeadWords, Field(description="Column → its words.")] = {}  # noqa: RUF012 - a setting
 
 
-def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
+def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study
     has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
-    rows = read_texts(at_hand(spec["file"]))
+    rows = read_texts(resolve_user_file(spec["file"]))
     if "parameter" not in rows.columns:
         raise ArtifactError(f"{spec['file']}: has no column parameter")
     columns = [name for name in rows.columns if name not in TOLD]
@@ -58,7 +58,7 @@ def _make_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     )
 
 
-def _lay_out(frame: pd.DataFrame, spec: Spec) -> Grid:
+def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
     """The paper's words; "ours" beside them wherever the study has another value."""
     heads = list(dict.fromkeys(frame["column"]))
     rows = []
@@ -89,7 +89,12 @@ def _format_value(value: Any) -> str:
 
 
 def is_same_value(paper: str, ours: str) -> bool:
-    """Whether the paper's words are our value, or there is none of ours."""
+    """Whether the paper's words are our value, or there is none of ours.
+
+    Args:
+        paper: As printed.
+        ours: As text, or "".
+    """
     try:
         return not ours or float(paper) == float(ours)
     except ValueError:
@@ -98,8 +103,8 @@ def is_same_value(paper: str, ours: str) -> bool:
 
 KIND = TableKind(
     settings=SetupSettings,
-    frame=_make_frame,
-    layout=_lay_out,
+    frame=_setup_frame,
+    layout=_lay_out_setup,
     example={"file": "config/papers/tables/fedefc_table1.csv"},
     context={"ours": (), "scale": "paper"},
     without_runs=True,

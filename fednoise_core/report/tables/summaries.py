@@ -12,7 +12,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import Setting
 
-__all__ = ["describe_cell", "summarize", "summarize_finite"]
+__all__ = ["describe_cell", "summarize_finite", "summarize_values"]
 
 
 def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
@@ -32,8 +32,13 @@ def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict
     }
 
 
-def summarize(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
-    """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values."""
+def summarize_values(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
+    """`<key>_mean` and `<key>_std` (sample standard deviation, NaN for one value) of the known values.
+
+    Args:
+        group: Rows of one cell.
+        keys: Columns.
+    """
     cells: dict[str, float] = {}
     for key in keys:
         values = group[key].astype(float)
@@ -42,6 +47,11 @@ def summarize(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
 
 
 def summarize_finite(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, float]:
-    """What `summarize` says, but NaN for everything where a run of the group diverged."""
-    cells = summarize(group, keys)
+    """What `summarize_values` says, but NaN for everything where a run of the group diverged.
+
+    Args:
+        group: Rows of one cell, with the column `diverged`.
+        keys: Columns.
+    """
+    cells = summarize_values(group, keys)
     return dict.fromkeys(cells, math.nan) if group["diverged"].any() else cells

@@ -26,8 +26,13 @@ LEAST_RANKED = 3  # methods: two can only agree or not
 
 
 def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> str:
-    """What two numbers (mean, std in %; std NaN where unknown) say: "within 2 σ", σ² the sum of both variances, where
-    both are known; else "within 2 points", or "apart". Equal means within rounding are never apart.
+    """What two numbers say of one another: "within 2 σ", else "within 2 points", else "apart".
+
+    σ² is the sum of both variances, where both are known. Equal means within rounding are never apart.
+
+    Args:
+        ours: Mean and standard deviation in %; NaN where the latter is unknown.
+        paper: The same of the paper's.
     """
     apart, spread = abs(ours[0] - paper[0]), math.hypot(ours[1], paper[1])  # NaN if one is unknown
     if apart <= 2 * spread:
@@ -36,8 +41,14 @@ def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> st
 
 
 def rank_correlation(ours: Sequence[float], paper: Sequence[float]) -> float:
-    """Spearman's ρ of two lists of means, of the places where both have one; NaN for fewer than three of them, or if
-    all values of one are equal.
+    """Spearman's ρ of two lists of means, of the places where both have one (Spearman, 1904).
+
+    Args:
+        ours: A mean for each method, NaN where there is none.
+        paper: The same of the paper's.
+
+    Returns:
+        NaN for fewer than LEAST_RANKED methods, or if all values of one list are equal.
     """
     pairs = [both for both in zip(ours, paper, strict=True) if not any(map(math.isnan, both))]
     if len(pairs) < LEAST_RANKED or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):

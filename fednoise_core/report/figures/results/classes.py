@@ -26,7 +26,7 @@ from fednoise_core.report.figures.style import (
     make_panels,
     set_titles,
     width_inches,
-    wrap_text,
+    wrap_to_width,
 )
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
@@ -67,7 +67,7 @@ def draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     order, k = rank_methods(table), int(table["class"].max()) + 1
     names, labels, width = Names.of_runs(here), legend_labels(runs), width_inches(settings)
     columns = settings.columns or min(2, len(shown))
-    words = [wrap_text(labels[method], 1.5 if width > 5 else 1.2) for method in order]
+    words = [wrap_to_width(labels[method], 1.5 if width > 5 else 1.2) for method in order]
     tall = sum(0.13 * (word.count("\n") + 1) + 0.06 for word in words)
     share = (width - 1.3) / columns  # inches of a panel
     numbers = share * 72 / k >= CELL

@@ -28,7 +28,7 @@ from fednoise_core.report.figures.style import (
     make_panels,
     set_titles,
     width_inches,
-    wrap_text,
+    wrap_to_width,
 )
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
@@ -104,7 +104,7 @@ def _lay_out_panels(labels: Sequence[str], methods: int, classes: int, width: fl
     most = 4 if page and few else 2 if page or few or not named else 1
     columns = min(methods, most)
     side = (width - 0.9) / columns
-    heads = max(wrap_text(label, width / columns - 0.35).count("\n") for label in labels)
+    heads = max(wrap_to_width(label, width / columns - 0.35).count("\n") for label in labels)
     height = 0.35 + 0.13 * heads + (max(classes * LINE, 1.1) if named else side)
     shown = max(1, int((TALL - 1) / height)) * columns
     return _Layout(columns, height, shown, named, named and 72 * side / classes >= NUMBER)

@@ -23,7 +23,7 @@ from fednoise_core.report.figures.results.rows import BASELINE, Rows, find_basel
 from fednoise_core.report.figures.style import FILL, Drawn, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.runs.statistics import LEAST, paired, spread
+from fednoise_core.report.runs.statistics import LEAST, paired_differences, spread
 from fednoise_core.report.text.cells import count_words
 
 __all__ = ["KIND"]
@@ -94,7 +94,7 @@ def _paired_differences(
         }
         labels = dict(zip(group["method"], group["method_label"], strict=True))
         for method, ours in by_method.items():
-            found = paired(ours, by_method.get(base, {}))
+            found = paired_differences(ours, by_method.get(base, {}))
             if method == base or not found:
                 continue
             ids = tuple(map(str, (*place, method)))

@@ -27,8 +27,8 @@ from fednoise_core.report.figures.style import (
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.registry import complete_spec
 from fednoise_core.report.tables.verdicts import KEYS
-from fednoise_core.report.text.cells import count_words, settings_of, signed
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.text.cells import count_words, format_signed, settings_of
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = ["KIND", "compare_gains"]
 
@@ -67,7 +67,7 @@ def draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, An
     wide = width_inches(settings) > 5
     count = max(1, len(columns))
     heads = [_column_head(rows, key) for key in columns] or ["nothing was run"]
-    lines = [filled(names[method], 24 if wide else 16) for method in means.index]
+    lines = [wrap_text(names[method], 24 if wide else 16) for method in means.index]
     size = 0.27 if all("\n" not in line for line in lines) else 0.33  # inches, of a row
     side = min(count, 4 if wide else 2)
     figure, axes = make_panels(count, settings, size * max(1, len(lines)) + 0.62, side, sharex=True, sharey=True)
@@ -107,7 +107,7 @@ def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, labe
     caption += f" All on {' · '.join(common)}." if 0 < len(common) < 3 else ""
     each = [
         f"{_column_head(rows, tuple(row[key] for key in KEYS[:3]))}, {row['method_label']}: paper "
-        f"{signed(row['paper_gain'], 1)}, ours {signed(row['ours_gain'], 1)}"
+        f"{format_signed(row['paper_gain'], 1)}, ours {format_signed(row['ours_gain'], 1)}"
         for row in rows.to_dict("records")
     ]
     alt = f"{said} {'; '.join(each)}." if each else said
@@ -129,7 +129,7 @@ def _draw_gain(axis: Axes, y: int, row: pd.Series) -> None:
     axis.plot([paper], [y], color=QUIET, zorder=3, **RING)
     axis.plot([ours], [y], color=colour, zorder=4, **TIPS[same])
     axis.annotate(
-        signed(ours, 0),
+        format_signed(ours, 0),
         (ours, y),
         xytext=(0, 3.5),
         textcoords="offset points",

@@ -32,7 +32,7 @@ from fednoise_core.report.figures.style import (
     make_panels,
     set_titles,
     width_inches,
-    wrap_text,
+    wrap_to_width,
 )
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
@@ -94,7 +94,7 @@ def draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
     set_titles(axes, [" · ".join(filter(None, (words[cost], names.title(setting)))) for setting, cost in places])
     label_outer_axes(axes, costs.unit[costs.time], "test accuracy, %")
     if two:
-        axes[-1].set_xlabel(wrap_text(costs.unit[TRAFFIC], width_inches(settings) / columns - 0.5))
+        axes[-1].set_xlabel(wrap_to_width(costs.unit[TRAFFIC], width_inches(settings) / columns - 0.5))
     starts = set_y_ranges(axes, [" ".join(setting) for setting, _ in places], ends, settings.y)
     handles = [Line2D([], [], label=labels[method], **styles[method]) for method in table["method"].unique()]
     handles += [Line2D([], [], label="not dominated", linestyle="none", **RING)] if costs.fair else []

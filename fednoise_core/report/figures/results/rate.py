@@ -22,8 +22,8 @@ from fednoise_core.report.figures.results.common import (
 )
 from fednoise_core.report.figures.style import Drawn, Look, make_panels, width_inches
 from fednoise_core.report.runs import frames
-from fednoise_core.report.runs.names import Names, apart_from_rate
-from fednoise_core.report.runs.noise_rate import noise_rate, stated_rate
+from fednoise_core.report.runs.names import Names, label_without_rate
+from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
 from fednoise_core.report.runs.run import RecordedRun, Setting
 
 __all__ = ["KIND"]
@@ -41,7 +41,7 @@ class RateSettings(AccuracySettings):
 def draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RateSettings) -> Drawn:
     """Accuracy against the noise rate; one panel a (data set, kind of noise, partition). Clean runs stand at 0."""
     frame = score_methods(runs, settings)
-    kinds = apart_from_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
+    kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
     shown, ceiling = split_clean_settings(runs)
     clean = {key[1] for key in ceiling}
     rates = _noise_rates(runs)
@@ -76,7 +76,7 @@ def draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: 
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(settings)}) against the nominal noise rate, methods a little apart; "
     caption += f"{seeds_sentence(table)} Beside each panel the values at the highest rate.{cut}"
-    came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if stated_rate(run) is None}
+    came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if nominal_run_rate(run) is None}
     if came_out:
         caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
     title, shape = "Accuracy against noise rate", "lines over the noise rate"

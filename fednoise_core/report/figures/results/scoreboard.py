@@ -20,9 +20,9 @@ from fednoise_core.report.runs.run import RecordedRun, select
 from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
 from fednoise_core.report.tables.registry import complete_spec
 from fednoise_core.report.tables.reproduction import reproduction_frame
-from fednoise_core.report.tables.scorecard import score, states_words
+from fednoise_core.report.tables.scorecard import score_table, states_words
 from fednoise_core.report.text.cells import count_words, settings_of
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.text.escape import wrap_text
 from fednoise_core.settings.declare import Distinct
 
 __all__ = ["HELD", "KIND", "claims_frame", "table_frames"]
@@ -95,7 +95,7 @@ def draw_scoreboard(
 ) -> Drawn:
     """Draw the claims that were run, a row each: a square a column, ours above the paper's. The others are counted."""
     frames = table_frames(runs, tables)
-    claims = {name: score(frame, table).claims for name, (table, frame) in frames.items()}
+    claims = {name: score_table(frame, table).claims for name, (table, frame) in frames.items()}
     boards = [
         _Board(str(table["title"] or name).split(":")[0], frame[(frame["ceiling"] == 0)], claims[name])
         for name, (table, frame) in frames.items()
@@ -164,7 +164,7 @@ def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
     right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
     step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
-    says = [[filled(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
+    says = [[wrap_text(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
     figure = make_canvas(width, sum(map(sum, sizes)) + 0.35 * len(boards) + (0.7 if narrow else 0.4))
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))

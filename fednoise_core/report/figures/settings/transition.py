@@ -29,7 +29,7 @@ from fednoise_core.report.figures.style import (
     make_panels,
     set_titles,
     width_inches,
-    wrap_text,
+    wrap_to_width,
 )
 from fednoise_core.report.runs.settings import SettingArtifacts
 
@@ -92,7 +92,7 @@ def _place_panels(
         panel_title(shown, one, HEADS[kind], parts=() if kind == MINUS else ("dataset", "noise"))
         for one, kind, _ in grid
     ]
-    lines = max(sum(wrap_text(part, side).count("\n") + 1 for part in head.split(" · ")) for head in heads)
+    lines = max(sum(wrap_to_width(part, side).count("\n") + 1 for part in head.split(" · ")) for head in heads)
     _, axes = make_panels(len(grid), settings, side + 0.14 * lines + 0.4, columns)
     set_titles(axes, heads, side)
     return axes, side
