@@ -77,7 +77,7 @@ ALLOWED = {
 
 
 def trespasses(source: str) -> list[str]:
-    """What a method file must not do: what nobody's may (`find_reaches`), and import the engine's inside or other doors."""
+    """What a method file must not do: what nobody may (`find_reaches`), or import from inside the engine."""
     found = find_reaches(source)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
