@@ -34,7 +34,7 @@ class Dies(Local):
 def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
     made = toy.world()
     workers = Workers(made, count)
-    with pytest.raises(WorkerDied, match="killed, or out of memory"):
+    with pytest.raises(WorkerDied, match=r"client 6 .*killed, or out of memory"):
         list(workers.run(jobs(made, Dies(made.train, 6))))
     assert not any(process.is_alive() for process in workers.processes)
 

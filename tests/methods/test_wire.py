@@ -77,7 +77,7 @@ ALLOWED = {
 
 
 def trespasses(source: str) -> list[str]:
-    """What a method file must not do: what nobody may (`find_reaches`), or import from inside the engine."""
+    """What a method file must not do: reach where nobody may (`find_reaches`), or import the inside of the engine."""
     found = find_reaches(source)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import toy
 from pydantic import MISSING
 
 from fednoise_core.data import augment
-from fednoise_core.data.sources import reader
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
@@ -31,8 +29,6 @@ def model(family: str, name: str) -> type[Settings]:
     """The model that an entry of a schema is made of."""
     if family == "train":
         return model_of(Train)
-    if family == "dataset":
-        return import_module(reader(name)).SETTINGS[name]
     if family == "augment":
         return augment.model(name)
     owner = resolve_kind({"kind": name}, config_schema.REGISTRIES[family], family)

@@ -207,7 +207,7 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     """What a stage's code hashes cover lies under its `deps`."""
     stages, steps = read_yaml(ROOT / "dvc.yaml")["stages"], StepCode(ROOT)
     reports = ("table", "figure", "study_page", "metrics")
-    sources = registry(ROOT, "fednoise_core/data/sources.py", "READERS")
+    sources = registry(ROOT, "fednoise_core/data/__init__.py", "SOURCES")
     methods = registry(ROOT, "fednoise_core/methods/__init__.py", "METHODS")
     nets = registry(ROOT, "fednoise_core/nets/__init__.py", "NETS")
     behind = {

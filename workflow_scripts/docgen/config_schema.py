@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -18,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.data import augment
-from fednoise_core.data.sources import READERS, reader
+from fednoise_core.data import SOURCES, augment
 from fednoise_core.io import SpecError, open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
@@ -36,7 +34,7 @@ from workflow_scripts.config.validation import KIND_KEYS
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
-        "the readers in fednoise_core/data",
+        "the classes in fednoise_core/data",
         "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
     "augment": (
@@ -94,9 +92,6 @@ def kinds(family: str) -> dict[str, Any]:
     if family == "augment":
         about = augment.ABOUT.items()
         return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
-    if family == "dataset":
-        readers = {name: importlib.import_module(reader(name)) for name in READERS}
-        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
@@ -137,7 +132,7 @@ def _lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "dataset": READERS,
+    "dataset": SOURCES,
     "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,
@@ -147,7 +142,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),
     "noise": lambda kind: (noises.Shared,),
-    "partition": lambda kind: (partitions.shared(kind),),
+    "partition": lambda kind: (partitions.shared_settings(kind),),
 }
 FAMILIES = (*REGISTRIES, "train")
 
