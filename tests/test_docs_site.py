@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import references_page
 import settings_page
 
 import fednoise_core as fn
@@ -26,7 +27,11 @@ PLACED = re.compile(r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^::: ([\w.]+)$", re.MULTI
 def text(page: Path) -> str:
     """A page without its blocks of code, and with the tables that `make docs` puts into it."""
     plain = re.sub(r"^\s*(```|~~~).*?^\s*\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return plain + (settings_page.tables() if page == ROOT / "docs/reference.md" else "")
+    made = {
+        ROOT / "docs/reference.md": settings_page.tables,
+        ROOT / "docs/references.md": references_page.list_references,
+    }
+    return plain + made.get(page, str)()
 
 
 def links() -> Iterator[tuple[Path, str, str]]:
@@ -41,7 +46,7 @@ def links() -> Iterator[tuple[Path, str, str]]:
 def slugs(page: Path) -> set[str]:
     """Anchors of a page's headings, as the forge and the site make them; a second equal one gets a number."""
     found: dict[str, int] = {}
-    made = set()
+    made = set(re.findall(r"^\{: #(\w+) \}$", text(page), re.MULTILINE))
     for heading in re.findall(r"^#+ (.*)$", text(page), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")

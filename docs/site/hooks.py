@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import methods_page
+import references_page
 import settings_page
 from mkdocs.structure.files import File
 
@@ -25,6 +26,7 @@ PAGES = {
 TABLES = {
     "<!-- settings: made by make docs -->": settings_page.tables,
     "<!-- methods: made by make docs -->": methods_page.table,
+    "<!-- references: made by make docs -->": references_page.list_references,
 }
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
