@@ -18,7 +18,12 @@ import settings_page
 import fednoise_core as fn
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = {"project.md": "README.md", "benchmarks.md": "benchmarks/README.md", "config.md": "config/README.md"}
+OUTSIDE = {
+    "project.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "config.md": "config/README.md",
+}
 PAGES = [*(ROOT / page for page in OUTSIDE.values()), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PLACED = re.compile(r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^::: ([\w.]+)$", re.MULTILINE)

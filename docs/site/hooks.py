@@ -20,6 +20,7 @@ DOCS = ROOT / "docs"
 # pages from outside docs/ by their names in the site, whose own first page is docs/README.md
 PAGES = {
     "project.md": ROOT / "README.md",
+    "contributing.md": ROOT / "CONTRIBUTING.md",
     "benchmarks.md": ROOT / "benchmarks/README.md",
     "config.md": ROOT / "config/README.md",
 }
