@@ -1,5 +1,5 @@
-"""What the site needs beside the Markdown as the forge shows it: README.md and notebooks as pages, tables made from the
-schemas and the code, files that pages link to outside docs/, and a blank line before lists.
+"""Additions of the site to the Markdown in docs/: README.md and notebooks as pages, tables made from the schemas and
+the code, files outside docs/ that pages link to, and a blank line before lists.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_config(config: Any) -> Any:
-    """A folder in nav stands for its README.md and its pages, in order."""
+    """Replace a folder in nav by its README.md and its pages, in order."""
     config["nav"] = [_listed(part) for part in config["nav"]]
     return config
 
@@ -75,7 +75,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _notebook(notebook: Any) -> str:
-    """A notebook as Markdown: its cells, and the texts and pictures that it is kept with."""
+    """A notebook as Markdown, with its cells, texts and pictures."""
     parts = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
@@ -103,7 +103,7 @@ def _listed(part: Any) -> Any:
 
 
 def _outside(page: Path, target: str) -> Path | None:
-    """The file or folder that a relative link leads to, if it lies in the project but not in docs/."""
+    """The file or folder of a relative link, if it is in the project but not in docs/."""
     if "://" in target or target.startswith(("mailto:", "/")):
         return None
     path = Path(os.path.normpath(page.parent / target))
@@ -111,7 +111,7 @@ def _outside(page: Path, target: str) -> Path | None:
 
 
 def _link(page: Path, target: str) -> str:
-    """A link's target in the site: as it stands between pages of docs/."""
+    """A link's target in the site, unchanged between pages of docs/."""
     path = Path(os.path.normpath(page.parent / target))
     if "://" in target or target.startswith(("mailto:", "/")) or not path.exists():
         return target
