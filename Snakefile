@@ -17,7 +17,7 @@ include: "rules/download.smk"
 include: "rules/noise.smk"
 include: "rules/partition.smk"
 include: "rules/train.smk"
-include: "rules/figures.smk"
+include: "rules/report.smk"
 
 
 rule all:

@@ -21,8 +21,8 @@ import torch
 
 import fednoise_core as fn
 from benchmarks.corruptions import SCENARIOS, Spoilt, spoilt
+from fednoise_core.api.run import Run
 from fednoise_core.data import sources
-from fednoise_core.session import Run
 from label_review import apply_decisions
 
 __all__ = ["compared", "main", "table"]

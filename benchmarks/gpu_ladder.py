@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from benchmarks.machine import gflop_of, machine, peak
+from fednoise_core.api.simulate import run
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.executors.graphs import graphs_for
@@ -44,8 +45,7 @@ from fednoise_core.io import atomic, write_json
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.simulate import run
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 __all__ = ["CASES", "Case", "main"]
 
@@ -142,12 +142,12 @@ def federation(
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, precision), seed, device)
     method = make(case.method, world.train)
     fed = Federation(world, executor(world))
-    state = method.init(fed)
+    state = method.init_state(fed)
 
     def cohort() -> None:
         state.round += 1
-        who = fed.sample(state.round)
-        method.merge(fed, state, *fed.fit(method, state, who, method.down(fed, state)))
+        who = fed.sample_cohort(state.round)
+        method.merge_updates(fed, state, *fed.fit(method, state, who, method.make_broadcast(fed, state)))
 
     return cohort
 
@@ -165,13 +165,13 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, "bf16"), 0, device)
     fed = Federation(world, Sequential(world))
     method = make(case.method, world.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     test = Pool(arrays.x_test, arrays.mean, arrays.std, device)
     evaluator = Evaluator(fed, test, torch.as_tensor(np.asarray(arrays.y_test, dtype=np.int64), device=device))
     spent = []
     for _ in range(4):
         began = time.perf_counter()
-        list(evaluator.launch(method.views(fed, state), state._kept)())
+        list(evaluator.launch(method.list_models(fed, state), state._kept)())
         spent.append(time.perf_counter() - began)
     return min(spent[1:])
 

@@ -50,12 +50,12 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     import numpy as np
     import torch
 
+    from fednoise_core.api.simulate import run
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine import loop as engine_loop
     from fednoise_core.engine.client_store import ROOM
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
-    from fednoise_core.simulate import run
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -78,7 +78,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     class Clock(engine_loop.Progress):
         def round(self, *args: Any) -> None:
             ends.append(time.process_time())
-            super().round(*args)
+            super().run_round(*args)
 
     engine_loop.Progress = Clock  # type: ignore[misc]
     began = time.process_time()

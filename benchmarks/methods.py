@@ -34,10 +34,10 @@ def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
     import numpy as np
     import torch
 
+    from fednoise_core.api.simulate import run
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
-    from fednoise_core.simulate import run
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

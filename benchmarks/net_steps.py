@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.net_steps [--repeats 7] [--nets cnn9-28,cnn9-32,resnet18-32]
 
-The module is torchvision's for ResNet-18 (3x3 stem, no max-pool) and that of tests/eager_nets.py for the others. Both
+The module is torchvision's for ResNet-18 (3x3 stem, no max-pool), else that of tests/support/eager_nets.py. Both
 sides take the same weights, batch, cross entropy and SGD with momentum; they alternate, and the ratio is the median of
 the pairs' ratios, in CPU time, because other work may share the machine. Floating-point operations (two for a
 multiply-add) are three times the forward pass's, less the first layer's gradient for its input, which nobody needs.
@@ -22,15 +22,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.eager_nets import copy_into, eager
 from torch import Tensor, nn
 
 from benchmarks.machine import gflop_of, machine, peak
-from fednoise_core import optim
 from fednoise_core.io import write_json
 from fednoise_core.nets import build
-from fednoise_core.optim import Trained
-from fednoise_core.tree import Weights
-from tests.eager_nets import copy_into, eager
+from fednoise_core.ops import optim
+from fednoise_core.ops.optim import Trained
+from fednoise_core.ops.weights import Weights
 
 BOUND = 1.05
 CASES = {  # name -> (net, channels, side, batch); 60 and 32 are the batch sizes of FedLSR and FedDPCont

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
-from fednoise_core.optim import Trained, make
+from fednoise_core.ops.optim import Trained, make
 
 BATCH = 32
 

@@ -28,7 +28,7 @@ from pathlib import Path
 LIST = Path(__file__).with_suffix(".csv")
 FIELDS = ["id", "area", "path", "function", "line", "planted"]
 AREAS = {
-    "engine": ["fednoise_core/engine/", "fednoise_core/optim.py", "fednoise_core/tree.py", "fednoise_core/losses.py"],
+    "engine": ["fednoise_core/engine/", *(f"fednoise_core/ops/{name}.py" for name in ("optim", "weights", "losses"))],
     "methods": ["fednoise_core/methods/"],
     "noise": ["fednoise_core/noise/", "fednoise_core/partition/"],
     "workflow": ["workflow_scripts/", "label_review/"],

@@ -21,7 +21,7 @@ __all__ = ["CODE", "heaviest", "main", "seconds"]
 TARGET = 1.3
 CODE = {  # what the command has imported when the first round of FedAvg begins
     "import torch": "import torch",
-    "train": "import workflow_scripts.train, fednoise_core.simulate; "
+    "train": "import workflow_scripts.steps.train, fednoise_core.api.simulate; "
     "import fednoise_core.methods.fedavg, fednoise_core.nets.small",
 }
 

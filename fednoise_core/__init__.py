@@ -16,13 +16,13 @@ _NAMES = {
     "METHODS": "fednoise_core.methods:METHODS",
     "NETS": "fednoise_core.nets:NETS",
     "Partition": "fednoise_core.partition.artifact:Partition",
-    "Train": "fednoise_core.spec:Train",
+    "Train": "fednoise_core.settings.train:Train",
     "arrays": "fednoise_core.data.from_arrays:arrays",
     "dataset": "fednoise_core.data.sources:read",
     "inject": "fednoise_core.noise.registry:inject",
-    "load": "fednoise_core.session:load",
+    "load": "fednoise_core.api.run:load",
     "partition_of": "fednoise_core.partition.registry:make",
-    "run": "fednoise_core.session:run",  # a module named as a function would hide it once imported
+    "run": "fednoise_core.api.run:run",  # a module named as a function would hide it once imported
 }
 
 __all__ = [  # noqa: RUF022

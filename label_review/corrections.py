@@ -14,7 +14,7 @@ from fednoise_core.data.npz import members
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.data.user_npz import content, is_given
 from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell, sha256_file, write_npz
-from fednoise_core.params import nearest
+from fednoise_core.settings.functions import nearest
 from label_review.decisions import Decision, data_digest
 
 __all__ = ["correct_files", "correct_npz"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fednoise_core.io import digest
-from fednoise_core.report.suspect_files import Count, CsvRow
+from fednoise_core.report.runs.suspects import Count, CsvRow
 
 __all__ = ["DECISIONS", "Decision", "Suspect", "data_digest"]
 

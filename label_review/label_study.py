@@ -1,7 +1,7 @@
-"""A study that finds wrong labels in your own data: writes config/studies/NAME.yaml and a line in config/datasets.yaml.
+"""Write a study that finds wrong labels in your own data: config/studies/NAME.yaml and a line in config/datasets.yaml.
 
-python -m label_review.label_study mine.npz                               then: snakemake --cores 2 mine
-python -m label_review.label_study photos --given labels.csv --size 64
+fednoise label-study mine.npz                               then: snakemake --cores 2 mine
+fednoise label-study photos --given labels.csv --size 64
 
 docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
 """
@@ -21,9 +21,9 @@ from fednoise_core.data.npz import arrays_in
 from fednoise_core.data.user_npz import is_given
 from fednoise_core.io import ArtifactError, SpecError, atomic
 from workflow_scripts import paths
-from workflow_scripts.config_file import read_yaml
-from workflow_scripts.project import DATASETS, STUDIES, Project
-from workflow_scripts.study import Study
+from workflow_scripts.config.project import DATASETS, STUDIES, Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.study import Study
 
 __all__ = ["main"]
 

@@ -17,8 +17,8 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, digest
 from fednoise_core.noise.labels import Labels
-from fednoise_core.report.html_file import json_text, render
-from fednoise_core.report.suspect_files import Site
+from fednoise_core.report.pages.html import json_text, render
+from fednoise_core.report.runs.suspects import Site
 from label_review.decisions import DECISIONS, Suspect, data_digest
 from label_review.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
 

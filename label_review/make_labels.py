@@ -1,4 +1,7 @@
-"""labels.html of one run: its suspects.csv and sites.csv, the arrays and labels in, one HTML file to decide in out."""
+"""Make the page on which the suspect labels of one finished run are decided.
+
+Its suspects.csv and sites.csv, the arrays and the labels in, one HTML file out.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, atomic
 from fednoise_core.noise.labels import Labels
-from fednoise_core.report.suspect_files import Site, read_rows
+from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review.decisions import Suspect
 from label_review.labels_page import MOST, PER_SITE, labels_page
-from workflow_scripts import step
+from workflow_scripts.steps import common
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--title", help="title of the page; default: the run's folder")
     parser.add_argument("--per-site", type=int, default=PER_SITE, help="suspects of one site on the page, at most")
     parser.add_argument("--most", type=int, default=MOST, help="suspects on the page, at most")
-    step.plan_arguments(parser)
+    common.plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
@@ -43,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    return step.run("make_labels", work, lambda steps: ["label_review/make_labels.py"], args)
+    return common.run("make_labels", work, lambda steps: ["label_review/make_labels.py"], args)
 
 
 def _donor(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:

@@ -1,5 +1,5 @@
 """What the rules share: the checked config, targets and plans. Code and config lie beside the Snakefile; data and results
-in the working folder (`snakemake --directory`). What is planned stands in workflow_scripts/targets.py and store.py.
+in the working folder (`snakemake --directory`). What is planned stands in workflow_scripts/study/targets.py and store.py.
 """
 
 import os
@@ -12,10 +12,10 @@ HOME = os.path.relpath(Path(str(workflow.current_basedir)).parent)
 sys.path.insert(0, os.path.abspath(HOME))
 
 from fednoise_core.io import ArtifactError, SpecError
-from workflow_scripts import device
-from workflow_scripts.config_file import read_yaml
-from workflow_scripts.project import Project
-from workflow_scripts.targets import Targets
+from workflow_scripts.machine import device
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.config.project import Project
+from workflow_scripts.study.targets import Targets
 
 
 def exit_on_error(function, *arguments):
@@ -110,6 +110,6 @@ def title_of(key):
 
 
 def closing_lines():
-    """What won in the studies whose page this workflow made: what the step `summary` printed."""
+    """What won in the studies whose page this workflow made: what the step `metrics` printed."""
     made = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "show_study"]
     return [line for root in sorted({str(job.wildcards.root) for job in made}) for line in TARGETS.closing(root)]

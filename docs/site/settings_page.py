@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.words import words
+from fednoise_core.settings.words import words
 
 __all__ = ["FAMILIES", "tables", "type_in_words"]
 

@@ -20,9 +20,9 @@ from pydantic import Field, create_model
 from torch import Tensor
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import integer, spec_of
-from fednoise_core.settings import Settings, Share, check, nearest, settings_of
-from fednoise_core.spec import Checked
+from fednoise_core.settings.declare import Settings, Share, check, nearest, settings_of
+from fednoise_core.settings.functions import integer, spec_of
+from fednoise_core.settings.train import Checked
 
 __all__ = [
     "ABOUT",

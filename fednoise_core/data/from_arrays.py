@@ -12,7 +12,7 @@ from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Holdout
-from fednoise_core.settings import check, nearest
+from fednoise_core.settings.declare import check, nearest
 
 __all__ = ["arrays"]
 

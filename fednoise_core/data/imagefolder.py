@@ -18,7 +18,7 @@ from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
-from fednoise_core.settings import NoBool
+from fednoise_core.settings.declare import NoBool
 
 __all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fednoise_core.io import ArtifactError, plain_cell
-from fednoise_core.params import nearest
+from fednoise_core.settings.functions import nearest
 
 __all__ = ["Line", "read_table", "rows_of"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz
-from fednoise_core.params import expect
+from fednoise_core.settings.functions import expect
 
 __all__ = ["LabelledData", "labels_digest", "plain_labels"]
 

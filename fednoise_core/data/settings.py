@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import MISSING, Field
 
-from fednoise_core.settings import Settings
+from fednoise_core.settings.declare import Settings
 
 __all__ = ["Dataset", "Holdout", "OwnTest", "Public"]
 

@@ -21,8 +21,8 @@ from fednoise_core.data.facts import FACTS
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.splits import public_count, split_off, trim
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.params import expect, spec_of
-from fednoise_core.settings import check, nearest
+from fednoise_core.settings.declare import check, nearest
+from fednoise_core.settings.functions import expect, spec_of
 
 __all__ = ["READERS", "classes", "files", "n_train", "read", "reader", "sides"]
 

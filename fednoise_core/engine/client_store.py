@@ -17,21 +17,21 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.tree import from_plain, nbytes, to_plain
+from fednoise_core.ops.weights import from_plain, nbytes, to_plain
 
-__all__ = ["ROOM", "ClientStore", "KeptSource", "WireError", "fetched"]
+__all__ = ["ROOM", "ClientStore", "MappingSource", "WireError", "load_mapping"]
 
 ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
 
 # what a client keeps, or how to fetch it when its turn comes
-KeptSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
+MappingSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
 
 
 class WireError(RuntimeError):
     """Server code reached for what only a client may see."""
 
 
-def fetched(source: KeptSource) -> dict[str, Any]:
+def load_mapping(source: MappingSource) -> dict[str, Any]:
     """What a source holds, a dict of its own."""
     return source() if callable(source) else dict(source)
 
@@ -54,8 +54,8 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         self._saved: set[Path] = set()  # files that the last checkpoint names
         self._layouts: dict[str, Any] = {}
         self._shut = False
-        for client, mine in given.items() if isinstance(given, Mapping) else given:
-            self[client] = mine
+        for client, client_state in given.items() if isinstance(given, Mapping) else given:
+            self[client] = client_state
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
         """Say where things lie, and move there what lies elsewhere.
@@ -79,25 +79,25 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         finally:
             self._shut = False
 
-    def __setitem__(self, client: int, mine: dict[str, Any]) -> None:
-        self._put(client, mine, nbytes(mine))
+    def __setitem__(self, client: int, client_state: dict[str, Any]) -> None:
+        self._put(client, client_state, nbytes(client_state))
         self._versions[client] += 1
 
-    def _put(self, client: int, mine: dict[str, Any], size: int) -> None:
+    def _put(self, client: int, client_state: dict[str, Any], size: int) -> None:
         freed = self._sizes[client] if client in self._memory else 0
         fits = self._used - freed + size <= self._room
-        file = None if fits else self._written(client, mine)
+        file = None if fits else self._written(client, client_state)
         self._drop(client)
         if file is None:
-            self._memory[client] = mine
+            self._memory[client] = client_state
             self._used += size
         else:
             self._files[client] = file
         self._sizes[client] = size
 
-    def _written(self, client: int, mine: dict[str, Any]) -> tuple[Path, int]:
+    def _written(self, client: int, client_state: dict[str, Any]) -> tuple[Path, int]:
         buffer = io.BytesIO()
-        torch.save(to_plain(mine), buffer)
+        torch.save(to_plain(client_state), buffer)
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="fednoise-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -110,7 +110,9 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
     def __getitem__(self, client: int) -> dict[str, Any]:
         if self._shut:
-            raise WireError("what a client keeps is its own: use `me.mine` in client code, and `Kept` in views")
+            raise WireError(
+                "what a client keeps is its own: use `client.state` in client code, and `ClientEntry` in list_models"
+            )
         return self._read(client)
 
     def _read(self, client: int) -> dict[str, Any]:

@@ -13,35 +13,35 @@ from torch import Tensor
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.executors.graphs import Graphs, graphs_for
 from fednoise_core.engine.world import SERVER
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
     from fednoise_core.engine.pool import Pool
 
 __all__ = [
-    *("Evaluator", "FromKept", "Kept", "Row", "Views"),
+    *("Evaluator", "FromClientState", "ClientEntry", "Row", "EvaluatedModels"),
     *("confusion", "looked_up", "models_of", "valid_accuracy"),
 ]
 
 
 @dataclass(frozen=True)
-class Kept:
+class ClientEntry:
     """Weights that a client keeps under a name. A view names them; only the evaluation looks them up."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class FromKept:
+class FromClientState:
     """What the evaluation makes of all that clients keep (client -> what it keeps). Nothing of it is sent or stored."""
 
     make: Callable[[Mapping[int, Mapping[str, Any]]], Any]
 
 
 # (client or SERVER, a model, or several whose logits are summed, or what the client keeps, or what is made of that)
-Member = tuple[int, Weights | Sequence[Weights] | Kept | FromKept]
-Views = dict[str, list[Member]]
+Member = tuple[int, Weights | Sequence[Weights] | ClientEntry | FromClientState]
+EvaluatedModels = dict[str, list[Member]]
 Row = tuple[str, int, str, float]  # view, client, metric, value
 
 
@@ -115,23 +115,25 @@ def confusion(
 
 def _several(named: Any) -> Sequence[Any]:
     """A member's models: one, or those whose logits are summed."""
-    return [named] if isinstance(named, Weights | Kept | FromKept) else named
+    return [named] if isinstance(named, Weights | ClientEntry | FromClientState) else named
 
 
-def _model(client: int, named: Weights | Kept | FromKept, clients: Mapping[int, Mapping[str, Any]]) -> Weights:
-    if isinstance(named, Kept):
+def _model(
+    client: int, named: Weights | ClientEntry | FromClientState, clients: Mapping[int, Mapping[str, Any]]
+) -> Weights:
+    if isinstance(named, ClientEntry):
         return clients[client][named.name]
-    return named.make(clients) if isinstance(named, FromKept) else named
+    return named.make(clients) if isinstance(named, FromClientState) else named
 
 
 def looked_up(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The same estimates; `Kept` becomes {client: what it keeps under the name}, for those that do; `FromKept` is
-    worked out."""
+    """The same estimates; `ClientEntry` becomes {client: what it keeps under the name}, for those that do;
+    `FromClientState` is worked out."""
 
     def value(named: Any) -> Any:
-        if isinstance(named, FromKept):
+        if isinstance(named, FromClientState):
             return named.make(clients)
-        if isinstance(named, Kept):
+        if isinstance(named, ClientEntry):
             held = ((c, clients[c]) for c in sorted(clients))
             return {c: kept[named.name] for c, kept in held if named.name in kept}
         return named
@@ -154,7 +156,7 @@ class Evaluator:
         self._held: list[Weights] = []  # what an evaluation under way reads
         self._known: dict[tuple[int, str], tuple[int, Tensor]] = {}  # (client, name) -> version, scores
 
-    def launch(self, views: Views, clients: ClientStore) -> Callable[[], Iterator[Row]]:
+    def launch(self, views: EvaluatedModels, clients: ClientStore) -> Callable[[], Iterator[Row]]:
         """Start evaluating; calling the result waits and gives the rows: for each view the mean over its members
         (client -1), and each client's own accuracy where a view is personal.
         """
@@ -173,7 +175,7 @@ class Evaluator:
 
     def _member(self, client: int, models: Any, clients: ClientStore, copies: Any, done: dict[int, Tensor]) -> Tensor:
         """Scores of a view's member."""
-        own = (client, models.name) if isinstance(models, Kept) else None
+        own = (client, models.name) if isinstance(models, ClientEntry) else None
         version, known = self._known.get(own, (0, None)) if own else (0, None)
         if known is not None and version == clients.version(client):
             return known
@@ -183,27 +185,29 @@ class Evaluator:
             self._known[own] = clients.version(client), scored
         return scored
 
-    def _copies(self, views: Views, clients: ClientStore) -> dict[int, Weights]:
-        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none: `FromKept`
-        models are made when their turn comes, since one a client would be a model a client.
+    def _copies(self, views: EvaluatedModels, clients: ClientStore) -> dict[int, Weights]:
+        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none:
+        `FromClientState` models are made when their turn comes, since one a client would be a model a client.
         """
         if not self.deferred:
             return {}
         named = [w for members in views.values() for _, models in members for w in _several(models)]
         return {
-            id(w): w.make(clients) if isinstance(w, FromKept) else w.clone() for w in named if not isinstance(w, Kept)
+            id(w): w.make(clients) if isinstance(w, FromClientState) else w.clone()
+            for w in named
+            if not isinstance(w, ClientEntry)
         }
 
     def _logits(
         self,
         client: int,
-        model: Weights | Kept | FromKept,
+        model: Weights | ClientEntry | FromClientState,
         clients: ClientStore,
         copies: Mapping[int, Weights],
         done: dict[int, Tensor],
     ) -> Tensor:
         net = self.fed.net(client)
-        if isinstance(model, Kept):  # its logits are not put aside: those of every client would be, at once
+        if isinstance(model, ClientEntry):  # its logits are not put aside: those of every client would be, at once
             w = _model(client, model, clients)
             if self.deferred and clients.in_memory(client):
                 self._held.append(w)  # the client may put something else in its place before this has run

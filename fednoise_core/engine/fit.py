@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client import Client, refuse_changed, versions
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.plan import Columns, Plan, cut, make_plan, make_side_plan
 from fednoise_core.engine.pool import augmentation
 from fednoise_core.engine.world import SERVER, World
-from fednoise_core.optim import Trained
-from fednoise_core.tree import finite, nbytes
+from fednoise_core.ops.optim import Trained
+from fednoise_core.ops.weights import finite, nbytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 
@@ -28,14 +28,14 @@ Rate = float | Callable[[int, int], float]  # learning rate, or a function of (s
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What is asked of one client. `mine` and `targets` are its own and go in and out with it."""
+    """What is asked of one client. `client_state` and `targets` are its own and go in and out with it."""
 
     local: Local
     client: int
     round: int
     epochs: int
-    down: KeptSource  # with what other clients handed on to it
-    mine: KeptSource = field(default_factory=dict)
+    broadcast: MappingSource  # with what other clients handed on to it
+    client_state: MappingSource = field(default_factory=dict)
     targets: Tensor | None = None  # its current targets; None: the given labels
     on: str = "train"
     ids: Tensor | None = None  # positions in the pool, for on="public"
@@ -43,31 +43,32 @@ class FitRequest:
     tag: str = "fit"
     batch: int = 0  # samples of a step; 0: train.batch
     net_of: int | None = None  # the client whose architecture is trained; None: its own
-    rate: Rate | None = None  # what `down["lr"]` is in each step; None: as it is in `down`
+    rate: Rate | None = None  # what `broadcast["lr"]` is in each step; None: as it is in `broadcast`
     together: bool = False  # clients take each step together: one order of images for all, and no choice of samples
     single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
 
     def loaded(self) -> FitRequest:
         """The same with what the client keeps and what was handed on to it at hand, to be sent to a process."""
-        return replace(self, mine=fetched(self.mine), down=fetched(self.down))
+        return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
 
 
 @dataclass
 class FitResult:
-    """up: what crosses. mine, targets: what stays (None: unchanged). relay: what crosses for other clients only.
+    """update: what crosses. client_state, targets: what stays (None: unchanged). relay: what crosses for other clients
+    only.
 
     steps: how many were taken. passes: samples times forward-backward passes, over all of them. finite: whether all
     that was trained is.
     """
 
-    up: dict[str, Any]
-    mine: dict[str, Any] | None
+    update: dict[str, Any]
+    client_state: dict[str, Any] | None
     targets: Tensor | None
     steps: int
     passes: int = 0
     relay: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
-    twice: int = 0  # bytes of `relay` that are in `up` too: they cross once
+    twice: int = 0  # bytes of `relay` that are in `update` too: they cross once
 
 
 class ClientFit:
@@ -91,35 +92,35 @@ class ClientFit:
     def open(self) -> ClientFit:
         """Client-side preparation, the plan, and the weights in place. Returns itself."""
         request, world, local = self.request, self.world, self.local
-        self.down = fetched(request.down)
-        self.me = (
+        self.broadcast = load_mapping(request.broadcast)
+        self.client = (
             None
             if request.client == SERVER
-            else Client(world, request.client, request.mine, request.targets, request.round)
+            else Client(world, request.client, request.client_state, request.targets, request.round)
         )
-        self._were = versions(self.down, "down")
+        self._were = versions(self.broadcast, "broadcast")
         rows = world.rows(request.client, request.on)
         rows = rows if request.ids is None else rows[request.ids]
         pool = world.pool(request.on)
-        self.augments = [augmentation(spec) for spec in local.augments()]
-        self.plain = not any(self.augments)
+        self.augmentations = [augmentation(spec) for spec in local.get_augmentations()]
+        self.plain = not any(self.augmentations)
         self.x = pool.take(rows) if self.plain else pool.raw(rows)  # a client's images, gathered once a fit
         self.state: dict[str, Tensor] = {}
-        if self.scheduled:  # `prepare` may change the number of steps
+        if self.scheduled:  # `prepare_fit` may change the number of steps
             _, steps = cut(len(rows), request.epochs, self.size, world.train.last_batch, self.net.single_ok)
-            self.down["lr"] = self._rate(0, len(steps))
-        work = local.prepare(self.me, self.down) if self.me is not None else None
+            self.broadcast["lr"] = self._rate(0, len(steps))
+        work = local.prepare_fit(self.client, self.broadcast) if self.client is not None else None
         self._take(work or Work(), request.epochs, ())
-        if self.scheduled:  # what `begin`, `between` and `finish` see: the first step's; steps see their own
-            self.down["lr"] = self.rate(0)
+        if self.scheduled:  # of the first step, for all hooks but `train_step`, which gets its own
+            self.broadcast["lr"] = self.rate(0)
         self.carry: dict[str, Trained] = {}
-        for name, start in local.begin(self.net, self.down, self.mine).items():
-            rule = local.optimiser(name)
+        for name, start in local.init_carry(self.net, self.broadcast, self.client_state).items():
+            rule = local.make_optimiser(name)
             key = (name, start.layout, rule)
             if key not in self.workspace:
                 self.workspace[key] = Trained(start.layout, rule, world.device)
             self.carry[name] = self.workspace[key]
-            self.carry[name].load(start, local.memory(name, self.down, self.mine))
+            self.carry[name].load(start, local.restore_optimiser(name, self.broadcast, self.client_state))
         for trained in self.carry.values():
             trained.alone = len(self.carry) == 1
         return self
@@ -155,17 +156,17 @@ class ClientFit:
         """Targets, and what is kept and found out, as they are now."""
         self._work = work
         self._set_targets(work)
-        kept = self.me.mine if self.me is not None else {}
-        self.mine = {**kept, **work.facts}  # what `begin` and `finish` see
-        self.step_mine = {**{name: kept[name] for name in self.local.step_reads if name in kept}, **work.facts}
+        kept = self.client.state if self.client is not None else {}
+        self.client_state = {**kept, **work.facts}  # what `init_carry` and `make_update` see
+        self.step_client_state = {**{name: kept[name] for name in self.local.step_reads if name in kept}, **work.facts}
 
     def _set_targets(self, work: Work) -> None:
         request = self.request
         if work.targets is not None:
             self.y = work.targets
         elif request.on == "train":
-            assert self.me is not None  # the server holds no training samples
-            self.y = self.me.targets
+            assert self.client is not None  # the server holds no training samples
+            self.y = self.client.targets
         elif request.pool_targets is not None:
             self.y = request.pool_targets
         else:
@@ -174,32 +175,32 @@ class ClientFit:
     def _plan(self, work: Work, epochs: int, more_words: tuple[str | int, ...]) -> None:
         request, net, local, world = self.request, self.net, self.local, self.world
         words = (request.tag, request.round, request.client, *more_words)
-        columns = [how.draws if how else 0 for how in self.augments]
+        columns = [how.draws if how else 0 for how in self.augmentations]
         self.splits = [*columns, local.draws]
 
         def numbers(*pool: str) -> tuple[Columns, Columns]:
             """Streams of augmentation and the method's own draws, and of dropout; each pool has its own."""
-            draws = [(k, world.stream("augment", v, *pool, *words)) for v, k in enumerate(columns) if k]
+            draws = [(k, world.random_stream("augment", v, *pool, *words)) for v, k in enumerate(columns) if k]
             if local.draws:
-                draws.append((local.draws, world.stream("step", *pool, *words)))
+                draws.append((local.draws, world.random_stream("step", *pool, *words)))
             passes = range(local.passes if net.draws else 0)
-            return draws, [(net.draws, world.stream("dropout", p, *pool, *words)) for p in passes]
+            return draws, [(net.draws, world.random_stream("dropout", p, *pool, *words)) for p in passes]
 
         every = torch.arange(len(self.x), device=world.device) if work.samples is None else work.samples
         ordered = (request.tag, request.round, *more_words) if request.together else words
-        order = world.stream("batches", *ordered)
+        order = world.random_stream("batches", *ordered)
         single_ok = net.single_ok and request.single_ok
         self.plan = make_plan(every, epochs, self.size, world.train.last_batch, single_ok, order, *numbers())
         self.more: dict[str, Plan] = {
-            name: make_side_plan(at, self.plan.steps, world.stream("batches", name, *words), *numbers(name))
+            name: make_side_plan(at, self.plan.steps, world.random_stream("batches", name, *words), *numbers(name))
             for name, at in sorted(work.more.items())
             if len(at) > (0 if net.single_ok else 1)
         }
 
     def stretches(self) -> Iterator[range]:
         """Numbers of the steps to take before client-side code runs again: all, or those of one epoch each."""
-        epochs, local, me = self.request.epochs, self.local, self.me
-        if me is None or type(local).between is Local.between:
+        epochs, local, client = self.request.epochs, self.local, self.client
+        if client is None or type(local).between_epochs is Local.between_epochs:
             yield self._counted(range(len(self.plan.steps)))
             return
         start, planned = 0, epochs  # the present plan's first epoch, and its number of epochs
@@ -211,7 +212,7 @@ class ClientFit:
                 if not self._finite():
                     return  # nothing of it will be used
                 self._put_by()
-                work = local.between(me, self.carry, self.down, epoch + 1)
+                work = local.between_epochs(client, self.carry, self.broadcast, epoch + 1)
                 if work is None:
                     self._renew(self._work)  # it may have relabelled, or replaced what is kept
                 else:
@@ -226,10 +227,10 @@ class ClientFit:
 
     def _put_by(self) -> None:
         """What steps wrote per sample belongs to the client."""
-        if self.me is not None and self.state:
+        if self.client is not None and self.state:
             written = {name: values.clone() for name, values in self.state.items()}
-            self.me.mine = {**self.me.mine, **written}
-            self.mine = {**self.mine, **written}
+            self.client.state = {**self.client.state, **written}
+            self.client_state = {**self.client_state, **written}
 
     def rate(self, k: int) -> float | None:
         """The learning rate of step k of the present plan if the fit has a schedule, else None."""
@@ -259,12 +260,12 @@ class ClientFit:
     def views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
         """One tensor [B, C, H, W] per view, and the method's own columns of the random numbers."""
         if self.plain:
-            return [x.permute(0, 3, 1, 2)] * len(self.augments), numbers
+            return [x.permute(0, 3, 1, 2)] * len(self.augmentations), numbers
         *drawn, u = numbers.split(self.splits, 1)
         pool = self.world.pool(self.request.on)
         views = [
             pool.normalise(x).permute(0, 3, 1, 2) if how is None else pool.augmented(x, how, columns)
-            for how, columns in zip(self.augments, drawn, strict=True)
+            for how, columns in zip(self.augmentations, drawn, strict=True)
         ]
         return views, u
 
@@ -292,15 +293,15 @@ class ClientFit:
 
     def step(self, k: int) -> None:
         """Take step k of the present plan."""
-        down = {**self.down, "lr": self.rate(k)} if self.scheduled else self.down
-        self.advance(self.batch(k), self.carry, down, self.step_mine, self.state)
+        broadcast = {**self.broadcast, "lr": self.rate(k)} if self.scheduled else self.broadcast
+        self.advance(self.batch(k), self.carry, broadcast, self.step_client_state, self.state)
 
     def advance(
         self,
         batch: Batch,
         carry: Mapping[str, Trained],
-        down: Mapping[str, Any],
-        mine: Mapping[str, Any],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
         state: Mapping[str, Tensor],
     ) -> None:
         """The method's step on a batch, in the run's precision: the one code path of all executors."""
@@ -308,9 +309,9 @@ class ClientFit:
         if self.world.train.precision == "bf16":
             # a cache of casts would outlive a captured step
             with torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False):
-                self.local.step(self.net, carry, batch, down, mine)
+                self.local.train_step(self.net, carry, batch, broadcast, client_state)
         else:
-            self.local.step(self.net, carry, batch, down, mine)
+            self.local.train_step(self.net, carry, batch, broadcast, client_state)
         for one, name, rows, version in handed:
             new = one.state[name]
             if new is not rows or rows._version != version:  # else a pool that only reads would undo another's writing
@@ -321,22 +322,22 @@ class ClientFit:
         steps = self.done + len(self.plan.steps)
         self._put_by()
         with torch.no_grad():
-            up = dict(self.local.finish(self.net, self.carry, self.down, self.mine, steps))
+            update = dict(self.local.make_update(self.net, self.carry, self.broadcast, self.client_state, steps))
         refuse_changed(type(self.local).__name__, self.request.client, self._were)
-        mine = up.pop("mine", {})
-        if self.me is None:
-            if mine:
+        client_state = update.pop("client_state", {})
+        if self.client is None:
+            if client_state:
                 raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it up")
-            return FitResult(up, None, None, steps, self.passes)
+            return FitResult(update, None, None, steps, self.passes)
         if not self._finite():  # code that measures the model would trip over it, and the update is dropped anyway
-            return FitResult(up, None, None, steps, self.passes, up.pop("relay", {}), finite=False)
-        self.me.mine = {**self.me.mine, **mine}
-        up = self.local.after(self.me, up, self.down)
-        relay = up.pop("relay", {})
-        targets = self.me.targets if self.me.changed else None
-        twice = sum(nbytes(value) for value in relay.values() if any(value is one for one in up.values()))
-        mine = self.me.take(type(self.local).__name__)
-        return FitResult(up, mine, targets, steps, self.passes, relay, twice=twice)
+            return FitResult(update, None, None, steps, self.passes, update.pop("relay", {}), finite=False)
+        self.client.state = {**self.client.state, **client_state}
+        update = self.local.after_fit(self.client, update, self.broadcast)
+        relay = update.pop("relay", {})
+        targets = self.client.targets if self.client.changed else None
+        twice = sum(nbytes(value) for value in relay.values() if any(value is one for one in update.values()))
+        client_state = self.client.release_state(type(self.local).__name__)
+        return FitResult(update, client_state, targets, steps, self.passes, relay, twice=twice)
 
     def _finite(self) -> bool:
         return all(finite(trained.w) for trained in self.carry.values())

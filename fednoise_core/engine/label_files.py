@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import atomic, safe_cell
-from fednoise_core.wrong_labels import SiteLabels, verdicts
+from fednoise_core.ops.label_errors import SiteLabels, verdicts
 
 __all__ = ["SITES", "SUSPECTS", "write_confusion", "write_sites", "write_suspects"]
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ROOM
-from fednoise_core.engine.evaluate import Evaluator, Row, Views, confusion, looked_up, models_of, valid_accuracy
+from fednoise_core.engine.evaluate import (
+    EvaluatedModels,
+    Evaluator,
+    Row,
+    confusion,
+    looked_up,
+    models_of,
+    valid_accuracy,
+)
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
@@ -25,8 +33,8 @@ from fednoise_core.engine.suspects import site_labels
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.tree import Weights
-from fednoise_core.wrong_labels import SiteLabels
+from fednoise_core.ops.label_errors import SiteLabels
+from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
@@ -69,7 +77,7 @@ class Outcome:
     fed: Federation
     state: State
     record: Record
-    views: Views
+    views: EvaluatedModels
     suspects: list[SiteLabels]
     confusion: Tensor | None
     resumed: int  # the round it went on from, 0 if it started afresh
@@ -143,7 +151,7 @@ class _Running:
         """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
         fed, saving, found = self.fed, self.saving, self._found()
         self.evaluator = evaluator
-        self.state, self.record = (found[0], Record.of(found[1])) if found else (self.method.init(fed), Record())
+        self.state, self.record = (found[0], Record.of(found[1])) if found else (self.method.init_state(fed), Record())
         folder = kept_folder(saving.path, saving.key) if saving else None
         self.state.move_to(folder, room, self.world.device)
         if found:
@@ -155,7 +163,7 @@ class _Running:
             self.record.diagnostics += self.truth.given_noise(0)
             self._account(0, "start", {})
             self._measure("start").into(self.record, self.truth)
-        self.resumed, self.phases = self.state.round, self.method.phases(fed)
+        self.resumed, self.phases = self.state.round, self.method.list_phases(fed)
 
     def _found(self) -> tuple[State, dict[str, Any]] | None:
         """The checkpoint. A damaged one counts as none: starting over gives the same bytes."""
@@ -177,10 +185,12 @@ class _Running:
             phase = self.phases[state.phase]
             if not state.entered:
                 if phase.enter is not None and state.round < phase.end:
-                    self.fed.entering = phase.name  # names its random streams, which else would be the last round's
+                    self.fed.phase_being_entered = (
+                        phase.name
+                    )  # names its random streams, which else would be the last round's
                     with state.server_side():
                         phase.enter(self.fed, state)
-                    self.fed.entering = ""
+                    self.fed.phase_being_entered = ""
                 state.entered, state.since = True, state.round
             if not _over(state, phase):
                 return phase
@@ -206,15 +216,15 @@ class _Running:
         fed, state = self.fed, self.state
         try:
             with state.server_side():
-                report = phase.round(fed, state) or {}
+                report = phase.run_round(fed, state) or {}
         except Exception as error:  # a method may trip over an empty list of answers
-            if fed.asked and len(fed.dropped) == len(fed.asked):
+            if fed.participants and len(fed.dropped) == len(fed.participants):
                 raise self._diverged() from error
             raise
-        asked, dropped = fed.asked, fed.dropped  # also of what was fitted on the way into the phase
+        asked, dropped = fed.participants, fed.dropped  # also of what was fitted on the way into the phase
         if dropped and len(dropped) == len(asked):
             raise self._diverged()
-        fed.asked, fed.dropped = [], []
+        fed.participants, fed.dropped = [], []
         if not dropped:
             return report
         self.say(f"round {state.round}: not finite, dropped: the update of {_clients(dropped)}")
@@ -233,8 +243,8 @@ class _Running:
         return _over(state, phase) and all(other.end <= state.round for other in later)
 
     def _account(self, round: int, phase: str, report: dict[str, float]) -> None:
-        """Record the round's report and the bytes sent since the last call, so that traffic of `init` and `Phase.enter`
-        is counted with the next round.
+        """Record the round's report and the bytes sent since the last call, so that traffic of `init_state` and
+        `Phase.enter` is counted with the next round.
         """
         fed, record = self.fed, self.record
         record.passes = fed.passes
@@ -248,8 +258,8 @@ class _Running:
 
     def _measure(self, phase: str) -> _Pending:
         fed, state = self.fed, self.state
-        with state.server_side():  # the method names what clients keep (Kept); only the evaluation reads it
-            views, estimates = self.method.views(fed, state), self.method.estimates(fed, state)
+        with state.server_side():  # the method names what clients keep (ClientEntry); only the evaluation reads it
+            views, estimates = self.method.list_models(fed, state), self.method.estimate_noise(fed, state)
         rows = self.evaluator.launch(views, state._kept)
         found = _host(looked_up(estimates, state.clients))
         return _Pending(state.round, self.record.work, phase, rows, found)
@@ -283,7 +293,7 @@ class _Running:
         targets = {c: t.cpu().numpy() for c, t in state.relabelled.items()}
         record.diagnostics += self.truth.target_noise(state.round, targets)
         with state.server_side():
-            views = self.method.views(self.fed, state)
+            views = self.method.list_models(self.fed, state)
         suspects = site_labels(self.fed, views, state.clients, self._opinions())
         record.diagnostics += self.truth.suspects(state.round, suspects)
         self._validate(views)
@@ -291,7 +301,7 @@ class _Running:
         confused = confusion(self.fed, headline, state.clients, test.pool, test.y)
         return Outcome(self.fed, state, record, views, suspects, confused, self.resumed, self.spent)
 
-    def _validate(self, views: Views) -> None:
+    def _validate(self, views: EvaluatedModels) -> None:
         """Measure the headline view on what clients keep for validation, as they would themselves: none of it is sent.
         By it variants can be chosen without test data or clean labels.
         """
@@ -308,14 +318,14 @@ class _Running:
         fed, state = self.fed, self.state
         before = fed.bytes_up, fed.bytes_down
         with state.server_side():
-            down = self.method.down(fed, state)
-        said = fed.on_clients(state, fed.all, self.method.suspects, down)
+            broadcast = self.method.make_broadcast(fed, state)
+        said = fed.run_on_clients(state, fed.all, self.method.suspect_labels, broadcast)
         fed.bytes_up, fed.bytes_down = before
         return dict(zip(fed.all, said, strict=True))
 
 
-def _clients(who: list[int]) -> str:
-    return f"clients {', '.join(map(str, sorted(set(who))))}"
+def _clients(clients: list[int]) -> str:
+    return f"clients {', '.join(map(str, sorted(set(clients))))}"
 
 
 def _over(state: State, phase: Phase) -> bool:

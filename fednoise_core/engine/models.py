@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fednoise_core.engine.world import SERVER
 from fednoise_core.io import atomic
-from fednoise_core.tree import nbytes
+from fednoise_core.ops.weights import nbytes
 
 if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays

@@ -84,7 +84,7 @@ class Record:
 
 
 class Progress:
-    """One line a round: on the console, and as JSON appended to `path` (read by `workflow_scripts.progress`). listener:
+    """One line a round: on the console, and as JSON appended to `path` (which `fednoise progress` reads). listener:
     gets the round's metrics, see `Record.of_round`, with `of`, all rounds, and `done_before`, those before a resume.
     """
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.tree import nbytes
+from fednoise_core.ops.weights import nbytes
 
 __all__ = ["Relay", "Relayed"]
 

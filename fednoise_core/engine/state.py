@@ -17,7 +17,7 @@ from torch import Tensor
 from fednoise_core.engine.client_store import ClientStore, WireError
 from fednoise_core.engine.relay import Relay
 from fednoise_core.io import ArtifactError, atomic, digest
-from fednoise_core.tree import from_plain, to_plain
+from fednoise_core.ops.weights import from_plain, to_plain
 
 __all__ = ["State", "WireError", "clear", "kept_folder", "load_checkpoint", "save_checkpoint"]
 
@@ -27,8 +27,8 @@ class State:
     """server: what the server holds ("model", "control", "prior" …). notes: small JSON facts (estimated levels,
     counters).
 
-    clients[c] is what client c keeps between rounds; the engine fills it from `finish` and `on_clients`. `round` counts
-    from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which it was entered.
+    clients[c] is what client c keeps between rounds; the engine fills it from `make_update` and `run_on_clients`.
+    `round` counts from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which it was entered.
     """
 
     server: dict[str, Any] = field(default_factory=dict)

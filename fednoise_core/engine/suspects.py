@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.evaluate import Views, models_of
+from fednoise_core.engine.evaluate import EvaluatedModels, models_of
 from fednoise_core.engine.world import SERVER
-from fednoise_core.tree import Weights
-from fednoise_core.wrong_labels import Opinion, SiteLabels, judge
+from fednoise_core.ops.label_errors import Opinion, SiteLabels, judge
+from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
@@ -25,7 +25,7 @@ Answer = tuple[Any, Any] | None  # of Method.suspects
 
 
 def site_labels(
-    fed: Federation, views: Views, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
+    fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
 ) -> list[SiteLabels]:
     """The labels of every site, judged, those of its validation split too; in order of sites.
 
@@ -57,7 +57,7 @@ Part = tuple[int, Tensor, Tensor]
 
 
 def _predicted(
-    fed: Federation, views: Views, clients: Mapping[int, Mapping[str, Any]]
+    fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[list[Part]]:
     """The parts that each model judges."""
     headline = next(iter(views.values()))

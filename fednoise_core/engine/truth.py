@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.wrong_labels import WRONG, SiteLabels
+from fednoise_core.ops.label_errors import WRONG, SiteLabels
 
 __all__ = ["DiagnosticRow", "Truth", "auroc"]
 

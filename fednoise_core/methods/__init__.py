@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
-    from fednoise_core.spec import Train
+    from fednoise_core.settings.train import Train
 
 __all__ = ["METHODS", "make", "method_class"]
 
@@ -61,7 +61,7 @@ def method_class(name: str) -> type[FedAvg]:
     from importlib import import_module
 
     from fednoise_core.io import SpecError
-    from fednoise_core.settings import nearest
+    from fednoise_core.settings.declare import nearest
 
     if name not in METHODS:
         raise SpecError(f"method.name: unknown method {name!r}{nearest(name, METHODS)}")
@@ -71,7 +71,7 @@ def method_class(name: str) -> type[FedAvg]:
 
 def make(spec: dict[str, Any], train: Train) -> FedAvg:
     """The method of {"name": …, fields…}, its fields checked. Raises SpecError naming the key."""
-    from fednoise_core.settings import parse
+    from fednoise_core.settings.declare import parse
 
     fields = {k: v for k, v in spec.items() if k != "name"}
     return parse(method_class(spec.get("name", "")), fields, "method", train=train)

@@ -11,11 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, stage
 from fednoise_core.methods.two_nets import NAMES, TwoNets
-from fednoise_core.settings import AlsoAccepts, Rounds
-from fednoise_core.stats import by_rank
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import by_rank
+from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +49,29 @@ class Coteaching(TwoNets):
         ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
         return losses.forgotten(round, self.forget_rate, ramp, self.exponent)
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         keep = 1.0 - self.forgotten(max(state.round - 1, 0))
         return {**state.server, "keep": torch.tensor(keep, dtype=torch.float64)}
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         nets = [carry[name] for name in NAMES]
-        per = [self.loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
-        picks = [losses.smallest(loss, down["keep"]) for loss in per]
+        per = [self.compute_loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
+        picks = [losses.smallest(loss, broadcast["keep"]) for loss in per]
         for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each steps on the other's choice
             trained.backward((loss * pick).sum() / pick.sum())
-            trained.update(down["lr"])
+            trained.update(broadcast["lr"])
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By the mean loss of the two nets. The rate that it was told decides how many it forgets, not how many of the
         labels are said to be wrong.
         """
-        logits = [me.predict(down[name]) for name in NAMES]
-        loss = sum(losses.ce(z, me.labels) for z in logits)
+        logits = [client.predict(broadcast[name]) for name in NAMES]
+        loss = sum(losses.ce(z, client.labels) for z in logits)
         return by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.mixed_prediction import MixedPrediction
+from fednoise_core.ops import losses
 
 __all__ = ["FedLSR", "jensen_shannon"]
 
@@ -52,7 +52,9 @@ class FedLSR(MixedPrediction):
         ),
     ] = "code"
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         z = [net.head(w, h) for h in self.features(net, w, batch)]
         loss = self.prediction_loss(z[0], z[1], batch)
         q = [torch.softmax(losses.wide(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
@@ -60,7 +62,7 @@ class FedLSR(MixedPrediction):
             apart = jensen_shannon(q[0], q[1]).mean()
             if self.js_mode == "code":
                 apart = apart / q[0].shape[1]
-            loss = loss + self.gamma * down["ramp"] * apart
+            loss = loss + self.gamma * broadcast["ramp"] * apart
         if self.entropy_weight:
             spread = [torch.softmax(q[0], -1)] if self.entropy_mode == "code" else q
             loss = loss + self.entropy_weight * torch.stack([_entropy(one) for one in spread]).mean()

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core import losses
 from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, stage
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import Rounds
-from fednoise_core.stats import beta
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import beta
+from fednoise_core.settings.declare import Rounds
 
 __all__ = ["MixedPrediction", "mixture"]
 
@@ -79,18 +79,18 @@ class MixedPrediction(FedAvg):
     draws = 1  # u[0, 0] gives the share
     passes = 2  # one for each view
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         turned = {"degrees": self.degrees} if self.view == "rotation" else {}
         return [self.train.augment, {"name": self.view, "per": self.per, "on": self.view_on, **turned}]
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         """ramp: min(1, t/t_w) with t = 0 in the first round."""
-        return {**super().down(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / self._ramp)}
+        return {**super().make_broadcast(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / self._ramp)}
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         """The rounds before the regulariser has its weight, and the others."""
         rounds = self.train.rounds
-        return [Phase("ramp", self.round, min(self._ramp, rounds)), Phase("train", self.round, rounds)]
+        return [Phase("ramp", self.run_round, min(self._ramp, rounds)), Phase("train", self.run_round, rounds)]
 
     @property
     def _ramp(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.stats import beta
+from fednoise_core.ops.stats import beta
 
 __all__ = ["Mixup", "mixed"]
 
@@ -40,7 +40,9 @@ class Mixup(FedAvg):
 
     draws = 2
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         if not self.alpha:
-            return super().objective(net, w, batch, down, mine)
-        return mixed(net, w, batch, self.loss, self.alpha)
+            return super().compute_objective(net, w, batch, broadcast, client_state)
+        return mixed(net, w, batch, self.compute_loss, self.alpha)

@@ -7,8 +7,8 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings import model_of, parse
-from fednoise_core.spec import Train
+from fednoise_core.settings.declare import model_of, parse
+from fednoise_core.settings.train import Train
 
 __all__ = ["own_method"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fednoise_core import losses
-from fednoise_core.stats import filled
+from fednoise_core.ops import losses
+from fednoise_core.ops.stats import filled
 
 __all__ = ["anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
 

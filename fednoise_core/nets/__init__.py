@@ -37,7 +37,7 @@ def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
 
     from fednoise_core.io import SpecError
     from fednoise_core.nets.net import Net
-    from fednoise_core.settings import check, model_of, nearest, settings_of
+    from fednoise_core.settings.declare import check, model_of, nearest, settings_of
 
     if not isinstance(spec, str | dict):
         raise SpecError(f"train.net: {spec!r} is neither a net's name nor {{name: …, options…}}")

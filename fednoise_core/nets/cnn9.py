@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.params import described
+from fednoise_core.settings.functions import described
 
 __all__ = ["cnn9"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.params import described
+from fednoise_core.settings.functions import described
 
 __all__ = ["mobilenet_v1", "mobilenet_v2", "shufflenet"]
 

@@ -22,9 +22,9 @@ from torch.func import functional_call
 
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
-from fednoise_core.params import described
-from fednoise_core.spec import Train
-from fednoise_core.tree import Entry, Layout, Weights
+from fednoise_core.ops.weights import Entry, Layout, Weights
+from fednoise_core.settings.functions import described
+from fednoise_core.settings.train import Train
 
 __all__ = ["ModuleNet", "module", "with_named_nets"]
 

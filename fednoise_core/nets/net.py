@@ -19,8 +19,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import described
-from fednoise_core.tree import Entry, Layout, Weights
+from fednoise_core.ops.weights import Entry, Layout, Weights
+from fednoise_core.settings.functions import described
 
 __all__ = ["Apply", "Body", "Declare", "Net", "Ops"]
 

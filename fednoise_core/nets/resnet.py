@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.params import described
+from fednoise_core.settings.functions import described
 
 __all__ = ["resnet10", "resnet12", "resnet18", "resnet34", "resnet50"]
 

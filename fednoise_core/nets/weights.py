@@ -15,7 +15,7 @@ from fednoise_core.io import ArtifactError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fednoise_core.tree import Weights
+    from fednoise_core.ops.weights import Weights
 
 __all__ = ["fill", "paths", "read", "renamed"]
 
@@ -32,7 +32,7 @@ def read(path: str | Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     if not Path(path).is_file():
-        raise ArtifactError(f"{path}: no such weights file; `python -m workflow_scripts.pretrained` makes ImageNet's")
+        raise ArtifactError(f"{path}: no such weights file; workflow_scripts.steps.pretrained makes ImageNet's")
     try:
         return renamed(load_file(path))
     except (SafetensorError, OSError) as error:

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, sample
-from fednoise_core.params import described, number
-from fednoise_core.settings import Share
+from fednoise_core.settings.declare import Share
+from fednoise_core.settings.functions import described, number
 
 __all__ = ["asymmetric", "asymmetric_matrix", "random_sum"]
 

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from fednoise_core.noise.models import none
 from fednoise_core.noise.sampling import NoiseResult
-from fednoise_core.params import described
 from fednoise_core.rng import stream
-from fednoise_core.settings import Share
+from fednoise_core.settings.declare import Share
+from fednoise_core.settings.functions import described
 
 __all__ = ["instance"]
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.noise.models import neighbours, pair_matrix, superclasses, symmetric_matrix
 from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass
-from fednoise_core.params import described, largest_remainder, number
-from fednoise_core.settings import NoBool, Settings, Share
+from fednoise_core.settings.declare import NoBool, Settings, Share
+from fednoise_core.settings.functions import described, largest_remainder, number
 
 __all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized"]
 

@@ -21,8 +21,8 @@ from fednoise_core.noise.sampling import (
     check_matrix,
     sample,
 )
-from fednoise_core.params import described, integer
-from fednoise_core.settings import NoBool, Share
+from fednoise_core.settings.declare import NoBool, Share
+from fednoise_core.settings.functions import described, integer
 
 __all__ = [
     "CIFAR10_MAP",

@@ -11,8 +11,8 @@ from pydantic import Field
 from fednoise_core.data.labelled import plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult
-from fednoise_core.params import described
-from fednoise_core.settings import Share
+from fednoise_core.settings.declare import Share
+from fednoise_core.settings.functions import described
 
 __all__ = ["HUMAN", "given", "human", "openset_images"]
 

@@ -19,9 +19,9 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.models import CIFAR10_MAP, read_matrix
 from fednoise_core.noise.sampling import NoiseResult
-from fednoise_core.params import bind, expect, integer, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
+from fednoise_core.settings.functions import bind, expect, integer, resolve, seed_of, spec_of
 
 __all__ = [
     "NOISES",

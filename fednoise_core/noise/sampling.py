@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import largest_remainder
+from fednoise_core.settings.functions import largest_remainder
 
 __all__ = [
     "Flip",

@@ -16,9 +16,9 @@ from pydantic import Field
 from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.params import bind, expect, resolve, seed_of, spec_of
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
+from fednoise_core.settings.functions import bind, expect, resolve, seed_of, spec_of
 
 __all__ = ["LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
 

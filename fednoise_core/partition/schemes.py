@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import described, integer, largest_remainder
+from fednoise_core.settings.functions import described, integer, largest_remainder
 
 __all__ = ["bernoulli_dirichlet", "by_owner", "iid", "natural", "openset", "presence", "random_draws"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.params import described, integer, largest_remainder
 from fednoise_core.partition.schemes import by_owner
+from fednoise_core.settings.functions import described, integer, largest_remainder
 
 __all__ = ["classes_per_client", "deal", "dirichlet", "quantity", "raise_floor"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 __all__ = ["close", "numbers", "same"]
 

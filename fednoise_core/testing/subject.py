@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fednoise_core import simulate
+from fednoise_core.api import simulate
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import loop
 from fednoise_core.engine.client_store import ROOM
@@ -23,12 +23,12 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
+from fednoise_core.ops.weights import Weights, finite, tree_map
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings import parse, settings_of
-from fednoise_core.spec import Train
+from fednoise_core.settings.declare import parse, settings_of
+from fednoise_core.settings.train import Train
 from fednoise_core.testing import world
 from fednoise_core.testing.crossing import Crossed, watched
-from fednoise_core.tree import Weights, finite, tree_map
 
 __all__ = ["Played", "Subject", "found", "poisoned"]
 
@@ -151,10 +151,10 @@ def poisoned(clients: Collection[int]) -> Iterator[list[int]]:
 
 def _with_nan(result: FitResult) -> FitResult:
     """The result with NaN in what it sends; if it sends no such numbers, in the models that it keeps."""
-    for name in ("up", "relay", "mine"):
+    for name in ("update", "relay", "client_state"):
         tree = getattr(result, name) or {}
         models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
-        spoilt = _spoilt(models if name == "mine" else tree)
+        spoilt = _spoilt(models if name == "client_state" else tree)
         if not finite(spoilt):
             changed: dict[str, Any] = {name: {**tree, **spoilt}}
             return dataclasses.replace(result, **changed)

@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 import torch
 
-from fednoise_core import simulate
+from fednoise_core.api import simulate
+from fednoise_core.api.simulate import check_data
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
-from fednoise_core.simulate import check_data
 from fednoise_core.testing import world
 from fednoise_core.testing.compare import close, numbers, same
 from fednoise_core.testing.crossing import differences
@@ -150,7 +150,7 @@ def test_global_random_generators_are_neither_used_nor_changed(subject: Subject,
     random.setstate(kept["Python's"])
     np.random.set_state(kept["numpy's"])
     torch.set_rng_state(kept["torch's"])
-    advice = "draw from me.stream(words), me.rng(words), fed.stream(words), or in a step from batch.u"
+    advice = "draw from client.random_stream(words), client.numpy_rng(words), fed.random_stream(words), or from batch.u"
     assert not changed, f"{subject.name} uses {' and '.join(changed)} global random generator: {advice}"
     assert same(made.outcome.state, expected), f"its result depends on a global random generator: {advice}"
 
@@ -216,7 +216,7 @@ def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> No
 
 
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
-    """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/privacy.py drew."""
+    """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/ops/label_dp.py drew."""
     told = "\n".join(whole.crossed.labels)
     assert not told, f"raw labels went up, instead of through fed.release_labels:\n{told}"
 

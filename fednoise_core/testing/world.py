@@ -31,7 +31,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import transition
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 __all__ = [
     "A_ROUND",
@@ -196,19 +196,19 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
 def passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
     """Samples times `per_sample` of the cohorts of these rounds, by hand: what such rounds add to `fed.passes`."""
     fed = fed or federation()
-    return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample(r))
+    return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
 
 
 A_ROUND = 4 * 2 * 72 / 7  # passes of a round of FedAvg: 4 clients, 2 epochs, 72 samples among 7 clients
 
 
-def round_of(method: Any, fed: Federation, state: State, who: list[int] | None = None) -> list[dict[str, Any]]:
+def round_of(method: Any, fed: Federation, state: State, clients: list[int] | None = None) -> list[dict[str, Any]]:
     """One round with a given cohort; returns what went up."""
     state.round += 1
-    who = fed.all if who is None else who
-    who, ups = fed.fit(method, state, who, method.down(fed, state))
-    method.merge(fed, state, who, [dict(up) for up in ups])
-    return ups
+    clients = fed.all if clients is None else clients
+    clients, updates = fed.fit(method, state, clients, method.make_broadcast(fed, state))
+    method.merge_updates(fed, state, clients, [dict(update) for update in updates])
+    return updates
 
 
 def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:

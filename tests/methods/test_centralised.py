@@ -12,7 +12,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 def pooled(split: Partition | None = None, **train):

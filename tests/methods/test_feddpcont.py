@@ -9,11 +9,11 @@ import pytest
 import torch
 import toy
 
-from fednoise_core import losses
 from fednoise_core.engine.loop import Saving
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
-from fednoise_core.spec import Train
+from fednoise_core.ops import losses
+from fednoise_core.settings.train import Train
 
 PRIOR = torch.tensor([0.1, 0.4, 0.2, 0.3, 0.0])
 
@@ -125,8 +125,8 @@ def test_local_and_uniform_labels():
         held = torch.bincount(toy.images_of(fed._world, c)[1], minlength=5)
         torch.testing.assert_close(own.clients[c]["prior"], held / held.sum())
         assert torch.equal(alike.clients[c]["prior"], torch.full((5,), 0.2))
-    assert local.estimates(fed, own) == {}
-    assert torch.equal(uniform.estimates(fed, alike)["label_prior"], torch.full((5,), 0.2))
+    assert local.estimate_noise(fed, own) == {}
+    assert torch.equal(uniform.estimate_noise(fed, alike)["label_prior"], torch.full((5,), 0.2))
 
 
 @pytest.mark.parametrize("draw", ["local", "uniform"])
@@ -183,8 +183,8 @@ def test_a_killed_run_releases_the_same_again(how, tmp_path):
 def test_suspects_lose_against_what_was_released_last(fields):
     fed, method, state = started(fields)
     state.round = 1
-    method.round(fed, state)
-    p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]
+    method.run_round(fed, state)
+    p, proposed = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))[0]
     x, y = toy.images_of(fed._world, 3)
     logp = torch.log_softmax(fed.net().predict(state.server["model"], x), 1)
     torch.testing.assert_close(

@@ -11,10 +11,10 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core import losses, privacy
 from fednoise_core.engine import federation as engine
 from fednoise_core.methods import make
-from fednoise_core.spec import Train
+from fednoise_core.ops import label_dp, losses
+from fednoise_core.settings.train import Train
 
 
 def expected(prior, **fields):
@@ -108,7 +108,7 @@ def test_one_step_of_all_is_the_centralised_step(double, draw, steps, holds):
     fed = toy.federation(train=train, net=toy.net(toy64.perceptron))
     fields = {"draw": draw, "dp": "none", "mode": "expect", "neg_log_floor": 0.0}
     method = make({"name": "feddpcont", **fields}, fed.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     toy.round_of(method, fed, state)
     moved, wanted = state.server["model"].flat - start, centralised(fed, start, steps, 0.2) - start
@@ -182,7 +182,7 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     told: list[tuple[np.ndarray, np.ndarray]] = []  # labels before and after randomised response
 
     def randomise(labels, *how):
-        told.append((labels, privacy.randomise(labels, *how)))
+        told.append((labels, label_dp.randomise(labels, *how)))
         return told[-1][1]
 
     def keep(batch):
@@ -204,8 +204,8 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
         priors = found if how.get("anew") else found * rounds
     for round, (beta, prior) in enumerate(zip(how["betas"], priors, strict=True), 1):
         lr = 0.2 / (1 + beta) if how.get("rescaled") else 0.2
-        who, moved = toy64.cohort(seen, round), torch.zeros_like(theta)
-        for c in who:
+        clients, moved = toy64.cohort(seen, round), torch.zeros_like(theta)
+        for c in clients:
             module = toy64.module_of(theta)
             optimiser = torch.optim.SGD(module.parameters(), lr)
             for x, y, u in seen[round, c]:
@@ -216,5 +216,5 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
                 (-logp[range(len(y)), y] - beta * second).mean().backward()
                 optimiser.step()
             moved += toy.SIZES[c] * (toy64.vector(module) - theta)
-        theta = theta + how["global_step"] * moved / sum(toy.SIZES[c] for c in who)
+        theta = theta + how["global_step"] * moved / sum(toy.SIZES[c] for c in clients)
     toy64.close(state.server["model"], theta)

@@ -14,13 +14,13 @@ import toy64
 from cleanlab import count
 from torch import nn
 
-from fednoise_core import losses
 from fednoise_core.methods import make
 from fednoise_core.methods.fedefc import FedEFC
 from fednoise_core.methods.transition import counted
-from fednoise_core.optim import Trained
+from fednoise_core.ops import losses
+from fednoise_core.ops.optim import Trained
+from fednoise_core.ops.stats import confident_counts
 from fednoise_core.rng import stream
-from fednoise_core.stats import confident_counts
 
 COMPENSATIONS = ["none", "paper", "code"]
 
@@ -165,8 +165,8 @@ def test_suspects_are_judged_by_the_counted_matrix(compensation):
     outcome = toy.play("fedefc", method=fields).outcome
     x, y = toy.images_of(outcome.fed._world, 5)
     p = torch.softmax(outcome.fed.net(0).predict(outcome.state.server["model"], x), 1)
-    method, down = fedefc(**fields), {"model": outcome.state.server["model"], "stopped": True}
-    ((wrong, proposed),) = outcome.fed.on_clients(outcome.state, [5], method.suspects, down)
+    method, broadcast = fedefc(**fields), {"model": outcome.state.server["model"], "stopped": True}
+    ((wrong, proposed),) = outcome.fed.run_on_clients(outcome.state, [5], method.suspect_labels, broadcast)
     posterior = p * counted(confident_counts(p, y)).T[y]
     posterior /= posterior.sum(1, keepdim=True)
     torch.testing.assert_close(wrong, 1 - posterior[torch.arange(len(y)), y], rtol=0, atol=1e-5)

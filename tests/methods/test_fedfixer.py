@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods import make
 from fednoise_core.methods.fedfixer import sieve
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 def test_without_choice_and_regulariser_it_is_ditto_bit_for_bit():
@@ -95,7 +95,7 @@ def test_warm_up_is_a_tenth_of_the_rounds_rounded_up(rounds, warm):
 def test_suspects_are_judged_by_the_mean_of_both_models():
     fed, method, state = toy.started("fedfixer")
     toy.round_of(method, fed, state, [3])
-    ((wrong, proposed),) = fed.on_clients(state, [3], method.suspects, method.down(fed, state))
+    ((wrong, proposed),) = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))
     x, y = toy.images_of(fed._world, 3)
     z = sum(fed.net().predict(w, x) for w in (state.server["model"], state.clients[3]["personal"])) / 2
     torch.testing.assert_close(wrong, 1 - torch.softmax(z, 1)[torch.arange(len(y)), y])

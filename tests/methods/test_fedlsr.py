@@ -124,7 +124,7 @@ def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entr
     w = net.fresh(torch.Generator().manual_seed(3))
     leaves = {name: (view.detach() * 5).requires_grad_() for name, view in w.views.items()}
     w.__dict__["views"] = leaves
-    found = method.objective(net, w, batch, {"ramp": 0.25}, {})
+    found = method.compute_objective(net, w, batch, {"ramp": 0.25}, {})
     exact = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
     z = [x.double().flatten(1) @ exact["head.weight"].T + exact["head.bias"] for x in batch.views]
     share = batch.u[0, 0].double()
@@ -157,9 +157,9 @@ def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds():
         ({}, {"rounds": 2}, {1: 0.0, 2: 1.0}),
     ):
         method = method_of(train=train, **fields)
-        state = method.init(fed)
+        state = method.init_state(fed)
         for state.round, value in expected.items():
-            assert method.down(fed, state)["ramp"] == pytest.approx(value)
+            assert method.make_broadcast(fed, state)["ramp"] == pytest.approx(value)
 
 
 def test_the_ramp_is_a_phase_of_its_own():

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.methods.fedmixcon import FedMixCon, contrast
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 DENOMINATORS = ["negatives", "negatives+positive", "all"]
 every_denominator = pytest.mark.parametrize("denominator", DENOMINATORS)
@@ -107,10 +107,10 @@ def test_the_weight_is_half_the_noise_rate_unless_it_is_given():
 class Copies(FedAvg):
     """FedAvg on batches in which each image comes twice, the second time turned."""
 
-    def augments(self):
-        return method_of("fedmixcon").augments()
+    def get_augmentations(self):
+        return method_of("fedmixcon").get_augmentations()
 
-    def objective(self, net, w, batch, down, mine):
+    def compute_objective(self, net, w, batch, broadcast, client_state):
         return F.cross_entropy(net.train(w, torch.cat(batch.views)), batch.y.repeat(2))
 
 

@@ -11,15 +11,15 @@ import torch
 import toy
 from torch.nn import functional as F
 
-from fednoise_core import stats
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.methods import make
 from fednoise_core.methods.fednoro import adjusted_kl, comparable, distances
+from fednoise_core.ops import stats
+from fednoise_core.ops.stats import majority_group
 from fednoise_core.rng import stream
-from fednoise_core.spec import Train
-from fednoise_core.stats import majority_group
+from fednoise_core.settings.train import Train
 
 # the adjusted loss
 
@@ -48,9 +48,9 @@ def by_hand(world, client: int, start, weight: float, lr: float):
 def test_a_step_by_hand(client, verdict, round, weight):
     fed, method, state = toy.started("fednoro", train={"epochs": 1, "batch": 20, "lr": 0.5})
     state.round = round
-    _, ups = fed.fit(method, state, [client], method.down(fed, state), each=[verdict])
+    _, updates = fed.fit(method, state, [client], method.make_broadcast(fed, state), per_client=[verdict])
     for name, value in by_hand(fed._world, client, state.server["model"], weight, 0.5).items():
-        torch.testing.assert_close(ups[0]["model"][name].double(), value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(updates[0]["model"][name].double(), value, rtol=1e-4, atol=1e-6)
 
 
 def test_absent_classes_are_no_part_of_the_divergence_and_get_no_gradient():
@@ -111,14 +111,14 @@ def test_weight_of_the_teacher(rounds, fields, round, weight):
 def test_losses_per_class_by_hand():
     """NaN for classes that a client lacks; a loss that overflowed is large and not missing."""
     fed, method, state = toy.started("fednoro")
-    answers = fed.on_clients(state, fed.all, method._class_losses, method.down(fed, state))
+    answers = fed.run_on_clients(state, fed.all, method._class_losses, method.make_broadcast(fed, state))
     for client, said in zip(fed.all, answers, strict=True):
         x, y = toy.images_of(fed._world, client)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         expected = torch.stack([loss[y == k].mean() for k in range(5)])
         torch.testing.assert_close(said["losses"], expected, rtol=1e-5, atol=0, equal_nan=True)
     state.server["model"] = state.server["model"] * 1e30
-    (said,) = fed.on_clients(state, [4], method._class_losses, method.down(fed, state))  # one class: 2
+    (said,) = fed.run_on_clients(state, [4], method._class_losses, method.make_broadcast(fed, state))  # one class: 2
     assert said["losses"].isnan().tolist() == [True, True, False, True, True]
 
 
@@ -155,13 +155,13 @@ def test_noisy_clients_are_found_after_a_warm_up():
     world = World(data, given, toy.partition((40,) * 10), how, 0)
     fed = Federation(world, Sequential(world))
     method = make({"name": "fednoro", "warmup": 6}, how)
-    state = method.init(fed)
+    state = method.init_state(fed)
     for state.round in range(1, 7):
-        method.round(fed, state)
-    assert method.estimates(fed, state) == {}
+        method.run_round(fed, state)
+    assert method.estimate_noise(fed, state) == {}
     method.detect(fed, state)
     assert state.notes["noisy"] == [1, 4, 5, 8]
-    found = method.estimates(fed, state)["client_noise"]
+    found = method.estimate_noise(fed, state)["client_noise"]
     assert {c for c, score in found.items() if score} == {1, 4, 5, 8}
 
 
@@ -198,6 +198,6 @@ def test_weights_fall_with_the_distance(noisy, shifts, far):
     fed, method, state = toy.started("fednoro")
     state.notes["noisy"] = noisy
     start = state.server["model"]
-    ups = [{"model": start.like(start.flat + shift)} for shift in shifts.values()]
+    updates = [{"model": start.like(start.flat + shift)} for shift in shifts.values()]
     expected = [toy.SIZES[c] * math.exp(-d) for c, d in zip(shifts, far, strict=True)]
-    assert method.weights(fed, state, list(shifts), ups) == pytest.approx(expected, rel=1e-5)
+    assert method.weigh_updates(fed, state, list(shifts), updates) == pytest.approx(expected, rel=1e-5)

@@ -8,7 +8,7 @@ import toy
 
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.mixup import mixed
-from fednoise_core.stats import beta
+from fednoise_core.ops.stats import beta
 
 
 def test_alpha_zero_is_fedavg_bit_for_bit():

@@ -93,36 +93,36 @@ def test_the_default_start_is_a_fifth_of_the_rounds():
 def test_training_accuracy_is_that_of_the_batches_as_they_pass():
     """Two batches by hand: the second is seen after the step on the first. One epoch, so the order is the fit's."""
     fed, method, state = toy.started("forward_prestop", train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
-    right, inner = [], method.step
+    right, inner = [], method.train_step
 
-    def watching(net, carry, batch, down, mine):
+    def watching(net, carry, batch, broadcast, client_state):
         right.append((net.predict(carry["model"].values(), batch.x).argmax(1) == batch.y).float().sum())
-        inner(net, carry, batch, down, mine)
+        inner(net, carry, batch, broadcast, client_state)
 
     object.__setattr__(method, "step", watching)
-    _, ups = fed.fit(method, state, [0], method.down(fed, state))
+    _, updates = fed.fit(method, state, [0], method.make_broadcast(fed, state))
     assert len(right) == 2
-    torch.testing.assert_close(ups[0]["accuracy"], torch.stack(right).sum()[None] / 17)
+    torch.testing.assert_close(updates[0]["accuracy"], torch.stack(right).sum()[None] / 17)
 
 
 def test_accuracy_before_training_is_that_of_the_broadcast_model():
     fed, method, state = toy.started("confident_prestop", {"monitor": "pre_eval"})
-    who, ups = fed.fit(method, state, [0, 1, 3], method.down(fed, state))
-    for client, up in zip(who, ups, strict=True):
+    clients, updates = fed.fit(method, state, [0, 1, 3], method.make_broadcast(fed, state))
+    for client, update in zip(clients, updates, strict=True):
         x, y = toy.images_of(fed._world, client)
         found = (fed.net(0).predict(state.server["model"], x).argmax(1) == y).float().mean()
-        torch.testing.assert_close(up["accuracy"], found[None])
-    method.merge(fed, state, who, ups)
-    mean = sum(float(up["accuracy"]) for up in ups) / 3  # of clients, not of samples
+        torch.testing.assert_close(update["accuracy"], found[None])
+    method.merge_updates(fed, state, clients, updates)
+    mean = sum(float(update["accuracy"]) for update in updates) / 3  # of clients, not of samples
     assert state.notes["prestop"]["accuracy"] == pytest.approx(mean)
 
 
 def test_a_client_that_takes_no_step_says_nothing():
     """Client 1 has one sample, which this net cannot normalise."""
     fed, method, state = toy.started("forward_prestop", net=toy.net(toy.normed_point))
-    who, ups = fed.fit(method, state, [0, 1], method.down(fed, state))
-    assert ["accuracy" in up for up in ups] == [True, False]
-    method.merge(fed, state, who, ups)
-    assert state.notes["prestop"]["accuracy"] == pytest.approx(float(ups[0]["accuracy"]))
-    method.merge(fed, state, [1], ups[1:])  # nobody says anything: the rule waits
+    clients, updates = fed.fit(method, state, [0, 1], method.make_broadcast(fed, state))
+    assert ["accuracy" in update for update in updates] == [True, False]
+    method.merge_updates(fed, state, clients, updates)
+    assert state.notes["prestop"]["accuracy"] == pytest.approx(float(updates[0]["accuracy"]))
+    method.merge_updates(fed, state, [1], updates[1:])  # nobody says anything: the rule waits
     assert state.notes["prestop"]["misses"] == 0

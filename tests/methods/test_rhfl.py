@@ -12,7 +12,7 @@ import toy
 from fednoise_core.io import canonical
 from fednoise_core.methods import mutual
 from fednoise_core.methods.mutual import Align, client_weights, mixtures
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 
 def softmax(w: list[float]) -> list[float]:
@@ -69,7 +69,7 @@ def loss_and_gradient(kl: str, heard, logits: torch.Tensor) -> tuple[torch.Tenso
     """Of a net whose logits are the weights themselves."""
     free, net, batch = logits.clone().requires_grad_(), Mock(), Mock()
     net.train = lambda w, x, u: w
-    loss = Align(Train(), kl, False).objective(net, free, batch, heard, {})
+    loss = Align(Train(), kl, False).compute_objective(net, free, batch, heard, {})
     loss.backward()
     return loss.detach(), free.grad
 
@@ -164,11 +164,11 @@ def test_who_takes_part_for_the_first_time_later_has_no_confidence_yet(monkeypat
     fed, method, state = toy.started("rhfl", {"public_batch": 10})
     before = {}
     for state.round in (1, 2):
-        now = {c: mean_loss(fed, state, c) for c in fed.sample(state.round)}
-        report = method.round(fed, state)
+        now = {c: mean_loss(fed, state, c) for c in fed.sample_cohort(state.round)}
+        report = method.run_round(fed, state)
         if state.round == 1:
             before = now
-    gains = tuple((before[c] - now[c]) / now[c] if c in before else 0.0 for c in fed.sample(2))
+    gains = tuple((before[c] - now[c]) / now[c] if c in before else 0.0 for c in fed.sample_cohort(2))
     assert gains.count(0.0) in (1, 2, 3)
     assert used == [[1 / 3] * 4, pytest.approx(of(gains, sum(gains)), rel=1e-4)]
     assert report == {"clients": 4, "weight_min": min(used[1]), "weight_max": max(used[1])}

@@ -11,7 +11,7 @@ import torch
 import toy
 
 from fednoise_core.methods import robust_merge
-from fednoise_core.tree import Entry, Layout, Weights
+from fednoise_core.ops.weights import Entry, Layout, Weights
 
 NAMES = ("median", "trimmed_mean", "krum", "rfa")
 LAYOUT = Layout([Entry("weight", (4, 2)), Entry("stat", (2,), "stat")])
@@ -26,7 +26,7 @@ def merged(name: str, models: list[Weights], start: Weights | None = None, **fie
     """What the server makes of these models, of the first clients that hold samples."""
     fed, method, state = toy.started(name, fields)
     state.server["model"] = start or models[0].like(torch.zeros(LAYOUT.size))
-    method.merge(fed, state, fed.all[: len(models)], [{"model": w} for w in models])
+    method.merge_updates(fed, state, fed.all[: len(models)], [{"model": w} for w in models])
     return state.server["model"].flat
 
 

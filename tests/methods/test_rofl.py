@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fednoise_core.methods import make
 from fednoise_core.methods.rofl import agreed, moved
-from fednoise_core.spec import Train
+from fednoise_core.settings.train import Train
 
 OFF = {"centroid": 0.0, "entropy": 0.0, "forget_rate": 0.0, "label_rounds": 9}
 
@@ -38,10 +38,10 @@ def test_a_class_that_is_absent_from_the_batch_leaves_its_centroid_unchanged():
     state.round = 1
     state.server["centroids"] = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) + 0.1
     before = state.server["centroids"].clone()
-    _, (up,) = fed.fit(method, state, [4], method.down(fed, state))
+    _, (update,) = fed.fit(method, state, [4], method.make_broadcast(fed, state))
     others = [0, 1, 3, 4]
-    assert torch.equal(up["centroids"][others], before[others])
-    assert (up["centroids"][2] - before[2]).abs().max() > 1e-3
+    assert torch.equal(update["centroids"][others], before[others])
+    assert (update["centroids"][2] - before[2]).abs().max() > 1e-3
 
 
 def test_the_move_of_a_centroid():
@@ -176,7 +176,9 @@ def test_whole_rounds_against_a_second_implementation(fields):
 
 def test_suspects_are_the_forgotten_share():
     fed, method, state = toy.started("rofl", {"forget_rate": 0.25})
-    ((p, proposed),) = fed.on_clients(state, [3], method.suspects, method.down(fed, state))  # 12 samples
+    ((p, proposed),) = fed.run_on_clients(
+        state, [3], method.suspect_labels, method.make_broadcast(fed, state)
+    )  # 12 samples
     assert int((p > 0.5).sum()) == 3
     x, y = toy.images_of(fed._world, 3)
     z = fed.net().predict(state.server["model"], x)

@@ -8,8 +8,8 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core import optim
-from fednoise_core.tree import Weights
+from fednoise_core.ops import optim
+from fednoise_core.ops.weights import Weights
 
 FULL = {"batch": 100, "epochs": 1, "fraction": 1.0}
 
@@ -83,8 +83,8 @@ def test_steps_are_those_really_taken():
     fed, method, state = toy.started("scaffold", net=toy.net(toy.normed_point), train={"epochs": 1, "lr": 0.01})
     start = state.server["model"].clone()
     assert len(state.server["control"]) == start.layout.trained < start.layout.size  # statistics are not controlled
-    (up,) = toy.round_of(method, fed, state, [6])
-    expected = (start.trained - up["model"].trained) / (2 * 0.01)
+    (update,) = toy.round_of(method, fed, state, [6])
+    expected = (start.trained - update["model"].trained) / (2 * 0.01)
     torch.testing.assert_close(state.clients[6]["control"], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -94,6 +94,6 @@ def test_who_learnt_nothing_keeps_its_control(how):
     old = torch.linspace(-1, 1, state.server["control"].numel())
     state.clients[1] = {"control": old}
     state.server["control"] += 0.5
-    (up,) = toy.round_of(method, fed, state, [1])
+    (update,) = toy.round_of(method, fed, state, [1])
     torch.testing.assert_close(state.clients[1]["control"], old, rtol=0, atol=1e-6)
-    torch.testing.assert_close(up["shift"], torch.zeros_like(old), rtol=0, atol=1e-6)
+    torch.testing.assert_close(update["shift"], torch.zeros_like(old), rtol=0, atol=1e-6)

@@ -65,14 +65,14 @@ ALLOWED = {
     "fednoise_core.engine.phase",
     "fednoise_core.engine.state",
     "fednoise_core.io",
-    "fednoise_core.losses",
+    "fednoise_core.ops.losses",
     "fednoise_core.nets.net",
-    "fednoise_core.optim",
-    "fednoise_core.privacy",
-    "fednoise_core.settings",
-    "fednoise_core.spec",
-    "fednoise_core.stats",
-    "fednoise_core.tree",
+    "fednoise_core.ops.optim",
+    "fednoise_core.ops.label_dp",
+    "fednoise_core.settings.declare",
+    "fednoise_core.settings.train",
+    "fednoise_core.ops.stats",
+    "fednoise_core.ops.weights",
 }
 
 
@@ -142,10 +142,10 @@ def test_the_search_for_trespasses_finds_them(line):
     ],
 )
 def test_server_code_cannot_read_what_clients_keep(peek, monkeypatch):
-    def nosy(self, fed, state, among=None):
+    def nosy(self, fed, state, candidates=None):
         peek(state.clients)
 
-    monkeypatch.setattr(LocalOnly, "round", nosy)
+    monkeypatch.setattr(LocalOnly, "run_round", nosy)
     with pytest.raises(WireError, match="what a client keeps is its own"):
         toy.play("local")
     state = State(clients={3: {"model": 1}})

@@ -110,7 +110,7 @@ def test_a_dry_run_writes_nothing(workflow: Workflow) -> None:
 
     with workflow.edited(TOY, "title: Toy", "title: Another"):
         before = seen()
-        assert workflow.stale() == {"page": 1}
+        assert workflow.stale() == {"study_page": 1}
         assert seen() == before
 
 

@@ -28,8 +28,8 @@ RANDOM20 = "random20: {kind: random, rate: 0.2}"
 OPEN = "open: {kind: openset, clients: 4, mode: uniform}"
 TABLE = "  main: {kind: accuracy}\n"
 
-PAGE = {"page": 1}
-NUMBERS = {"summary": 1, **PAGE}
+PAGE = {"study_page": 1}
+NUMBERS = {"metrics": 1, **PAGE}
 ONE_RUN = {"train": 1, "table": 1, "figure": 1, **NUMBERS}  # of the four: the other table and figure do not show it
 SHOWN = {"table": 2, "figure": 1, **NUMBERS}
 ALL_RUNS = {"train": 4, **SHOWN}

@@ -25,12 +25,12 @@ def test_noise_of_clients_follows_their_partition(workflow: Workflow) -> None:
     """Pages of settings outside the grid: one command makes each without training, and remakes what it must."""
     page = PAGE.format("mine", "even")
     with workflow.edited(CATALOGUE, SYM40, f"{SYM40}\n  {CLIENTS}"):
-        assert workflow.snakemake(page) == {"noise": 1, "partition": 1, "setting": 1}
+        assert workflow.snakemake(page) == {"noise": 1, "partition": 1, "setting_page": 1}
         assert "fednoro" in workflow.path(page).read_text(encoding="utf-8")
         with workflow.edited(CATALOGUE, "rho: 0.5", "rho: 0.25"):
-            assert workflow.stale(page) == {"noise": 1, "setting": 1}
+            assert workflow.stale(page) == {"noise": 1, "setting_page": 1}
         with workflow.edited(TOY, EVEN, EVEN.replace("4", "5")):
-            assert workflow.stale(page) == {"noise": 1, "partition": 1, "setting": 1}
+            assert workflow.stale(page) == {"noise": 1, "partition": 1, "setting_page": 1}
     message = workflow("snakemake", "-n", PAGE.format("sym40", "evn"), check=False)
     assert "unknown partition 'evn'; did you mean 'even'?" in message
 

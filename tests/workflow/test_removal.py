@@ -14,11 +14,11 @@ from PIL import Image
 from toy_workflow import lay_out
 
 from fednoise_core.io import SpecError
-from workflow_scripts import audit, prune
-from workflow_scripts.config_file import read_yaml
-from workflow_scripts.locks import hold
-from workflow_scripts.project import Project
-from workflow_scripts.sums import write_sums
+from workflow_scripts.commands import audit, prune
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.machine.locks import hold
+from workflow_scripts.provenance.checksums import write_sums
 
 REAL_PROCESSES = True  # none is started
 STUDY = Path("config/studies/toy.yaml")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from toy_workflow import ENV, FINISHED, Workflow, lay_out
 
-from workflow_scripts.config_file import read_yaml
-from workflow_scripts.project import Project
-from workflow_scripts.study import Study
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.study import Study
 
 pytestmark = pytest.mark.workflow
 
@@ -110,8 +110,8 @@ def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> N
         assert made.pop("papers") == 1
         assert made == {
             "figure": len(shown["figures"]),
-            "page": 1,
-            "summary": 1,
+            "study_page": 1,
+            "metrics": 1,
             "table": len(shown["tables"]),
             "train": 1,
         }

@@ -13,16 +13,16 @@ import pytest
 from toy_workflow import ENV, TOY, Workflow
 
 import fednoise_core as fn
-from workflow_scripts.config_file import read_yaml
-from workflow_scripts.project import Project
-from workflow_scripts.targets import Targets
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.targets import Targets
 
 pytestmark = pytest.mark.workflow
 
 STUDY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
-AUDIT = (sys.executable, "-m", "workflow_scripts.audit")
-RECORD = (sys.executable, "-m", "workflow_scripts.record")
-PRUNE = (sys.executable, "-m", "workflow_scripts.prune")
+AUDIT = (sys.executable, "-m", "workflow_scripts.commands.audit")
+RECORD = (sys.executable, "-m", "workflow_scripts.commands.record")
+PRUNE = (sys.executable, "-m", "workflow_scripts.commands.prune")
 BARE = ("--workflow-profile", "none")  # without profiles/default: every trigger of Snakemake counts
 
 
@@ -186,7 +186,7 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
 
 def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
     with workflow.edited(
-        "workflow_scripts/inject_noise.py", "labels.save(", "raise step.SpecError('no'); labels.save("
+        "workflow_scripts/steps/noise.py", "labels.save(", "raise step.SpecError('no'); labels.save("
     ), workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"):
         assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
     logs = "".join(path.read_text() for path in workflow.path("logs/noise").rglob("*.log"))
@@ -199,7 +199,7 @@ def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytes
     here = planned(workflow, monkeypatch)
     mine = dict(here.project.store.versions[0])
     runs = {run.folder for run in here.study("toy").runs}
-    monkeypatch.setattr("workflow_scripts.store.installed", lambda: (("numpy", mine["numpy"]), ("torch", "99.0")))
+    monkeypatch.setattr("workflow_scripts.study.store.installed", lambda: (("numpy", mine["numpy"]), ("torch", "99.0")))
     new = planned(workflow, monkeypatch)
     assert not runs & {run.folder for run in new.study("toy").runs}
     assert len(new.of_runs("toy")) == 4
@@ -263,7 +263,7 @@ def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:
 
 def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image replaced by another one of equal size, and a touched one."""
-    from workflow_scripts.contents import content
+    from workflow_scripts.config.file_contents import content
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "images/a").mkdir(parents=True)
@@ -275,7 +275,7 @@ def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pyte
     image.write_bytes(b"two")
     assert content(tmp_path / "images") != before
     read: list[Path] = []
-    monkeypatch.setattr("workflow_scripts.contents.sha256_file", read.append)
+    monkeypatch.setattr("workflow_scripts.config.file_contents.sha256_file", read.append)
     content(tmp_path / "images")
     assert read == []
 

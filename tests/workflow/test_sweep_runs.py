@@ -28,7 +28,7 @@ def test_another_value_trains_its_own_run_only(workflow: Workflow) -> None:
     assert made["train"] == 3
     assert workflow.stale() == {}
     with workflow.edited(TOY, "mu: [0, 10]", "mu: [0, 0.1, 10]"):  # the table and figure without the sweep stay
-        assert workflow.stale() == {"train": 1, "table": 2, "figure": 2, "summary": 1, "page": 1}
+        assert workflow.stale() == {"train": 1, "table": 2, "figure": 2, "metrics": 1, "study_page": 1}
         assert workflow.stale("toy_runs") == {"train": 1}
     with workflow.edited(TOY, "mu: [0, 10]", "mu: [0.0, 10.0]"):  # the same values
         assert "train" not in workflow.stale()
@@ -42,5 +42,5 @@ def test_another_value_trains_its_own_run_only(workflow: Workflow) -> None:
     table = workflow.path("results/toy/tables/best.md").read_text(encoding="utf-8")
     assert "Prox, mu 0 |" in table
     assert workflow.path("results/toy/figures/mu.svg").is_file()
-    workflow(sys.executable, "-m", "workflow_scripts.record")
+    workflow(sys.executable, "-m", "workflow_scripts.commands.record")
     assert workflow.audit() == []

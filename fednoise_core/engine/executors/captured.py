@@ -15,7 +15,7 @@ from fednoise_core.engine.client import refuse_changed, versions
 from fednoise_core.engine.fit import ClientFit
 from fednoise_core.engine.local import Batch, Local
 from fednoise_core.engine.plan import Plan
-from fednoise_core.tree import Weights
+from fednoise_core.ops.weights import Weights
 
 __all__ = ["StepBuffers", "frozen", "signature"]
 
@@ -29,8 +29,8 @@ def signature(fit: ClientFit) -> Any:
         id(fit.net),
         fit.request.on,
         fit.size,
-        _shape(fit.down),
-        _shape(fit.step_mine),
+        _shape(fit.broadcast),
+        _shape(fit.step_client_state),
         tuple((name, trained.w.layout) for name, trained in fit.carry.items()),
         _row_shape(fit.x),
         _row_shape(fit.y),
@@ -137,7 +137,7 @@ class StepBuffers:
         self.captured: dict[tuple[int, ...], Callable[[], None]] = {}
         self.met: Counter[tuple[int, ...]] = Counter()  # steps of these sizes before their capture
         self.carry = fit.carry
-        self.down, self.mine = _buffers(fit.down, device), _buffers(fit.step_mine, device)
+        self.broadcast, self.client_state = _buffers(fit.broadcast, device), _buffers(fit.step_client_state, device)
         # Allocate for twice this client (at most the largest client): growing the buffers later means capturing again.
         batch, largest = fit.size, max(fit.world.sizes)
         rows = max(len(fit.x), min(2 * len(fit.x), largest))
@@ -161,8 +161,8 @@ class StepBuffers:
         lies in these buffers.
         """
         self.fit = fit
-        _load(self.down, fit.down)
-        _load(self.mine, fit.step_mine)
+        _load(self.broadcast, fit.broadcast)
+        _load(self.client_state, fit.step_client_state)
         for mine, its in (
             (self.x, fit.x),
             (self.y, fit.y),
@@ -188,7 +188,7 @@ class StepBuffers:
         self.at = [end for _, end in steps]
         rate = self.fit.rate(k)
         if rate is not None:
-            self.down["lr"].fill_(rate)
+            self.broadcast["lr"].fill_(rate)
         return tuple(end - start for start, end in steps)
 
     def step(self, sizes: tuple[int, ...]) -> None:
@@ -198,8 +198,8 @@ class StepBuffers:
         for j, (name, plan) in enumerate(self.more.items(), start=1):
             batch.more[name] = self._batch(plan, j, sizes[j])
         # copies of what came down and is kept: a change in place would reach later steps, and nobody else
-        were = [*versions(self.mine), *versions(self.down, "down")]
-        fit.advance(batch, self.carry, self.down, self.mine, self.state)
+        were = [*versions(self.client_state), *versions(self.broadcast, "broadcast")]
+        fit.advance(batch, self.carry, self.broadcast, self.client_state, self.state)
         refuse_changed(type(fit.local).__name__, fit.request.client, were)
         for j, size in enumerate(sizes):
             self.cursors[j].add_(size)

@@ -3,7 +3,7 @@
 A lane owns everything its captured steps touch: weights, gradient and optimiser memory (its Workspace), the client's
 images, targets and plan, and copies of what came down. Loading a client is a few copies into them; a step is one
 replay, which reads the plan at a cursor that it moves on itself. Methods need not know: the step is the same
-`Local.step` that `sequential` runs.
+`Local.train_step` that `sequential` runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
-from fednoise_core.tree import clone
+from fednoise_core.ops.weights import clone
 
 __all__ = ["LanePool", "Lanes"]
 
@@ -148,7 +148,7 @@ class RunOnLane:
             buffers = StepBuffers(fit)
         self.steps[key] = buffers
         if len(self.steps) > SIGNATURES:
-            # Reached, for example, when an int in `down` changes every round: each value is its own captured step.
+            # Reached, for example, when an int in `broadcast` changes every round: each value is its own captured step.
             del self.steps[next(iter(self.steps))]
         return buffers
 
@@ -239,7 +239,9 @@ class Lane:
         with self.graphs.on(self.stream):
             result = self.fit.close()
         self.graphs.join(self.stream)
-        handed = replace(result, **{part: clone(getattr(result, part)) for part in ("up", "mine", "targets", "relay")})
+        handed = replace(
+            result, **{part: clone(getattr(result, part)) for part in ("update", "client_state", "targets", "relay")}
+        )
         self.graphs.stream_waits(self.stream)  # the copies above read memory that is this stream's to hand out again
         self.fit = None
         return handed

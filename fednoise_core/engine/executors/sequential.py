@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fednoise_core.engine.client import Client, call_on
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.world import World
@@ -33,16 +33,16 @@ class Together:
         self._batches = [fit.batch(k) for fit in self._fits]
         with torch.no_grad():
             return [
-                fit.local.say(fit.net, fit.carry, batch, fit.down, fit.step_mine)
+                fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.step_client_state)
                 for fit, batch in zip(self._fits, self._batches, strict=True)
             ]
 
     def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client, on the batch it spoke about; heard: what `down` holds beside the rest in it."""
+        """Step k of each client, on the batch it spoke about; heard: what `broadcast` holds beside the rest in it."""
         for fit, batch, more in zip(self._fits, self._batches, heard, strict=True):
             rate = fit.rate(k)
-            down = {**fit.down, **more, **({} if rate is None else {"lr": rate})}
-            fit.advance(batch, fit.carry, down, fit.step_mine, fit.state)
+            broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
+            fit.advance(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:
         """The clients' results."""
@@ -71,14 +71,14 @@ class Sequential:
             yield fit.close()
 
     def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
-        for client, down in zip(clients, downs, strict=True):
-            yield call_on(client, fn, fetched(down)), client
+        for client, broadcast in zip(clients, downs, strict=True):
+            yield call_on(client, fn, load_mapping(broadcast)), client
 
     def together(self, requests: Sequence[FitRequest]) -> Together:
-        """Open these fits at once (see Federation.lockstep)."""
+        """Open these fits at once (see Federation.fit_lockstep)."""
         return Together(self.world, requests)
 
     def close(self) -> None:

@@ -28,11 +28,11 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from fednoise_core.engine.client import Client, call_on
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
-from fednoise_core.tree import Layout, Weights
+from fednoise_core.ops.weights import Layout, Weights
 
 __all__ = ["WorkerDied", "Workers"]
 
@@ -50,14 +50,14 @@ class _Call:
 
     fn: Callable[[Client, Any], Any]
     client: int
-    mine: KeptSource
+    client_state: MappingSource
     targets: Any
     round: int
-    down: KeptSource
+    broadcast: MappingSource
 
     def loaded(self) -> _Call:
         """The same with what the client keeps and what comes down at hand, to be sent."""
-        return replace(self, mine=fetched(self.mine), down=fetched(self.down))
+        return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
 
 
 class Workers(Sequential):
@@ -90,15 +90,16 @@ class Workers(Sequential):
         return self._spread(requests, sorted(range(len(requests)), key=lambda k: -size[k]))
 
     def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.kept, me.relabelled, me.round, down) for me, down in zip(clients, downs, strict=True)
+            _Call(fn, me.id, me.kept, me.relabelled, me.round, broadcast)
+            for me, broadcast in zip(clients, downs, strict=True)
         ]
-        for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
-            if mine is not None:
-                me.mine = mine
+        for me, (said, client_state, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
+            if client_state is not None:
+                me.state = client_state
             if targets is not None:
                 me.targets = targets
             yield said, me
@@ -187,7 +188,7 @@ def _dumps(message: Any, layouts: Sequence[Layout]) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TypeError(
             f"cannot be sent to or from a worker process ({error}): functions and classes given to `fit` and "
-            "`on_clients` (lr= among them) stand at the top level of a module"
+            "`run_on_clients` (lr= among them) stand at the top level of a module"
         ) from error
     return file.getvalue()
 
@@ -222,7 +223,7 @@ def _work(message: bytes) -> bytes:
     work = _loads(message, layouts)
     if isinstance(work, FitRequest):
         return _dumps(next(runner.run([work])), layouts)
-    me = Client(runner.world, work.client, work.mine, work.targets, work.round)
-    said = call_on(me, work.fn, fetched(work.down))
-    kept = me.take(getattr(work.fn, "__qualname__", "client-side code"))
+    me = Client(runner.world, work.client, work.client_state, work.targets, work.round)
+    said = call_on(me, work.fn, load_mapping(work.broadcast))
+    kept = me.release_state(getattr(work.fn, "__qualname__", "client-side code"))
     return _dumps((said, kept, me.targets if me.changed else None), layouts)

@@ -1,0 +1,1 @@
+"""What `import fednoise_core as fn` gives: inject, partition, run, predict."""

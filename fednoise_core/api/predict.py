@@ -1,0 +1,176 @@
+"""Trained models as ordinary torch modules: they take images as they are, normalise them, and know the class names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fednoise_core.data.array_checks import as_images
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.nets import build
+
+if TYPE_CHECKING:
+    from fednoise_core.nets.net import Net
+    from fednoise_core.ops.weights import Weights
+
+__all__ = ["Classifier", "Ensemble", "Predictions", "module_of", "predict", "read_models"]
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions:
+    """probabilities float32 [n, K]; labels int64 [n], the most probable classes; names: the class names, or ()."""
+
+    probabilities: np.ndarray
+    labels: np.ndarray
+    names: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> list[str]:
+        """The class name of each image; the number as text where classes have no names."""
+        return [self.names[label] if self.names else str(label) for label in self.labels.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        few = ", ".join(self.named[:3])
+        return f"<Predictions of {len(self)} images: {few}{', …' if len(self) > 3 else ''}>"
+
+
+class _Named:
+    """Tensors by name, as the nets read them."""
+
+    def __init__(self, views: Mapping[str, Tensor]) -> None:
+        self.views = views
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.views[name]
+
+
+class Classifier(nn.Module):
+    """A trained net. Images [B, C, H, W], uint8 or floats in 0..1, become logits [B, K].
+
+    state_dict holds the net's own tensors under the names of its architecture (torchvision's for the ResNets). In
+    training mode batch statistics move and dropout draws from torch's generator, as in any module. class_names: in
+    order of the classes, or (). mean, std: buffers [C, 1, 1] that are not part of state_dict.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: Net, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._net, self.class_names = net, tuple(facts["class_names"])
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(facts[name]).view(-1, 1, 1), persistent=False)
+        self._own = {entry.name: net.own_name(entry.name) for entry in net.layout.entries}
+        for entry in net.layout.entries:
+            own = self._own[entry.name]
+            if own not in tensors or tuple(tensors[own].shape) != entry.shape:
+                raise ArtifactError(f"tensor {own!r} is missing or not of shape {entry.shape}")
+            _put(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [B, K]."""
+        x = images.to(torch.float32) / 255.0 if images.dtype == torch.uint8 else images
+        x = (x - self.mean) / self.std
+        # looked up at every call: `.to(device)` and optimisers put other tensors in their place
+        tensors = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        w = cast("Weights", _Named({name: tensors[own] for name, own in self._own.items()}))
+        drops = self.training or self._net.dropout_at_eval
+        u = torch.rand(len(x), self._net.draws, device=x.device) if self._net.draws and drops else None
+        return self._net.train(w, x, u) if self.training else self._net.predict(w, x, u)
+
+
+class Ensemble(nn.Module):
+    """Several trained nets whose logits are summed."""
+
+    def __init__(self, members: list[Classifier]) -> None:
+        super().__init__()
+        self.members, self.class_names = nn.ModuleList(members), members[0].class_names
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [B, K]."""
+        return torch.stack([member(images) for member in self.members]).sum(0)
+
+
+def _put(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> None:
+    """Make `tensor` reachable from `root` by its dotted name, as torch's modules nest theirs."""
+    for part in path[:-1]:
+        if part not in root._modules:
+            root.add_module(part, nn.Module())
+        root = root.get_submodule(part)
+    if trained:
+        root.register_parameter(path[-1], nn.Parameter(tensor))
+    else:
+        root.register_buffer(path[-1], tensor)
+
+
+def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: int | None = None) -> nn.Module:
+    """The module, in evaluation mode, of models collected by `engine.models`.
+
+    client: whose model, where every client has its own. Several models of the server are one Ensemble.
+    Raises SpecError if there is no such model, or several and none is chosen.
+    """
+    wanted = [prefix for prefix in facts["nets"] if _owner(prefix) == client]
+    if not wanted:
+        owners = ", ".join(str(owner) for owner in map(_owner, facts["nets"]) if owner is not None)
+        have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
+        raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
+    members = []
+    for prefix in wanted:
+        start = f"{prefix}/" if prefix else ""
+        own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        members.append(Classifier(_net(facts["nets"][prefix]), own, facts))
+    return (members[0] if len(members) == 1 else Ensemble(members)).eval()
+
+
+def _owner(prefix: str) -> int | None:
+    """The client of a model's prefix `client<c>` or `client<c>/<j>`; None for the server's."""
+    return int(prefix.split("/")[0].removeprefix("client")) if prefix.startswith("client") else None
+
+
+def _net(described: Mapping[str, Any]) -> Net:
+    spec = {"name": described["name"], **described["options"], "dropout_at_eval": described["dropout_at_eval"]}
+    return build(spec, tuple(described["shape"]), int(described["classes"]))
+
+
+def predict(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
+    """What a module says of images, integers 0..255, [n, H, W] or [n, H, W, C].
+
+    Raises ArraysError (a SpecError) for other types and shapes.
+    """
+    images = np.asarray(images)
+    x = torch.from_numpy(as_images("images", images))
+    x = x[:, None] if x.dim() == 3 else x.permute(0, 3, 1, 2)
+    net = next(part for part in module.modules() if isinstance(part, Classifier))
+    shape = tuple(net._net.shape)
+    if tuple(x.shape[1:]) != shape:
+        wanted = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
+        raise SpecError(f"images: they are {tuple(images.shape[1:])}; the model was trained on {wanted}")
+    device = net.mean.device
+    with torch.inference_mode():
+        shares = torch.cat([module(part.to(device)).softmax(1).cpu() for part in x.split(batch)])
+    return Predictions(shares.numpy(), shares.argmax(1).numpy(), net.class_names)
+
+
+def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors, facts) of a model.safetensors. Raises ArtifactError, naming the file, if it is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file")
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {})["fednoise"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ArtifactError(f"{path}: damaged, or no model of a run ({type(error).__name__}: {error})") from error
+    return tensors, facts

@@ -1,0 +1,337 @@
+"""run: one federation, from arrays, labels, partition, method and seed to results. The command line and the tests both
+call this. A wrong argument is one error that names it and the cure, before any work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+
+from fednoise_core import __version__
+from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.labelled import labels_digest
+from fednoise_core.engine import output
+from fednoise_core.engine.client_store import ROOM
+from fednoise_core.engine.executors.choose import executor_for
+from fednoise_core.engine.executors.lanes import LanePool
+from fednoise_core.engine.loop import Outcome, Saving, loop
+from fednoise_core.engine.pool import Pool, augmentation
+from fednoise_core.engine.truth import Truth
+from fednoise_core.engine.world import World
+from fednoise_core.io import SpecError, digest
+from fednoise_core.methods import make
+from fednoise_core.noise.labels import Labels
+from fednoise_core.partition.artifact import Partition
+from fednoise_core.settings.declare import check
+from fednoise_core.settings.functions import expect, integer, seed_of, spec_of
+from fednoise_core.settings.train import Train, parse
+
+if TYPE_CHECKING:
+    from fednoise_core.methods.fedavg import FedAvg
+
+__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run"]
+
+PATH = (str, os.PathLike, type(None))
+OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
+    "executor": (str, 'pass a name such as "auto" or "workers:4"'),
+    "label": (str, "pass a text"),
+    "room": (int, "pass a number of bytes"),
+    "pool": ((LanePool, type(None)), "pass a LanePool, or None"),
+    "saving": ((Saving, type(None)), "pass a loop.Saving, or None"),
+    "out": (PATH, "pass the path of a folder, or None"),
+    "progress": (PATH, "pass the path of a file, or None"),
+    "spec": ((Mapping, type(None)), "pass a mapping with the key 'spec', or None"),
+    "on_round": ((Callable, type(None)), "pass a function of one dict, or None"),
+}
+
+
+@dataclass(repr=False)
+class FinishedRun:
+    """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
+    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was
+    given.
+    """
+
+    summary: dict[str, Any]
+    cost: dict[str, Any]
+    outcome: Outcome
+    world: World
+    spec: dict[str, Any]
+    arrays: Arrays
+    labels: Labels
+    partition: Partition
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the result files (docs/results_files.md), each whole or not at all; `fn.load(folder)` reads them."""
+        told = self.outcome, self.summary, self.spec, self.cost
+        output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(round, accuracy) of the headline view; round 0 is before training."""
+        return self.outcome.record.curve(self.summary["headline_view"])
+
+    @property
+    def suspects(self) -> list[tuple[int, int, float, int]]:
+        """(sample, client, P(given label is wrong), proposed label) of every sample that was judged; `outcome.suspects`
+        has more, site by site.
+        """
+        columns = ("samples", "p_wrong", "proposed")
+        rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in self.outcome.suspects)
+        return [(i, site, p, label) for site, *lists in rows for i, p, label in zip(*lists, strict=True)]
+
+    def __repr__(self) -> str:
+        ran, found = self.summary["run"], self.summary["accuracy"]
+        accuracy = f"{accuracy_words(self.summary)} {found['last']:.4f}, best {found['best']:.4f}"
+        seconds = f"{self.cost['seconds']:.1f} s"
+        return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
+
+
+def accuracy_words(facts: Mapping[str, Any]) -> str:
+    """What an accuracy is called: on held-out given labels, which may be wrong, it is none."""
+    return "accuracy" if facts.get("test_known", True) else "agreement with given labels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a run is carried out and what it writes; `run` says what each is."""
+
+    device: str | torch.device = "cpu"
+    executor: str = "auto"
+    pool: LanePool | None = None
+    threads: int = 1
+    saving: Saving | None = None
+    room: int = ROOM
+    out: str | os.PathLike[str] | None = None
+    spec: Mapping[str, Any] | None = None
+    label: str = ""
+    console: TextIO | None = None
+    progress: str | os.PathLike[str] | None = None
+    on_round: Callable[[dict[str, Any]], object] | None = None
+    made: FedAvg | None = None
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        integer(self.threads, "threads", 1)
+        for name, (kind, cure) in OPTIONS.items():
+            expect(getattr(self, name), kind, name, cure)
+        if self.out is not None and (not os.fspath(self.out) or Path(self.out).is_file()):
+            raise SpecError(f"out: {os.fspath(self.out)!r} is no folder")
+        if self.spec is not None:
+            check(dict[str, JsonValue], self.spec, "spec")
+            if "spec" not in self.spec:
+                raise SpecError("spec: the key 'spec' is missing")
+
+
+def run(
+    arrays: Arrays,
+    labels: Labels,
+    partition: Partition,
+    method: Mapping[str, Any] | str,
+    train: Mapping[str, Any] | Train | None = None,
+    seed: int = 0,
+    *,
+    donor: Arrays | None = None,
+    **options: Any,
+) -> FinishedRun:
+    """Train one federation and evaluate it.
+
+    arrays, labels, partition: of one data set. method: a name, or `{"name": …, fields…}`. train: a spec.Train or its
+    fields. seed: a whole number from 0. donor: the data set whose images replace some, for labels with open-set noise.
+
+    options (`Options`), of which only device and threads may change the last bits of a result:
+    device: "cpu", "cuda" or "cuda:N". executor: see `executor_for`. pool: lanes shared with other runs. threads: of
+    torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
+    often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
+    for the result files. spec: what spec.json records instead of the settings. label: what the run is called in
+    messages. console: a stream for one line per round. progress: a file for the same as JSON lines. on_round: a
+    function that gets each round's metrics (`Record.of_round`). made: the method itself, of a class that has no name.
+
+    Raises SpecError for wrong settings and for data that do not belong together, TypeError for arguments of another
+    type, both before any training; loop.Stopped if `saving` asked to stop.
+    """
+    began = time.monotonic(), time.process_time()
+    how = Options(**options)
+    check_data(arrays, labels, partition, donor)
+    method, settings, seed = checked_settings(method, train, seed)
+    chosen = how.made or make(method, settings)
+    arrays = with_foreign(arrays, labels, donor)
+    world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
+    check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
+    if chosen.needs_public and "public" not in world.pools:
+        raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
+    rows = [held.cpu().numpy() for held in world.index]
+    truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
+    with _torch_set_up(how.threads):
+        outcome, executor = _trained(world, chosen, truth, arrays, how, how.label or method["name"])
+    facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
+    facts["test_known"] = arrays.test_known
+    record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
+    if how.spec is not None:
+        facts |= how.spec.get("facts", {})
+        record = {key: value for key, value in how.spec.items() if key != "facts"}
+    facts["spec_digest"] = digest(record["spec"])
+    cost = _cost(outcome, world, executor, began)
+    summary = output.summary(outcome, facts)
+    made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
+    if how.out is not None:
+        made.save(how.out)
+    return made
+
+
+def check_device(device: Any) -> None:
+    """Raise SpecError unless torch can compute on `device`: "cpu", "cuda" or "cuda:N"."""
+    expect(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise SpecError(f"device: {str(device)!r} is none of cpu, cuda, cuda:N")
+    if found.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (found.index or 0) >= count:
+            raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
+
+
+def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
+    """Raise TypeError or SpecError unless labels and partition were made for these arrays."""
+    expect(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
+    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
+    expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
+    expect(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
+    labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
+    labels.check()
+    partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
+
+
+def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
+    """(method's name and fields, training settings, seed). Raises SpecError naming the key that is wrong."""
+    fields = spec_of(method, "name", "method")
+    expect(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
+    settings = train if isinstance(train, Train) else parse(Train, train or {}, "train")
+    return fields, settings, seed_of(seed)
+
+
+def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
+    """Raise SpecError unless the augmentation, and those of the views of a method, fit images (C, H, W)."""
+    for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
+        how = augmentation(spec)
+        try:
+            if how is not None:
+                how.check_shape(shape)
+        except SpecError as error:
+            raise SpecError(f"{place}: {error}") from error
+
+
+def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
+    """The arrays with open-set noise applied: some training images show something foreign, their labels stay."""
+    if labels.replaced is None:
+        return arrays
+    own = labels.spec["noise"].get("donor", "public") == "public"
+    images = arrays.x_public if own else None if donor is None else donor.x_train
+    if images is None:
+        what = "public images" if own else "the donor data set's arrays"
+        raise SpecError(f"these labels come with open-set noise: the run needs {what}")
+    return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
+
+
+def _trained(
+    world: World, method: FedAvg, truth: Truth, arrays: Arrays, how: Options, label: str
+) -> tuple[Outcome, str]:
+    """What the training left, and the name of the executor that did it."""
+    test = Pool(arrays.x_test, arrays.mean, arrays.std, world.device)
+    test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
+    executor = executor_for(world, how.executor, how.pool)
+    if how.console is not None:
+        print(f"{label}  {executor.name} x {executor.count}, {_device(world.device)}", file=how.console)
+        if not arrays.test_known:
+            print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
+    with contextlib.closing(executor):
+        outcome = loop(
+            world,
+            executor,
+            method,
+            truth,
+            test,
+            test_y,
+            saving=how.saving,
+            room=how.room,
+            label=label,
+            console=how.console,
+            progress=None if how.progress is None else Path(how.progress),
+            on_round=how.on_round,
+        )
+    return outcome, executor.name
+
+
+@contextlib.contextmanager
+def _torch_set_up(threads: int) -> Iterator[None]:
+    """Torch's switches for this thread as a run needs them, afterwards torch's own again. Processes started inside
+    inherit them.
+
+    Numbers near zero count as zero: weights that decay to denormal numbers would slow every kernel.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
+
+
+def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
+    """The dict of cost.json: what depends on the machine. began: time.monotonic(), time.process_time() at the start."""
+    seconds = outcome.spent[0] + time.monotonic() - began[0]  # of all attempts
+    return {
+        "seconds": seconds,
+        "seconds_per_round": seconds / max(outcome.state.round, 1),
+        "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
+        "peak_memory_mb": _peak(),
+        "client_state_bytes": outcome.state._kept.largest,  # of one client
+        "device": _device(world.device),
+        "executor": executor,
+        "resumed": outcome.resumed,
+        "versions": {
+            "fednoise_core": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": sys.version.split()[0],
+        },
+    }
+
+
+def _peak() -> float:
+    """Peak memory of this process in MB (on a GPU that of the device's allocator)."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated() / 1e6
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent had when it forked, also after an exec
+        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if found:
+            return int(found[1]) / 1e3
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+
+
+def _device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    import platform
+
+    return f"{device.type} ({platform.machine()})"

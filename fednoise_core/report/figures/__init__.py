@@ -1,0 +1,1 @@
+"""Kinds of figures, drawn from runs or from the artifacts of a setting."""

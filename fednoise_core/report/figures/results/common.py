@@ -1,0 +1,240 @@
+"""What the figures of results share: scores, panels' selections, error bars, captions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from fednoise_core.report.figures.line_labels import End, cut_words, focus, name_ends
+from fednoise_core.report.figures.style import Drawn, outer, titles
+from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.ranking import is_compared, level
+from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words, signed
+from fednoise_core.report.text.footnotes import NO_MEMBERS, ORACLE, as_told_notes, marked, marks_of, notes
+
+__all__ = [
+    "METRIC",
+    "drawn",
+    "error_line",
+    "finish",
+    "in_settings",
+    "labels_of",
+    "metric_words",
+    "n_words",
+    "not_compared",
+    "of_setting",
+    "ranked",
+    "scores",
+    "smoothed",
+    "split_clean",
+    "time_of",
+    "widen",
+]
+
+METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
+WIDE = 10  # largest over smallest value from which on an axis is logarithmic
+
+
+def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Accuracy of every method in every setting, in %: over `n` runs their `mean`, `std` (sample standard deviation),
+    `low` and `high`, all NaN where a run diverged.
+    """
+    frame = frames.results(runs, spec.get("view", "headline"))
+    grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
+    values = grouped[spec.get("metric", METRIC)]
+    table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
+    table.loc[grouped["diverged"].any(), ["mean", "std", "low", "high"]] = np.nan
+    return table.reset_index()
+
+
+def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+    """`frames.by_round`, and words for its trailing mean ("" if it is none): over `smooth` evaluations; over 1 where
+    the `metric` is that of the last round; else over ten, or a quarter of a run's if these are fewer.
+    """
+    window = spec.get("smooth") or (1 if spec.get("metric") == "last" else None)
+    frame = frames.by_round(runs, spec.get("view", "headline"), window)
+    least, most = int(frame["window"].min()), int(frame["window"].max())
+    if most == 1:
+        return frame, ""
+    number = f"{most} evaluations" if least == most else f"{least} to {most} evaluations, a quarter of a run's"
+    return frame, f"the mean of the last {number}"
+
+
+def metric_words(spec: Mapping[str, Any]) -> str:
+    """Which accuracy is shown."""
+    return METRIC_WORDS[spec.get("metric", METRIC)]
+
+
+def n_words(table: pd.DataFrame) -> str:
+    """The end of a sentence: over how many seeds the means are, and what error bars say."""
+    if table["n"].max() == 1:
+        return "n = 1 seed."
+    return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
+
+
+def time_of(runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """By which time runs are compared: CPU seconds where every run ran on a CPU and recorded them, since what else the
+    machine does lengthens the wall time; else that. Its key in cost.json, and words with the unit.
+    """
+    cpu = all(str(run.cost.get("device")).startswith("cpu") and run.cost.get("cpu_seconds") is not None for run in runs)
+    return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
+
+
+def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
+    """Settings with a panel, and those on clean labels, which are drawn into the others (if there are any)."""
+    clean = {run.listed.setting: None for run in runs if noiseless(run.spec.get("noise", {}))}
+    settings = dict.fromkeys(run.listed.setting for run in runs)
+    noisy = [key for key in settings if key not in clean]
+    return (noisy, clean) if noisy else (list(settings), {})
+
+
+def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    """The rows of one setting."""
+    return table[(table["dataset"] == setting[0]) & (table["noise"] == setting[1]) & (table["partition"] == setting[2])]
+
+
+def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame:
+    """The rows of these settings."""
+    return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
+
+
+def ranked(table: pd.DataFrame) -> list[str]:
+    """The methods by their mean over the settings, the highest first."""
+    means = table.groupby("method", sort=False)["mean"].mean()
+    return list(means.sort_values(ascending=False, kind="stable").index)
+
+
+def labels_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """Method -> its words in the legend: label, dagger, and how many of its runs diverged."""
+    found = {run.listed.method: marked(run.label, marks_of(run.summary)) for run in runs}
+    for method in found:
+        lost = [run.diverged for run in runs if run.listed.method == method]
+        found[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
+    return found
+
+
+def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]], str]:
+    """The methods that take no part in a setting, and the words of the legend: what no federation can have, and what
+    goes by the setting's own noise rate.
+    """
+    frame = frames.results(runs)
+    found, marks = set(), ""
+    for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
+        if told or not is_compared([mark]):
+            found.add((run.listed.setting, run.listed.method))
+            marks += mark + (ORACLE if told else "")
+    return found, f"not compared: {' '.join(mark for mark in NO_MEMBERS if mark in marks)}"
+
+
+def error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
+    """A line through the means, with bars from the lowest to the highest seed."""
+    spread = [(points["mean"] - points["low"]).clip(lower=0), (points["high"] - points["mean"]).clip(lower=0)]
+    axis.errorbar(x, points["mean"], spread, label=label, capsize=2, elinewidth=0.8, capthick=0.8, **style)
+
+
+def widen(axes: Sequence[Axes], values: Iterable[float]) -> None:
+    """A logarithmic x axis where values lie far apart, with a place for those of nothing."""
+    found = sorted(values)
+    above = [value for value in found if value > 0]
+    if not above or found[0] < 0 or above[-1] < WIDE * above[0]:
+        return
+    for axis in axes:
+        if found[0] > 0:
+            axis.set_xscale("log")
+        else:
+            axis.set_xscale("symlog", linthresh=10.0 ** math.ceil(math.log10(above[0])), linscale=0.5)
+        axis.xaxis.get_major_locator().set_params(subs=(1, 3))  # type: ignore[call-arg]
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.minorticks_off()
+
+
+def finish(
+    axes: Sequence[Axes],
+    heads: Sequence[str],
+    datasets: Sequence[str],
+    x: str,
+    ends: Sequence[Sequence[End]],
+    spec: Mapping[str, Any],
+) -> str:
+    """Titles of the panels, the range of y (equal for panels of a data set), words at the axes, and the lines' names.
+    Returns the caption's sentence about what the axes leave out.
+    """
+    titles(axes, heads)
+    starts = focus(axes, datasets, ends, spec)
+    outer(axes, x, "test accuracy, %")
+    name_ends(axes, ends)
+    return cut_words(starts)
+
+
+def drawn(
+    figure: Figure,
+    table: pd.DataFrame,
+    spec: Mapping[str, Any],
+    title: str,
+    caption: str,
+    end: pd.DataFrame,
+    runs: Sequence[RecordedRun],
+    names: Names,
+    ceiling: Mapping[Setting, None],
+    dotted: bool = False,
+    shape: str = "",
+    which: str = "",
+    unit: str = "%",
+) -> Drawn:
+    """Finish: the caption with its footnotes, and a text for those who cannot see: what is drawn (`shape`), and who is
+    highest and lowest by the column `mean` of `end` (`which` accuracy that is, in `unit`) in each setting.
+    """
+    results = frames.results(runs, spec.get("view", "headline"))
+    common = names.common(runs[0].listed.setting)
+    caption += f" All on {common}." if common else ""
+    caption += " Dotted: the same method trained on clean labels." if dotted else ""
+    words = [names.title(run.listed.setting) for run in runs]
+    caption += "".join(f" {note}" for note in [*notes(results), *as_told_notes(results.assign(setting=words))])
+    lost = frames.divergence(results)
+    if lost:
+        caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
+        table = table.assign(diverged=[lost.get(ids, (0, 0))[0] for ids in table[frames.IDS].itertuples(False, None)])
+    groups = {
+        Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
+    }
+    said = [
+        f"{names.title(setting)}: {_order(group, of_setting(results, setting), unit)}"
+        for setting, group in groups.items()
+        if setting not in ceiling
+    ]
+    alt = f"{shape}, {end['method'].nunique()} methods. "
+    alt += f"Highest {which or metric_words(spec)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
+    alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
+    return Drawn(figure, table, spec, title, caption, alt)
+
+
+def _order(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
+    """The highest and the lowest of a setting's methods, in words; ties by the rule of the tables. Those that are not
+    compared stand apart. group: what is drawn of the setting, a row a method; results: `frames.results` of its runs.
+    """
+    marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
+    group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
+    words = {
+        str(method): f"{marked(row['method_label'], marks[str(method)])} "
+        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{signed(row['mean'], 1)} {unit}")
+        for method, row in group.iterrows()
+    }
+    fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
+    best = fair[:1]
+    if "std" in group:
+        values = group.loc[fair, ["mean", "std"]].itertuples(index=False, name=None)
+        best = level(dict(zip(fair, values, strict=True)), ACCURACY_DIGITS) or best
+    rows = list(words)
+    text = " = ".join(words[method] for method in best) + (" (tie)" if len(best) > 1 else "")
+    text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""
+    return f"{text}, lowest {words[rows[-1]]}" if len(rows) > 1 else text

@@ -1,0 +1,87 @@
+"""Test accuracy against the noise rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fednoise_core.io import SpecError
+from fednoise_core.report.figures.line_labels import End, room
+from fednoise_core.report.figures.results.common import (
+    drawn,
+    error_line,
+    finish,
+    labels_of,
+    metric_words,
+    n_words,
+    scores,
+    split_clean,
+)
+from fednoise_core.report.figures.style import Drawn, Look, panels
+from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.names import Names, apart_from_rate
+from fednoise_core.report.runs.noise_rate import noise_rate, stated_rate
+from fednoise_core.report.runs.run import RecordedRun, Setting
+
+__all__ = ["rate"]
+
+
+def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
+    """Accuracy against the noise rate; one panel a (data set, kind of noise, partition). Clean runs stand at 0."""
+    frame = scores(runs, spec)
+    kinds = apart_from_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
+    shown, ceiling = split_clean(runs)
+    clean = {key[1] for key in ceiling}
+    rates = _rates(runs)
+    frame["rate"] = [rates[Setting(*ids)] for ids in frame[frames.IDS[:3]].itertuples(index=False, name=None)]
+    frame["noise_kind"] = frame["noise"].map(kinds)
+    groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
+    names, labels = Names.of_runs(runs), labels_of(runs)
+    columns, height = room(spec, [list(labels.values())] * len(groups))
+    one = len({group[0] for group in groups}) == 1
+    figure, axes = panels(len(groups), spec, height, columns, sharex=True, sharey=one)
+    parts, heads, ends = [], [], []
+    step = 0.008 * (frame["rate"].max() - frame["rate"].min())  # side by side, or equal points would hide one another
+    varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
+    for axis, (dataset, kind, partition) in zip(axes, groups, strict=True):
+        here = frame[(frame["dataset"] == dataset) & (frame["partition"] == partition)]
+        found = []
+        lines = list(here[(here["noise_kind"] == kind) & ~here["noise"].isin(clean)].groupby("method", sort=False))
+        for place, (method, line) in enumerate(lines):
+            start = here[here["noise"].isin(clean) & (here["method"] == method)]
+            points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
+            half = step * (len(lines) - 1) / 2
+            x = points["rate"] + step * place - np.minimum(half, points["rate"])  # no marker stands below 0
+            style, label = looks[str(method)].line(), labels[str(method)]
+            error_line(axis, x, points, style, label)
+            parts.append(points)
+            y = float(points["mean"].iloc[-1])
+            found.append(End(y, label, style, "" if np.isnan(y) else f"{y:.1f}"))
+        ends.append(found)
+        words = (names.parts[0][dataset], kind, names.parts[2][partition])
+        heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use or not any(varies)))
+    cut = finish(axes, heads, [group[0] for group in groups], "nominal noise rate", ends, spec)
+    table = pd.concat(parts, ignore_index=True)
+    caption = f"Test accuracy ({metric_words(spec)}) against the nominal noise rate, methods a little apart; "
+    caption += f"{n_words(table)} Beside each panel the values at the highest rate.{cut}"
+    came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if stated_rate(run) is None}
+    if came_out:
+        caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
+    title, shape = "Accuracy against noise rate", "lines over the noise rate"
+    return drawn(figure, table, spec, title, caption, table, runs, names, ceiling, shape=shape)
+
+
+def _rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
+    """Noise rate of every setting, mean over its runs: one number, unless nobody states it and every seed came out
+    otherwise. Not by noise alone, since a rate may depend on the number of classes.
+    """
+    found: dict[Setting, list[float]] = {}
+    for run in runs:
+        value = noise_rate(run)
+        if value is None:
+            raise SpecError(f"noise {run.listed.noise} has no known rate: leave it out of a rate figure (`noises`)")
+        found.setdefault(run.listed.setting, []).append(value)
+    return {setting: float(np.mean(values)) for setting, values in found.items()}

@@ -1,0 +1,140 @@
+"""Figures whose rows are methods and whose columns are settings: where their names and signs stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.figures.results.common import labels_of, not_compared, of_setting
+from fednoise_core.report.figures.style import (
+    CEILING,
+    FILL,
+    QUIET,
+    SIZE,
+    WRONG,
+    inches,
+    legend_below,
+    outer,
+    panels,
+    titles,
+)
+from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.escape import filled
+
+__all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
+
+BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
+DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
+TICK: dict[str, Any] = {"marker": "|", "linestyle": "none", "markersize": 7, "markeredgewidth": 1.1}
+LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
+
+
+class Rows:
+    """A figure of rows and panels. `order`: the methods, the highest at the top; `place`: the height of each; `low`:
+    where the axes start, if that leaves something out.
+    """
+
+    def __init__(
+        self, runs: Sequence[RecordedRun], shown: Sequence[Setting], order: Sequence[str], spec: Mapping[str, Any]
+    ) -> None:
+        width = inches(spec)
+        self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
+        self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
+        words = [filled(labels[m], 26 if width > 5 else 17) for m in order]
+        sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
+        columns = spec.get("columns") or min(4 if width > 5 else 2, len(shown))
+        heads = [self.names.title(setting) for setting in shown]
+        height = max(sizes.sum(), LEAST) + 0.45 + 0.12 * max(1, max(map(len, heads)) // 14)
+        self.figure, self.axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
+        places = np.cumsum(sizes) - sizes / 2
+        self.place = dict(zip(order, places.tolist(), strict=True))
+        self.low: float | None = None
+        titles(self.axes, heads)
+        for axis in self.axes:
+            axis.set_ylim(sizes.sum() + 0.02, -0.02)
+            axis.set_yticks(places, words)
+            axis.tick_params(axis="y", length=0)
+            axis.tick_params(axis="x", labelbottom=True)
+            axis.xaxis.set_major_locator(MaxNLocator(6 if columns == 1 else 4 if width > 5 else 3))
+            axis.grid(axis="y", linewidth=0.4)
+            axis.spines["left"].set_visible(False)
+
+    def cut(
+        self,
+        table: pd.DataFrame,
+        shown: Sequence[Setting],
+        more: Sequence[float] = (),
+        lift: float = 0,
+        top: float = -np.inf,
+    ) -> str:
+        """The x axis for the means, lows and highs of a table, and `more` values of every panel, up to `top` at least:
+        it starts where most means stand apart, and no seed of these is cut off. Differences have a `lift`, since
+        `floor` starts no axis below 0. Returns the caption's sentence about what is left out.
+        """
+        if not table["mean"].notna().any():
+            return ""
+        least, most = min([table["low"].min(), *more]), max([table["high"].max(), top, *more])
+        means = [[x + lift for x in (*more, *of_setting(table, setting)["mean"].dropna())] for setting in shown]
+        floors = [floor(each) for each in means]
+        if None not in floors:
+            start = min(value for value in floors if value is not None) - lift
+            start = min([start, *table["low"][table["mean"] >= start]])
+            self.low = start if start > least else None
+        start = least - 0.05 * (most - least) - 0.5 if self.low is None else self.low
+        for axis in self.axes:
+            axis.set_xlim(start, most + 0.05 * (most - start) + 0.5)
+        if self.low is None:
+            return ""
+        said = f" The axes start at {self.low:.3g}: a mean that is lower stands there as a number (◂)."
+        return said.replace("-", "−")
+
+    def draw(self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], **span: Any) -> None:
+        """A method's mean as a dot, hollow if it is not compared, a tick for each of several values, and a line as
+        wide as they are, or as `span` says.
+        """
+        y, apart = self.place[method], (setting, method) in self.hollow
+        if self.low is not None and mean < self.low:
+            words = f"◂\u202f{mean:.0f}".replace("-", "−")
+            axis.annotate(words, (self.low, y), (2, 0), textcoords="offset points", fontsize=SIZE - 0.5, va="center")
+            return
+        colour = WRONG if apart else FILL
+        if len(ticks) > 1:
+            x = span.pop("x", (min(ticks), max(ticks)))
+            axis.plot(x, [y, y], **{"color": colour, "linewidth": 1.0, "zorder": 2, **span})
+            axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
+        axis.plot([mean], [y], color=colour, markerfacecolor="white" if apart else colour, zorder=3, **DOT)
+
+    def legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D] = ()) -> None:
+        """What the signs mean, under the panels, and what x is."""
+        handles = [Line2D([], [], color=FILL, label=dot, **DOT)]
+        handles += [Line2D([], [], color=FILL, label=tick, **TICK)] if tick else []
+        if self.hollow:
+            handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
+        outer(self.axes, x, "")
+        legend_below(self.figure, [*handles, *more])
+
+
+def baseline_of(runs: Sequence[RecordedRun]) -> str | None:
+    """The id of plain FedAvg among the runs, which the others are seen against."""
+    found = {run.listed.method: run.spec.get("method", {}) for run in runs}
+    plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
+    return min(plain, key=lambda method: len(found[method])) if plain else None
+
+
+def ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:
+    """A dotted line at the accuracy of the runs on clean labels of the same data set and partition; its name."""
+    name = None
+    for key in clean:
+        if (key.dataset, key.partition) == (setting.dataset, setting.partition):
+            for _, row in of_setting(table, key).dropna(subset=["mean"]).iterrows():
+                axis.axvline(row["mean"], zorder=1, **CEILING)
+                name = f"{row['method_label']}, no noise"
+    return name

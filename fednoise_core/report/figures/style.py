@@ -1,0 +1,344 @@
+"""How every figure looks, and how it is saved.
+
+A colour, a marker and a line style for each method, text of 7.5 pt or more at print size, and files whose bytes repeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+
+from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.report.text.escape import filled, one_line
+
+__all__ = [
+    "CEILING",
+    "COLOURS",
+    "FAINT",
+    "FILL",
+    "HEAT",
+    "INK",
+    "QUIET",
+    "SIZE",
+    "WRONG",
+    "Drawn",
+    "Look",
+    "canvas",
+    "heat",
+    "inches",
+    "ink_on",
+    "legend_below",
+    "look",
+    "outer",
+    "panels",
+    "pdf",
+    "png",
+    "save",
+    "styled",
+    "svg",
+    "titles",
+    "words_of",
+    "wrap",
+]
+
+# Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
+WIDTHS = {"page": 7.0, "column": 3.4}
+SIZE = 8  # points: the letters; numbers at ticks have half a point less
+DPI = 200
+HEAT = "Blues"  # one hue, so that brightness alone carries the number
+INK, FAINT = "#222222", "#8a8a8a"
+# Round dots, which no method's dashes are.
+CEILING: dict[str, Any] = {
+    "color": "#6b6b6b",
+    "linestyle": (0, (0.05, 1.7)),
+    "linewidth": 1.7,
+    "dash_capstyle": "round",
+}
+
+# Okabe and Ito (2008), black first, without yellow, sky blue and orange, which are too bright for lines on white.
+# Each has a contrast of 3:1 or more, and neighbours differ in brightness, too: a grey print tells them apart.
+COLOURS = ("#000000", "#D55E00", "#0072B2", "#882255", "#009E73", "#332288", "#CC79A7", "#8A6D00")
+FILL, WRONG, QUIET = "#0072B2", "#D55E00", "#7A7A7A"  # what there is; what is wrong of it; what stands back
+# No two of 8, 9 and 7 share a divisor, so a look never repeats. Colours with the same dashes, seven places apart,
+# differ much in brightness: of five dashes, blue and brown had the same ones, and were one line in grey.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (6, 1.6)),
+    (0, (3, 1.2, 1, 1.2)),
+    (0, (2, 1)),
+    (0, (8, 1.2, 1, 1.2, 1, 1.2)),
+    (0, (3, 2.8)),
+    (0, (5, 1.2, 2, 1.2)),
+)
+
+STYLE: Any = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same letters
+    "font.size": SIZE,
+    "axes.titlesize": SIZE,
+    "axes.labelsize": SIZE,
+    "legend.fontsize": SIZE,
+    "figure.titlesize": SIZE + 1,
+    "xtick.labelsize": SIZE - 0.5,
+    "ytick.labelsize": SIZE - 0.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "axes.titlepad": 5,
+    "text.parse_math": False,  # a $ in a label is a $
+    "svg.fonttype": "path",
+    "svg.hashsalt": "fednoise_core",
+    "pdf.fonttype": 42,  # letters stay letters: publishers refuse Type 3 fonts
+    "axes.unicode_minus": True,
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "figure.constrained_layout.hspace": 0.05,
+    "figure.constrained_layout.wspace": 0.04,
+}
+
+
+@dataclass
+class Drawn:
+    """A figure, the frame that was drawn, and words: what it shows, for a caption, and for those who cannot see it. The
+    title and the caption of `spec` go before.
+    """
+
+    figure: Figure
+    frame: pd.DataFrame
+    spec: InitVar[Mapping[str, Any]]
+    title: str
+    caption: str
+    alt: str
+
+    def __post_init__(self, spec: Mapping[str, Any]) -> None:
+        self.title = spec.get("title") or self.title
+        self.caption = f"{spec.get('caption') or ''} {self.caption}"
+        self.alt = f"{self.title}: {self.alt}"
+        # The SVG keeps caption and alternative text as a line each (`words_of`).
+        self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))
+
+
+class Look:
+    """The colour, marker and line style of one method; the same in every figure of a study."""
+
+    def __init__(self, place: int) -> None:
+        self.colour = COLOURS[place % len(COLOURS)]
+        self.marker = MARKERS[place % len(MARKERS)]
+        self.dash = DASHES[place % len(DASHES)]
+
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments of `Axes.plot`."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.dash,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.5,
+        }
+
+
+def look(order: Sequence[str]) -> dict[str, Look]:
+    """A look for each method of the study, by its place in the study's own order."""
+    return {name: Look(place) for place, name in enumerate(dict.fromkeys(order))}
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Everything drawn inside has the house style; settings of the user's matplotlibrc have no say."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure in inches, laid out so that nothing overlaps; not registered with pyplot, so nothing leaks."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def inches(spec: Mapping[str, Any]) -> float:
+    """The width that a figure's settings ask for."""
+    return WIDTHS[spec.get("width") or "page"]
+
+
+def ink_on(colour: Any) -> str:
+    """The colour of letters on a coloured ground: black or white, whichever has more contrast."""
+    light = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return "#000000" if np.dot((0.2126, 0.7152, 0.0722), light) > 0.179 else "#ffffff"
+
+
+def heat(
+    axis: Axes,
+    matrix: np.ndarray,
+    norm: Normalize,
+    words: Callable[[float], str] | None = None,
+    colours: str = HEAT,
+) -> AxesImage:
+    """A matrix as colours, with the `words` of each cell's number."""
+    image = axis.imshow(matrix, cmap=colours, norm=norm, interpolation="none", aspect="auto")
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    for (i, j), value in np.ndenumerate(matrix):
+        if words and np.isfinite(value):
+            ink = ink_on(image.cmap(image.norm(value)))
+            axis.text(j, i, words(value), ha="center", va="center", fontsize=7, color=ink)
+    return image
+
+
+def panels(
+    count: int, spec: Mapping[str, Any], height: float = 2.3, columns: int | None = None, **share: Any
+) -> tuple[Figure, list[Axes]]:
+    """Small multiples: `count` axes in a figure of the asked width. Side by side: `columns`; else in a column's width
+    one, two of more than two, in a page's two up to four panels and three of more.
+    """
+    width = inches(spec)
+    columns = columns or ((1 if count <= 2 else 2) if width < 5 else 2 if count in (2, 4) else 3)
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    if columns == 1 and width > 5:
+        width = 4.8  # one panel of a page's width is a slit
+    figure = canvas(width, rows * height)
+    grid = figure.subplots(rows, columns, squeeze=False, **share)
+    flat = list(grid.flat)
+    for spare in flat[count:]:
+        spare.remove()
+    if share.get("sharex"):  # a panel above an empty place is the lowest of its column: it keeps its numbers
+        for axes in flat[count - columns : count]:
+            axes.tick_params(labelbottom=True)
+    return figure, flat[:count]
+
+
+def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """One legend for all panels, under them, and the figure made taller by as much."""
+    width, height = figure.get_size_inches()
+    size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
+    entry = max(len(str(handle.get_label())) for handle in handles) * 0.6 * size + (handle_long + 0.8 + gap) * size
+    columns = int(np.clip((width * 72 + gap * size) // entry, 1, min(len(handles), 5)))
+    rows = -(-len(handles) // columns)
+    columns = -(-len(handles) // rows)  # as even as possible
+    figure.set_size_inches(width, height + 0.024 * size * rows + 0.1)
+    look: dict[str, Any] = {"fontsize": size, "handlelength": handle_long, "columnspacing": gap, "labelspacing": 0.35}
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
+
+
+def wrap(text: str, inches: float, size: float = SIZE) -> str:
+    """Break a text so that it fits a width."""
+    letters = max(12, int(inches * 72 / (size * 0.56)))
+    return filled(text, letters, break_long_words=False)
+
+
+def titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:
+    """Panel titles in as many lines as the longest needs, broken at the dots between their parts first. `inches`: the
+    width that each has, if not the panel's share of the figure.
+    """
+    inches = inches or _room(axes[0])
+    whole = all("\n" not in wrap(head, inches) for head in heads)
+    texts = heads if whole else ["\n".join(wrap(part, inches) for part in head.split(" · ")) for head in heads]
+    lines = max(text.count("\n") for text in texts)
+    for axis, text in zip(axes, texts, strict=True):
+        axis.set_title(text + "\n" * (lines - text.count("\n")))
+
+
+def _room(axis: Axes) -> float:
+    """Inches of width a panel will have, before the layout is computed."""
+    figure, place = axis.get_figure(root=True), axis.get_subplotspec()
+    assert figure is not None
+    assert place is not None  # `panels` made it
+    return figure.get_size_inches()[0] / place.get_gridspec().ncols - 0.35
+
+
+def outer(axes: Sequence[Axes], x: str, y: str) -> None:
+    """Axis labels at the lowest panel of each column and at the first of each row."""
+    places = [place for axis in axes if (place := axis.get_subplotspec()) is not None]
+    for axis, place in zip(axes, places, strict=True):
+        column, row = place.colspan.start, place.rowspan.start
+        if not any(other.colspan.start == column and other.rowspan.start > row for other in places):
+            axis.set_xlabel(wrap(x, _room(axis)))
+        if column == 0:
+            axis.set_ylabel(y)
+
+
+def svg(drawn: Drawn) -> bytes:
+    """The figure as SVG: letters as outlines, no date, ids from a fixed salt; the words travel inside (`words_of`)."""
+    said = {"Title": drawn.title, "Description": f"{drawn.caption}\n{drawn.alt}"}
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "fednoise_core"}):
+        file = io.BytesIO()
+        drawn.figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, **said})
+    return file.getvalue()
+
+
+def png(drawn: Drawn, dpi: int = DPI) -> bytes:
+    """The figure as PNG, without a note of the software that made it."""
+    file = io.BytesIO()
+    drawn.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None, "Title": drawn.title})
+    return file.getvalue()
+
+
+def pdf(drawn: Drawn) -> bytes:
+    """The figure as PDF for a paper: letters as letters of an embedded font, no date, no name of the software."""
+    file = io.BytesIO()
+    said = {"Title": drawn.title, "Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None}
+    with mpl.rc_context({"pdf.fonttype": 42}):
+        drawn.figure.savefig(file, format="pdf", metadata=said)
+    return file.getvalue()
+
+
+def words_of(path: str | Path) -> tuple[str, str, str]:
+    """Title, caption and alternative text of an SVG made by `save`. Raises ArtifactError, naming the file."""
+    try:
+        tree = ElementTree.parse(path)
+        title, said = (tree.find(f".//{{http://purl.org/dc/elements/1.1/}}{tag}") for tag in ("title", "description"))
+        caption, alt = (said.text or "").split("\n") if said is not None else ("", "")
+        return str(title.text) if title is not None else "", caption, alt
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except (ElementTree.ParseError, ValueError) as error:
+        raise ArtifactError(f"{path}: damaged SVG ({error})") from error
+
+
+def save(drawn: Drawn, prefix: str | Path) -> None:
+    """Write `prefix`.svg, .png and .pdf, each whole or not at all."""
+    for ending, content in (("svg", svg(drawn)), ("png", png(drawn)), ("pdf", pdf(drawn))):
+        with atomic(f"{prefix}.{ending}", "wb") as file:
+            file.write(content)

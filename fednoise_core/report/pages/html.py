@@ -1,0 +1,65 @@
+"""HTML files that need no network: templates, with their own style and script allowed by hash and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fednoise_core import __version__
+
+__all__ = ["json_text", "render", "slug"]
+
+HERE = Path(__file__).parent / "assets"
+
+
+def render(
+    template: str,
+    styles: Sequence[str],
+    scripts: Sequence[str] = (),
+    extra: str = "",
+    folder: Path = HERE,
+    **values: Any,
+) -> str:
+    """A template with `style`, `script` and their hashes for its Content-Security-Policy.
+
+    extra: more CSS. folder: where the files lie; those of the reports are found, too.
+    """
+    loader = FileSystemLoader([folder, HERE])
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["slug"] = slug
+    style = "".join(loader.get_source(environment, name)[0] for name in styles) + extra
+    script = "".join(loader.get_source(environment, name)[0] for name in scripts)
+    return environment.get_template(template).render(
+        version=__version__,
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        **values,
+    )
+
+
+def json_text(value: Any) -> Markup:
+    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
+
+
+def slug(text: str) -> str:
+    """A text as an id of HTML."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
+
+
+def _hash(text: str) -> str:
+    """What a Content-Security-Policy calls an inline script or style."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,82 @@
+"""Pictures inside a page: few colours, small, and none twice."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from fednoise_core.io import ArtifactError
+from fednoise_core.report.figures.style import FILL, WRONG
+from fednoise_core.report.runs.provenance import file_uri
+from fednoise_core.report.runs.settings import SettingArtifacts
+
+__all__ = ["Shelf", "few_colours", "png_size", "thumbnails"]
+
+COLOURS = 64
+CLIENTS = 60  # in a thumbnail: of more, the first
+
+
+@dataclass
+class Shelf:
+    """The pictures that a page holds: the second time the same one comes, its first place is named instead."""
+
+    places: dict[bytes, dict[str, str]] = field(default_factory=dict)
+
+    def place(self, content: bytes, here: str, title: str) -> dict[str, str] | None:
+        """None if the picture is new, and is held by the part `here` of the page from now on; else {id, title} of the
+        part that holds it.
+        """
+        known = self.places.setdefault(hashlib.sha256(content).digest(), {"id": here, "title": title})
+        return None if known["id"] == here else known
+
+
+def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
+    """A PNG with a palette: a third of the size, and for charts no difference to be seen. The smaller of both."""
+    with Image.open(io.BytesIO(content)) as image:
+        made = io.BytesIO()
+        flat = Image.new("RGB", image.size, "white")
+        flat.paste(image, mask=image.getchannel("A") if image.mode == "RGBA" else None)
+        flat.quantize(colours, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+    return min(made.getvalue(), content, key=len)
+
+
+def thumbnails(one: SettingArtifacts) -> list[str]:
+    """Small pictures of a setting, a pixel a number, as data addresses: the classes (rows) of its clients (columns)
+    with the clients' noise below, and, where labels are flipped, the given labels (columns) of each clean one (rows).
+    """
+    held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
+    parts = [_shaded(held / max(held.max(), 1), FILL)]
+    if (rate := one.client_rate) is not None:
+        parts += [np.full((1, held.shape[1], 3), 255.0), _shaded(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
+    found = [np.concatenate(parts)]
+    realised = one.labels.T_realised
+    if realised is not None and one.labels.rate > 0:
+        share = np.sqrt(np.nan_to_num(realised))
+        right = np.eye(len(share), dtype=bool)
+        found.append(np.where(right[..., None], _shaded(share, FILL), _shaded(share, WRONG)))
+    return [_uri(pixels) for pixels in found]
+
+
+def _shaded(share: np.ndarray, colour: str) -> np.ndarray:
+    """Shares [h, w] as pixels [h, w, 3] in 0..255, from white to a colour."""
+    return 255 * (1 - share[..., None] * (1 - np.array(to_rgb(colour))))
+
+
+def _uri(pixels: np.ndarray) -> str:
+    made = io.BytesIO()
+    Image.fromarray(pixels.round().astype(np.uint8)).save(made, "PNG", optimize=True)
+    return file_uri("png", made.getvalue())
+
+
+def png_size(image: bytes) -> tuple[int, int]:
+    """Width and height of a PNG, from its header."""
+    if image[:8] != b"\x89PNG\r\n\x1a\n":
+        raise ArtifactError("not a PNG picture")
+    width, height = struct.unpack(">II", image[16:24])
+    return width, height

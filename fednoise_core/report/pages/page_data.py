@@ -1,0 +1,219 @@
+"""What the scripts of a study's page draw from: curves of every run, and what opens when one is clicked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fednoise_core.io import canonical
+from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.figures.style import COLOURS, DASHES, look
+from fednoise_core.report.pages.run_details import (
+    clients_of,
+    confusion_of,
+    facts_of,
+    files_of,
+    noise_of,
+    rows_of,
+    scores_of,
+)
+from fednoise_core.report.runs import agreement, frames
+from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.text.footnotes import PERSONAL, marked, marks_of
+
+__all__ = ["DARK", "page_data", "series_style"]
+
+POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
+FEWEST = 30  # but so many of each run
+SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it
+DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
+
+# The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
+DARK = ("#f2f2f2", "#ff8c4b", "#6bb8f0", "#e48ab0", "#3fcf9f", "#a9a0ff", "#f0a8d0", "#d9b44a")
+
+
+def series_style() -> str:
+    """CSS: the methods' colours as --series-0, --series-1, …, for light and dark."""
+    pairs = enumerate(zip(COLOURS, DARK, strict=True))
+    both = (f"--series-{place}: light-dark({light}, {dark});" for place, (light, dark) in pairs)
+    return f":root {{ {' '.join(both)} }}\n"
+
+
+def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
+    """Everything as one object; accuracies in hundredths of a percent. metric: which of the three the page goes by;
+    commit: of the software that makes the page.
+    """
+    settings = list(dict.fromkeys(run.listed.setting for run in runs))
+    clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
+    given = agreement.datasets(runs)
+    methods = list(dict.fromkeys(run.listed.method for run in runs))
+    names, looks = Names.of_runs(runs), look(methods)
+    series = _series(runs)
+    shared = _Shared()
+    made = [
+        {
+            "s": settings.index(run.listed.setting),
+            "m": methods.index(run.listed.method),
+            "seed": run.listed.seed,
+            "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
+            "v": line["value"],
+            "t": line["trailing"],
+            "personal": PERSONAL in marks_of(run.summary),
+            "scores": scores_of(run),
+            "facts": facts_of(run, commit),
+            "parts": [
+                [title, shared.at("parts", rows_of(spec))]
+                for title, key in (
+                    ("Method", "method"),
+                    ("Training", "train"),
+                    ("Data set", "dataset"),
+                    ("Noise", "noise"),
+                    ("Partition", "partition"),
+                )
+                if (spec := run.spec.get(key))
+            ],
+            "folder": run.listed.dir.as_posix(),
+            "files": files_of(run.listed.dir),
+            "command": _command(study, run),
+        }
+        for run, line in zip(runs, series, strict=True)
+    ]
+    noise, starts = _details(runs, made, shared), _starts(runs, clean)
+    return {
+        "metric": metric,
+        "last": frames.LAST,
+        "settings": [
+            {
+                "title": names.title(setting),
+                "whole": " · ".join(names.of(setting)),
+                "clean": setting.noise in clean,
+                "known": setting.dataset not in given,
+                "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
+                "ceiling": [
+                    at
+                    for at, other in enumerate(settings)
+                    if other.noise in clean
+                    and setting.noise not in clean
+                    and (other.dataset, other.partition) == (setting.dataset, setting.partition)
+                ],
+                "start": starts[setting.dataset],
+            }
+            for setting in settings
+        ],
+        "methods": [
+            {
+                "name": _name(next(run for run in runs if run.listed.method == method)),
+                "colour": methods.index(method) % len(COLOURS),
+                "dash": _dash(looks[method].dash),
+            }
+            for method in methods
+        ],
+        "runs": made,
+        "noise": noise,
+        **shared.lists,
+    }
+
+
+class _Shared:
+    """Values that many runs have alike: each once, runs hold its place."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Any]] = {"xs": [], "parts": [], "names": [], "whys": []}
+        self._places: dict[str, int] = {}
+
+    def at(self, kind: str, value: Any) -> int:
+        key = kind + canonical(value)
+        if key not in self._places:
+            self._places[key] = len(self.lists[kind])
+            self.lists[kind].append(value)
+        return self._places[key]
+
+
+def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
+    """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
+    most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
+    table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
+    groups = dict(iter(table.groupby(frames.RUN, sort=False)))
+    found: list[dict[str, list[Any]]] = []
+    for run in runs:
+        line = groups[(*run.listed.setting, run.listed.method, run.listed.seed)].sort_values("round", kind="stable")
+        places = np.linspace(0, len(line) - 1, min(len(line), most)).round().astype(int)
+        line = line.iloc[places]
+        found.append(
+            {
+                "round": [int(value) for value in line["round"]],
+                "work": [round(float(value), 2) for value in line["work"]],
+                "value": _hundredths(line["value"]),
+                "trailing": _hundredths(line["trailing"]),
+            }
+        )
+    return found
+
+
+def _hundredths(column: pd.Series) -> list[int | None]:
+    return [None if math.isnan(value) else round(100 * float(value)) for value in column]
+
+
+def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
+    """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
+    as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
+    """
+    means = frames.results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
+    free = means["noise"].isin(clean)
+    starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
+    for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
+        frames.IDS[:3], sort=False
+    ):
+        same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
+        dotted = means[free & same]
+        starts[str(dataset)].append(floor([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
+    return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
+
+
+def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared) -> dict[str, list[float | None]]:
+    """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
+    that each setting and seed has, by "setting place/seed".
+    """
+    noise: dict[str, list[float | None]] = {}
+    left = DETAILS
+    for run, record in zip(runs, made, strict=True):
+        parts = confusion_of(run) | clients_of(run)
+        size = len(str(parts))
+        if left < size:
+            full = "Not inside this page, which would grow too large: see {} in the run’s folder."
+            parts = {
+                "no_confusion": parts.get("no_confusion", full.format("confusion.csv")),
+                "no_clients": parts.get("no_clients", full.format("sites.csv")),
+            }
+        else:
+            left -= size
+        for key, kind in SHARED.items():
+            if key in parts:
+                parts[key] = shared.at(kind, parts[key])
+        record.update(parts)
+        place = f"{record['s']}/{run.listed.seed}"
+        if "clients" in parts and place not in noise:
+            noise[place] = noise_of(run)
+    return noise
+
+
+def _name(run: RecordedRun) -> str:
+    return marked(run.label, marks_of(run.summary))
+
+
+def _dash(dash: Any) -> str:
+    """matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
+    return "" if dash == DASHES[0] else " ".join(f"{2 * length:g}" for length in dash[1])
+
+
+def _command(study: Mapping[str, Any], run: RecordedRun) -> str:
+    scale = study.get("scale") or "paper"
+    return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/SHA256SUMS" + (
+        f" --config scale={scale}" if scale != "paper" else ""
+    )

@@ -1,0 +1,93 @@
+"""Where each number of a paper's tables comes from, and how to make one cell again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.tables.build import runs_of
+
+__all__ = ["COLUMNS", "cell_command", "command_words", "origins"]
+
+COLUMNS = {
+    "table": "table",
+    "dataset": "data set",
+    "noise": "noise",
+    "partition": "partition",
+    "method": "method",
+    "seed": "seed",
+    "accuracy": "accuracy, %",
+    "run": "run",
+    "digest": "spec digest",
+    "code": "code hash",
+    "device": "device",
+    "versions": "versions",
+    "seconds": "seconds",
+    "command": "once more",
+}
+"""Columns of `origins`, and their heads on the page."""
+
+
+def origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """One row a table and run of it: the run's ids, the accuracy that enters the table (in %, NaN if it diverged), its
+    folder, digest of its spec, code hash, device, versions, seconds, and the command that makes the cell again.
+
+    study: as the page gets it (`Study.described`); only its reproduction tables have rows.
+    """
+    found = []
+    by_listed = {run.listed: run for run in runs}
+    for name, spec in study.get("tables", {}).items():
+        if spec["kind"] != "reproduction":
+            continue
+        shown = [by_listed[one] for one in runs_of(by_listed, spec)]
+        metric = spec.get("metric", "best")
+        values = frames.results(shown, spec.get("view", "headline"))[metric] if shown else []
+        for run, value in zip(shown, values, strict=True):
+            listed, versions = run.listed, run.cost.get("versions", {})
+            found.append(
+                {
+                    "table": name,
+                    **{key: getattr(listed, key) for key in ("dataset", "noise", "partition", "method", "seed")},
+                    "accuracy": value,
+                    "run": f"{listed.dir.as_posix()}/spec.json",
+                    "digest": run.summary["spec_digest"],
+                    "code": str(run.record.get("code", "unknown")),
+                    "device": str(run.cost.get("device", "unknown")),
+                    "versions": ", ".join(f"{key} {value}" for key, value in sorted(versions.items())),
+                    "seconds": float(run.cost["seconds"]),
+                    "command": cell_command(study, name, spec, run),
+                }
+            )
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
+    """The line for a shell that trains the run of a table again, in the paper's ids; with data set and partition only
+    where method and noise alone name several cells.
+    """
+    listed = run.listed
+    stands_for = [paper for paper, used in spec.get("stand_ins", {}).items() if used == listed.dataset]
+    cells = [cell for cell in spec.get("cells", ()) if (cell[1], cell[3]) == (listed.noise, listed.method)]
+    here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
+    dataset = here[0][0] if here else listed.dataset
+    words = {
+        "PAPER": study["id"],
+        "TABLE": name.removeprefix("table"),
+        "METHOD": listed.method,
+        "NOISE": listed.noise,
+        **({"DATASET": dataset} if len({cell[0] for cell in cells}) > 1 else {}),
+        **({"PARTITION": listed.partition} if len({cell[2] for cell in cells}) > 1 else {}),
+        "SEED": str(listed.seed),
+        **({"SCALE": study["scale"]} if study.get("scale", "paper") != "paper" else {}),
+    }
+    return command_words(words)
+
+
+def command_words(words: Mapping[str, str]) -> str:
+    """`fednoise cell` with these settings."""
+    return " ".join(["fednoise cell", *(f"--{key.lower()} {shlex.quote(value)}" for key, value in words.items())])

@@ -1,0 +1,304 @@
+"""What the page of a paper has besides a study's: the paper itself, what our numbers say of it, claims with reasons,
+who says so of each setting, deviations, how to make one cell again, and where each number comes from. Here as plain
+values; `paper.html` and `paper_markdown.py` show them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.figures.results.gains import compared
+from fednoise_core.report.figures.results.scoreboard import claims_frame
+from fednoise_core.report.pages.paper_origins import origins
+from fednoise_core.report.runs.csv_files import csv_text, read_csv
+from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.tables.claims import DISAGREES, MIXED, STATES, Claim
+from fednoise_core.report.tables.paper_setup import same
+from fednoise_core.report.tables.reproduction import BASELINE, JUDGED, KEYS
+from fednoise_core.report.tables.scorecard import Score, score, states_words
+from fednoise_core.report.text.cells import MISSING, number, settings_of, signed
+
+__all__ = ["PaperParts", "paper_parts"]
+
+LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
+PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
+
+
+LEGEND = "“paper”: the paper says so. “code”: published code does. “our choice”: neither says."
+
+
+@dataclass(frozen=True)
+class PaperParts:
+    """The sections of a paper's page. Tables are (heads, rows of texts).
+
+    citation: what the paper's file says of it. scale: what the runs are of; scale_words: in sentences, with what was
+    cut. made: runs, seeds, CPU hours. sentences: what our numbers say: claims, the largest gain, what was not run.
+    summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
+    that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
+    words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
+    have another value. notes: sentences on deviations. examples: commands. origin: `origins.origins`. squares:
+    `claims_frame`.
+    """
+
+    citation: Mapping[str, Any]
+    scale: str
+    scale_words: str
+    made: str
+    sentences: list[str]
+    why: list[tuple[str, str, str]]
+    ranks: list[tuple[str, list[str], list[list[str]]]]
+    squares: pd.DataFrame = field(repr=False)
+    legend: str
+    summary: tuple[list[str], list[list[str]]]
+    claims: tuple[list[str], list[list[str]]]
+    settings: tuple[list[str], list[list[str]]]
+    changes: tuple[list[str], list[list[str]]]
+    differs: tuple[list[str], list[list[str]]]
+    notes: list[str]
+    examples: list[str]
+    origin: pd.DataFrame = field(repr=False)
+
+    @property
+    def cited(self) -> str:
+        """Authors, venue and year."""
+        authors = ", ".join(self.citation.get("authors", ()))
+        rest = ", ".join(str(self.citation[key]) for key in ("venue", "year") if key in self.citation)
+        return f"{authors}. {rest}".strip(". ")
+
+    @property
+    def origin_csv(self) -> str:
+        """All of `origin` as CSV."""
+        return csv_text(self.origin)
+
+    @property
+    def origin_rows(self) -> tuple[list[str], list[list[str]]]:
+        """The same in words, a run a row; none where a page would drown in them."""
+        heads = ["table", "run", "accuracy, %", "spec digest", "code hash", "device", "versions", "once more"]
+        rows = []
+        for row in self.origin.to_dict("records"):
+            accuracy = "diverged" if pd.isna(row["accuracy"]) else number(row["accuracy"], 2)
+            cell = "/".join(str(row[key]) for key in PARTS_OF_CELL)
+            rest = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
+            rows.append([str(row["table"]), cell, accuracy, *rest])
+        return heads, rows if len(rows) <= LISTED else []
+
+
+def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
+    """The sections of a study that is a paper's (has `paper`), from its tables' CSVs below `root`; else None."""
+    if "paper" not in study:
+        return None
+    told, scale = study["paper"], str(study.get("scale") or "paper")
+    frames = {
+        name: read_csv(Path(root) / "tables" / f"{name}.csv")
+        for name, spec in study["tables"].items()
+        if spec["kind"] in ("reproduction", "setup")
+    }
+    made = origins(study, runs)
+    scores = {
+        name: score(frames[name], spec) for name, spec in study["tables"].items() if spec["kind"] == "reproduction"
+    }
+    titles = {name: str(spec.get("title") or name) for name, spec in study["tables"].items()}
+    whole: list[Claim] = [one for found in scores.values() for one in found.claims]
+    specs = {name: study["tables"][name] for name in scores}
+    return PaperParts(
+        citation=told["citation"],
+        scale=scale,
+        scale_words=_scale_words(told, scale),
+        made=_made(runs),
+        sentences=[
+            states_words(whole),
+            *_largest(str(study["id"]), frames, specs, titles),
+            _not_run(scores, titles),
+        ],
+        why=_why(scores, titles, told["why"]),
+        ranks=[(titles[name], *found) for name in scores if len((found := _ranks(frames[name]))[1]) > 1],
+        squares=claims_frame({name: one.claims for name, one in scores.items()}).assign(scale=scale),
+        legend=LEGEND,
+        summary=_summary(scores, titles, scale),
+        claims=_claims(scores, titles),
+        settings=_settings(told["settings"], scale),
+        changes=(
+            ["setting", "paper", f"scale {scale}"],
+            [[row["name"], row["value"], row["scaled"]] for row in told["changes"]],
+        ),
+        differs=_differs({name: frame for name, frame in frames.items() if name not in scores}, study["tables"]),
+        notes=_notes(told, scale),
+        examples=_examples(made),
+        origin=made,
+    )
+
+
+def _scale_words(told: Mapping[str, Any], scale: str) -> str:
+    """The scale in a sentence; what it changes has a table."""
+    if scale == "paper":
+        return "Scale paper: the paper's own size."
+    text = told["scale_text"] or "Smaller than the paper's experiment."
+    return f"Scale {scale}: {text[:1].lower()}{text[1:]}"
+
+
+def _made(runs: Sequence[RecordedRun]) -> str:
+    """Seeds, CPU hours and runs."""
+    seeds = sorted({run.listed.seed for run in runs})
+    hours = sum(float(run.cost.get("cpu_seconds") or run.cost["seconds"]) for run in runs) / 3600
+    word = "CPU hours" if all(run.cost.get("cpu_seconds") for run in runs) else "hours"
+    told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {number(hours, 1)} {word}"
+    return f"{told}; {len(runs):,}"
+
+
+def _largest(
+    own: str,
+    frames: Mapping[str, pd.DataFrame],
+    specs: Mapping[str, Mapping[str, Any]],
+    titles: Mapping[str, str],
+) -> list[str]:
+    """The paper's largest gain of the cells that were run, and ours there; nothing if none was run. own: the id of the
+    paper's method, which is the study's; where none of its gains was run, those of the others count.
+    """
+    parts = [compared(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
+    every = pd.concat(parts) if parts else pd.DataFrame()
+    if every.empty:
+        return []
+    rows = every[every["method"] == own] if own in set(every["method"]) else every
+    row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
+    spec = specs[row["table"]]
+    base = spec.get("baseline") or BASELINE
+    where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
+    label, table = spec.get("labels", {}).get(base, base), titles[row["table"]].split(":")[0]
+    sign = "the same" if row["same"] else "the other"
+    paper, ours = (signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
+    return [
+        f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, "
+        f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {every['same'].sum()} of all "
+        f"{len(every)} gains have the paper's sign."
+    ]
+
+
+def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
+    """How many cells were not run, and the tables of which none was."""
+    whole, ran = sum(sum(one.cells.values()) for one in scores.values()), sum(one.ran for one in scores.values())
+    if ran == whole:
+        return "Every cell of the paper's tables was run."
+    none = [titles[name].split(":")[0] for name, one in scores.items() if not one.ran]
+    return f"Not run: {whole - ran:,} of {whole:,} cells{', among them all of ' * bool(none)}{', '.join(none)}."
+
+
+def _why(
+    scores: Mapping[str, Score], titles: Mapping[str, str], told: Mapping[str, Mapping[str, str]]
+) -> list[tuple[str, str, str]]:
+    """Each claim that disagrees somewhere: in words, where, and why."""
+    return [
+        (
+            f"{titles[name].split(':')[0]}, {one.says}: {one.state}, {one.counted}",
+            "; ".join(one.against),
+            told.get(name, {}).get(one.id, "not looked into yet."),
+        )
+        for name, found in scores.items()
+        for one in found.claims
+        if one.state in (MIXED, DISAGREES)
+    ]
+
+
+def _ranks(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Methods × columns of a table: the paper's rank and ours, among the methods that both have."""
+    if "ours_rank" not in frame:
+        return [], []
+    rows = frame[frame["ours_rank"].notna() & (frame["member"] == "")]
+    columns = settings_of(rows)
+    vary = [part for part in KEYS[:3] if rows[part].nunique() > 1] or KEYS[:3]
+    found: dict[str, dict[tuple[Any, ...], str]] = {}
+    heads: dict[tuple[Any, ...], str] = {}
+    for row in rows.to_dict("records"):
+        key = tuple(row[part] for part in KEYS[:3])
+        heads[key] = ", ".join(str(row[f"{part}_label"]) for part in vary)
+        found.setdefault(row["method_label"], {})[key] = f"{row['paper_rank']:.0f} → {row['ours_rank']:.0f}"
+    shown = [[method, *(cells.get(key, MISSING) for key in columns)] for method, cells in found.items()]
+    return ["method", *(heads[key] for key in columns)], shown
+
+
+def _summary(scores: Mapping[str, Score], titles: Mapping[str, str], scale: str) -> tuple[list[str], list[list[str]]]:
+    """Verdicts only at paper scale: elsewhere there are none."""
+    at_paper = scale == "paper"
+    middle = ["run", *JUDGED, "other"] if at_paper else ["run"]
+    states = ["claims: agree", "mixed", "disagree", "not run"]
+    heads = ["table", "cells", *middle, "not run", "Spearman’s ρ", *states]
+    rows = [_row(titles[name], one, at_paper) for name, one in scores.items()]
+    if len(scores) > 1:
+        rows.append(_row("all", reduce(add, scores.values()), at_paper))
+    return heads, rows
+
+
+def _row(title: str, one: Score, at_paper: bool) -> list[str]:
+    whole, ran = sum(one.cells.values()), one.ran
+    middle = [ran, *one.judged, ran - sum(one.judged)] if at_paper else [ran]
+    counts = [f"{count:,}" for count in (whole, *middle, whole - ran)]
+    return [title, *counts, one.ranks_words(), *(str(count) for count in one.states)]
+
+
+def _claims(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """The claims that were run; how many others there are stands in the summary."""
+    rows = [
+        [titles[name].split(":")[0], one.says, one.state, one.counted, one.in_paper]
+        for name, found in scores.items()
+        for one in found.claims
+        if one.state in STATES[:3]
+    ]
+    return ["table", "claim", "ours", "columns", "the paper’s own numbers"], rows
+
+
+def _settings(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
+    heads = ["of", "setting", "value", "who says so", "note"]
+    shown = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
+    if scale == "paper":
+        return heads, shown
+    values = [row["scaled"] or "the same" for row in rows]
+    return [*heads[:3], f"at scale {scale}", *heads[3:]], [
+        [*one[:3], value, *one[3:]] for one, value in zip(shown, values, strict=True)
+    ]
+
+
+def _differs(
+    frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[str], list[list[str]]]:
+    """Where a table of the paper names a setting of which this study has another value."""
+    rows = []
+    for name, frame in frames.items():
+        heads = specs[name].get("heads", {})
+        for row in frame.to_dict("records"):
+            if not same(row["paper"], row["ours"]):
+                rows.append(
+                    [name, row["parameter"], heads.get(row["column"], row["column"]), row["paper"], row["ours"]]
+                )
+    return ["table", "setting", "of", "paper", "here"], rows
+
+
+def _notes(told: Mapping[str, Any], scale: str) -> list[str]:
+    said = []
+    if told["absent"]:
+        said.append(f"Not here, as only the user can supply it: {', '.join(told['absent'])}. Its cells are not run.")
+    who = Counter(part for row in told["settings"] for part in row["says"].split(", ") if part)
+    if who["our choice"]:
+        said.append(
+            f"{who['our choice']} settings are our choice, as neither the paper nor published code says them: they are "
+            "marked so in the table of settings, with what speaks for them."
+        )
+    if scale != "paper":
+        said.append(
+            f"Scale {scale} is not the paper's, in all that the table of changes lists: ranks, gains and claims are "
+            "compared, single numbers are not."
+        )
+    pages = ", ".join(f"docs/methods/{name}.md" for name in told["methods"])
+    said.append(f"Where an algorithm differs from its paper or from published code, its page says so: {pages}.")
+    return said
+
+
+def _examples(made: pd.DataFrame) -> list[str]:
+    """The first run of each table."""
+    return [str(command) for command in made.drop_duplicates("table")["command"]]

@@ -1,0 +1,1 @@
+"""Finished runs: folders of files become checked frames and names."""

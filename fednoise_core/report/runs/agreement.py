@@ -1,0 +1,22 @@
+"""Runs without a trusted test set: their accuracy is agreement with given labels, and is said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fednoise_core.report.runs.run import RecordedRun
+
+__all__ = ["WORDS", "datasets", "note"]
+
+WORDS = "agreement with given labels"
+
+
+def datasets(runs: Iterable[RecordedRun]) -> list[str]:
+    """Ids of the data sets whose test set is held-out given labels, which may be wrong."""
+    return sorted({run.listed.dataset for run in runs if not run.summary.get("test_known", True)})
+
+
+def note(names: Iterable[str]) -> str:
+    """The sentence that goes with every number made from such data sets; "" for none."""
+    said = ", ".join(names)
+    return f"There are no trusted test labels of {said}: accuracy there is {WORDS} of a held-out share." if said else ""

@@ -1,0 +1,42 @@
+"""confusion.csv of a run, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fednoise_core.io import ArtifactError
+from fednoise_core.report.runs.csv_files import read_texts
+
+__all__ = ["Confusion", "read_confusion"]
+
+
+class Confusion(NamedTuple):
+    """names: of the K classes. counts: int64 [K, K], test images of class i predicted as class j; None where outputs of
+    the models are no numbers.
+    """
+
+    names: list[str]
+    counts: np.ndarray | None
+
+    def shares(self) -> np.ndarray | None:
+        """[K, K] in %: of the images of class i those predicted as j; NaN in the rows of classes without images."""
+        if self.counts is None:
+            return None
+        total = self.counts.sum(1, keepdims=True)
+        return np.divide(100 * self.counts, total, out=np.full(self.counts.shape, np.nan), where=total > 0)
+
+
+def read_confusion(path: Path) -> Confusion:
+    """Raises ArtifactError, naming the file, if it is missing or damaged."""
+    rows = read_texts(path)
+    try:
+        counts = rows.iloc[:, 2:].to_numpy(np.int64)
+    except ValueError as error:
+        raise ArtifactError(f"{path}: damaged ({error})") from error
+    k = counts.shape[1]
+    if len(rows) not in (0, k):
+        raise ArtifactError(f"{path}: damaged: {len(rows)} rows of {k} classes")
+    return Confusion(list(rows["name"]) or [str(c) for c in range(k)], counts if len(rows) else None)

@@ -1,0 +1,95 @@
+"""CSVs of tables and figures: numbers with fixed decimals, and texts that no spreadsheet takes for a formula."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell
+from fednoise_core.report.text.escape import one_line
+
+__all__ = ["at_hand", "csv_text", "read_csv", "read_texts", "write_csv"]
+
+TEXT = (
+    "dataset",
+    "noise",
+    "partition",
+    "dataset_label",
+    "noise_label",
+    "partition_label",
+    "method",
+    "method_label",
+    "view",
+    "device",
+    "parameters",
+    "marks",
+    "metric",
+    "member",
+    "scale",
+    "paper",
+    "note",
+    "verdict",
+    "disagrees",
+    "parameter",
+    "ours",
+    "column",
+    "class_name",
+    "predicted_name",
+)
+"""Columns of a table's CSV that stay text when it is read back; all others are numbers."""
+
+DECIMALS = 4  # of percent: far below any spread, so that a rounded file loses nothing that is shown
+
+
+def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
+    """Write `csv_text` of a frame, whole or not at all."""
+    with atomic(path) as file:
+        file.write(csv_text(frame))
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A frame as CSV. Equal numbers give equal text: fixed decimals and line ends. A text that a spreadsheet would run
+    gets an apostrophe in front, and every text is one line; numbers stay numbers.
+    """
+    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    safe = frame.assign(**{name: frame[name].map(_harmless) for name in texts})
+    return safe.to_csv(index=False, float_format=f"%.{DECIMALS}f", lineterminator="\n")
+
+
+def read_csv(path: str | Path) -> pd.DataFrame:
+    """Read a table's CSV back: ids and labels as text (an id may be `none` or `007`), the rest as numbers (float64).
+    Raises ArtifactError if it is missing or damaged.
+    """
+    frame = read_texts(path)
+    for name in frame.columns:
+        if name not in TEXT:
+            try:
+                frame[name] = pd.to_numeric(frame[name].replace("", np.nan))
+            except (ValueError, TypeError) as error:
+                raise ArtifactError(f"{path}: column {name}: {error}") from error
+    return frame
+
+
+def read_texts(path: str | Path) -> pd.DataFrame:
+    """All cells of a CSV as text, "" where one is empty. Raises ArtifactError if it is missing or damaged."""
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: no such file") from error
+    except Exception as error:  # pandas has a family of parser errors
+        raise ArtifactError(f"{path}: damaged CSV ({type(error).__name__}: {error})") from error
+    return frame.map(plain_cell)
+
+
+def at_hand(path: str | Path) -> Path:
+    """A file that a spec names: in the working folder, else beside the code (`snakemake --directory`)."""
+    beside = Path(__file__).parents[3] / path
+    return beside if not Path(path).exists() and beside.exists() else Path(path)
+
+
+def _harmless(cell: Any) -> Any:
+    """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
+    return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

@@ -1,0 +1,224 @@
+"""Readable names for data sets, noises and partitions, made from their specs; the id where a spec says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fednoise_core.io import canonical
+from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.escape import one_line
+
+__all__ = ["Names", "apart", "apart_from_rate", "describe", "field_words"]
+
+SOURCES = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "svhn": "SVHN",
+    "clothing1m": "Clothing1M",
+}
+KINDS = {  # as papers write them, where the id is not it
+    "dirichlet": "Dirichlet",
+    "bernoulli_dirichlet": "Bernoulli–Dirichlet",
+    "quantity": "quantity skew",
+    "fedcorr": "FedCorr noise",
+    "fednoro": "FedNoRo noise",
+    "instance": "instance-dependent",
+    "openset_images": "open-set images",
+    "globalized": "globalised",
+    "localized": "localised",
+}
+COUNTS = {  # kinds that are told by a number, and the setting that it is
+    "classes_per_client": ("n", "classes a client"),
+    "random_draws": ("size", "images a client"),
+}
+FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
+SAID = {  # settings in words; "{}" is the value
+    "alpha": "α = {}",
+    "p": "p = {}",
+    "q": "q = {}",
+    "rho": "ρ = {}",
+    "tau": "τ = {}",
+    "clients": "{} clients",
+    "donor": "from {}",
+    "diag": "{} diagonal",
+    "within_superclass": "within {} superclasses",
+    "scale": "pixels {}",
+}
+VALUES = {  # values in words; "" where the kind's own name says it
+    ("mode", "nonuniform"): "non-uniform",
+    ("mode", "fedlsr"): "",
+    ("mode", "shards"): "",
+    ("mode", "disjoint_classes"): ", dealt evenly",  # with a comma: not one word with the kind
+    ("flip", "symmetric"): "",
+    ("offset", 1): "",
+    ("offset", -1): "to the class before",
+    ("donor", "public"): "",
+    ("scale", "raw"): "",
+    ("scale", "unit"): "pixels from 0 to 1",
+    ("within_superclass", "consecutive5"): "within blocks of five classes",
+}
+
+# How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
+# where nothing else tells two settings apart (`apart`).
+TECHNICAL = {
+    "kind",
+    "source",
+    "label",
+    "text",
+    "rate",
+    "sampling",
+    "rounding",
+    "noise_seed",
+    "seed",
+    "clients",
+    "validation",
+    "max_tries",
+    "min_size",
+    "file",
+    "path",
+}
+USUAL = {"q": 0.5, "spread": 0.05}  # the schema's own values: said in the settings, not in every head
+
+PARTS = ("dataset", "noise", "partition")
+
+
+def describe(spec: Mapping[str, Any], fallback: str) -> str:
+    """`{"kind": "symmetric", "rate": 0.4}` -> "symmetric 0.4"; a `label` wins; of a data set `_dataset`, else the
+    fallback.
+    """
+    if spec.get("label"):
+        return one_line(str(spec["label"]))
+    kind = str(spec.get("kind") or "")
+    if not kind:
+        return _dataset(spec) or fallback
+    if kind in ("none", "clean"):
+        return "no noise"
+    count, of = COUNTS.get(kind, ("", ""))
+    words = [KINDS.get(kind, kind.replace("_", " "))]
+    if count in spec:
+        words = [f"{_number(spec[count])} {'shards a client' if spec.get('mode') == 'shards' else of}"]
+    if spec.get("rate") is not None:
+        words[0] += f" {_number(spec['rate'])}"
+    for key, value in spec.items():
+        if (
+            key in TECHNICAL
+            or key == count
+            or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
+            or not _plain(value)
+            or USUAL.get(key) == value
+        ):
+            continue
+        if isinstance(value, str) and key not in SAID:
+            words[0] += f" {VALUES.get((key, value), value)}".replace(" ,", ",").rstrip()
+        elif text := _said(key, value):
+            words.append(text)
+    return ", ".join(words)
+
+
+def _dataset(spec: Mapping[str, Any]) -> str:
+    """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
+    part of it.
+    """
+    name, part = SOURCES.get(str(spec.get("source")), ""), spec.get("subset")
+    name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
+    size = part.get("train") if isinstance(part, Mapping) else None
+    return f"{name}, {size:,} images" if name and size else name
+
+
+def _said(key: str, value: Any) -> str:
+    """A setting in words: "overlap", "no overlap", "α = 0.1"."""
+    if isinstance(value, bool):
+        return key.replace("_", " ") if value else f"no {key.replace('_', ' ')}"
+    if (key, value) in VALUES:
+        return VALUES[key, value]
+    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_number(value))
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is short enough for a heading."""
+    return value is not None and not isinstance(value, list | dict)
+
+
+def apart(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Id -> words, different for different ids: to equal words are added the settings that differ, else the id."""
+    words = {name: describe(spec, name) for name, spec in specs.items()}
+    for same in _equal(words):
+        values = {key: {canonical(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
+        for name in same:
+            told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
+            said = [_said(key, value) for key, value in told.items() if _plain(value)]
+            words[name] = ", ".join(filter(None, [words[name], *said]))
+    for name in [name for same in _equal(words) for name in same]:
+        words[name] += f" ({name})"
+    return words if not _equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
+
+
+def apart_from_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Noise id -> words shared by the noises that differ in their rate alone, and by those of a kind without a rate."""
+    rest = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
+    rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
+    first: dict[str, str] = {}
+    for name, spec in rest.items():
+        first.setdefault(canonical(spec), name)
+    words = apart({name: rest[name] for name in first.values()})
+    return {name: words[first[canonical(spec)]] for name, spec in rest.items()}
+
+
+def _equal(words: Mapping[str, str]) -> list[list[str]]:
+    """Groups of ids that have the same words."""
+    groups: dict[str, list[str]] = {}
+    for name, shown in words.items():
+        groups.setdefault(shown, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+class Names:
+    """Labels of the parts of settings, unique among those found; only parts that vary enter a setting's title.
+
+    found: each setting with the specs of its parts, by "dataset", "noise", "partition".
+    """
+
+    def __init__(self, found: Iterable[tuple[Setting, Mapping[str, Any]]]) -> None:
+        specs: tuple[dict[str, Mapping[str, Any]], ...] = ({}, {}, {})
+        for setting, parts in found:
+            for known, key, part in zip(specs, PARTS, setting, strict=True):
+                known.setdefault(part, parts.get(key) or {})
+        self.parts = tuple(apart(known) for known in specs)
+
+    @classmethod
+    def of_runs(cls, runs: Iterable[RecordedRun]) -> Names:
+        """The names of the runs' settings."""
+        return cls((run.listed.setting, run.spec) for run in runs)
+
+    def of(self, setting: Setting) -> tuple[str, str, str]:
+        """(data set, noise, partition) in words."""
+        first, second, third = (names.get(part, part) for names, part in zip(self.parts, setting, strict=True))
+        return first, second, third
+
+    def title(self, setting: Setting) -> str:
+        """The parts that differ between the settings at hand, or all of them if there is one setting only."""
+        varies = [len(names) > 1 for names in self.parts]
+        words = [word for word, use in zip(self.of(setting), varies, strict=True) if use or not any(varies)]
+        return " · ".join(words)
+
+    def common(self, setting: Setting) -> str:
+        """The parts that do not vary: said once, in a caption."""
+        if not any(len(names) > 1 for names in self.parts):
+            return ""
+        words = [word for word, names in zip(self.of(setting), self.parts, strict=True) if len(names) == 1]
+        return " · ".join(words)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("-", "−")
+
+
+def field_words(field: str) -> str:
+    """A swept setting in words: "train.batch" -> "batch size"."""
+    key = field.split(".")[-1]
+    return FIELDS.get(key, SAID.get(key, key.replace("_", " ")).removesuffix(" = {}"))

@@ -1,0 +1,155 @@
+"""What a study's page says of its runs besides their results: how many, their limits, where they come from."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.runs import agreement, frames
+from fednoise_core.report.runs.csv_files import csv_text
+from fednoise_core.report.runs.names import Names
+from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.run import RecordedRun
+from fednoise_core.report.text.footnotes import ORACLE, as_told_notes, together
+
+__all__ = ["file_uri", "limits", "mixed_versions", "provenance", "tiles"]
+
+TYPES = {
+    "csv": "text/csv;charset=utf-8",
+    "md": "text/markdown;charset=utf-8",
+    "tex": "application/x-tex",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
+
+
+def tiles(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
+    """The few counts at the top of a study's page: (name, number in words)."""
+    seeds = len({run.listed.seed for run in runs})
+    rounds = sorted({int(run.summary["rounds"]) for run in runs})
+    return [
+        ("runs", f"{len(runs):,}"),
+        ("methods", str(len({run.listed.method for run in runs}))),
+        ("settings", settings_words(runs)),
+        ("seeds", str(seeds)),
+        ("rounds", str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}–{rounds[-1]}"),
+        ("data sets", str(len({run.listed.dataset for run in runs}))),
+    ]
+
+
+def settings_words(runs: Sequence[RecordedRun]) -> str:
+    """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
+    noisy = {run.listed.setting for run in runs if not noiseless(run.spec.get("noise", {}))}
+    clean = {run.listed.setting for run in runs} - noisy
+    return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))
+
+
+def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
+    """What a reader must know before quoting a number; only what applies to these runs."""
+    frame, words = frames.results(runs), Names.of_runs(runs)
+    frame["setting"] = [words.title(run.listed.setting) for run in runs]
+    tables = [spec for spec in study.get("tables", {}).values() if spec.get("kind") == "accuracy"]
+    seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
+    personal, private = frame[frame["view"] != "global"], frame[frame["epsilon"].notna()]
+    epsilons = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
+    unknown = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))
+    lost = frames.diverged_words(runs)
+    dropped = frames.counted_words(frame, frame["dropped_updates"] > 0)
+    below = frames.counted_words(frame, frame["best"] <= frame["round0"])
+    said: list[tuple[Any, str]] = [
+        (
+            [spec for spec in tables if spec.get("metric", "best") == "best"],
+            "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
+            "last round and the mean of the last ten evaluations.",
+        ),
+        (seeds == 1, "One seed: no spread is known."),
+        (
+            seeds == 2,
+            "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the "
+            "mean; that it is better is not shown.",
+        ),
+        (
+            ORACLE in together(frame["marks"]),
+            f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
+            "federation can have.",
+        ),
+        *((True, sentence) for sentence in as_told_notes(frame)),
+        (
+            len(personal),
+            f"Accuracy of {_labels(personal)} is the mean over several models, not that of one global model.",
+        ),
+        (
+            len(private),
+            f"Label differential privacy (ε = {epsilons}; {_labels(private)}) covers the released labels only. Model "
+            "updates trained on raw labels and the clients' sample counts are not.",
+        ),
+        (
+            unknown,
+            f"Nobody knows the clean labels of {', '.join(unknown)}: its noise and the diagnostics read “unknown”.",
+        ),
+        (
+            lost,
+            f"Diverged: {'; '.join(lost)}. Their outputs stopped being finite numbers, so they have no accuracy, and "
+            "where one of several runs diverged there is no mean.",
+        ),
+        (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
+        (below, f"Not above the accuracy before training: {'; '.join(below)}."),
+        (agreement.datasets(runs), agreement.note(agreement.datasets(runs))),
+        (
+            True,
+            "Seconds and memory depend on the machine; every other number follows from the settings and the code.",
+        ),
+    ]
+    return [sentence for applies, sentence in said if applies]
+
+
+def _labels(frame: pd.DataFrame) -> str:
+    return "; ".join(frame["method_label"].unique())
+
+
+def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
+    """What `study.html` says of where its numbers come from: `environment` (name, values), `code` (method, hashes,
+    number of runs), `runs_files` (runs.csv as a data address).
+    """
+    facts = pd.DataFrame(
+        {**run.cost.get("versions", {}), **{key: run.cost.get(key) for key in ("device", "executor")}} for run in runs
+    )
+    frame = frames.results(runs).assign(
+        spec_digest=[run.summary["spec_digest"] for run in runs], code=[str(run.record.get("code", "")) for run in runs]
+    )
+    resumed = sum(int(run.cost.get("resumed", 0)) > 0 for run in runs)
+    return {
+        "environment": [
+            *((name, ", ".join(sorted(facts[name].dropna().astype(str).unique()))) for name in sorted(map(str, facts))),
+            ("runs resumed after a stop", str(resumed)),
+        ],
+        "code": [
+            (method, ", ".join(sorted(set(codes))), len(codes))
+            for method, codes in frame.groupby("method", sort=False)["code"]
+        ],
+        "runs_files": [{"name": "runs.csv", "uri": file_uri("csv", csv_text(frame).encode())}],
+    }
+
+
+def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
+    """One sentence if the runs were made with several versions of numpy or torch, whose numbers differ in their last
+    digits: which methods' runs are of which.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for run in runs:
+        counts.setdefault(str(run.record.get("versions", "unknown versions")), Counter())[run.label] += 1
+    words = "; ".join(
+        f"{version}: {', '.join(f'{label} ({count:,})' for label, count in sorted(of.items()))}"
+        for version, of in sorted(counts.items())
+    )
+    what = "Made with several versions, whose numbers may differ in the last digits (method and number of runs)"
+    return [f"{what}: {words}."] if len(counts) > 1 else []
+
+
+def file_uri(ending: str, content: bytes) -> str:
+    """A file inside a page, as a data address; `ending` one of TYPES."""
+    return f"data:{TYPES[ending]};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,63 @@
+"""Which methods are the best of a setting: what tables set in bold, and what a page and the terminal say of it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.text.footnotes import NO_MEMBERS, together
+
+__all__ = ["TIE", "best_methods", "compared", "is_compared", "level"]
+
+TIE = (
+    "its mean is lower by no more than the best one's standard deviation over seeds, "
+    "or √2 times the median deviation of the methods compared there"
+)
+
+
+def is_compared(marks: Iterable[Any]) -> bool:
+    """Whether a method is compared with the others: it needs nothing that a federation cannot have."""
+    return not set(together(marks)) & set(NO_MEMBERS)
+
+
+def compared(block: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The rows of a setting (of an accuracy table's frame) that are compared: they have a mean, too, and no rate of
+    their own that happens to be the setting's (`as_told`).
+    """
+    told = block["as_told"] > 0 if "as_told" in block else False
+    return block[block["marks"].map(lambda marks: is_compared([marks])) & ~told & block[f"{metric}_mean"].notna()]
+
+
+def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
+    """Ids of the best of a setting, by `level`. None where there is nothing to compare."""
+    found = compared(block, metric)
+    columns = (found["method"], found[f"{metric}_mean"], found[f"{metric}_std"])
+    scores = {str(method): (float(mean), float(std)) for method, mean, std in zip(*columns, strict=True)}
+    return set(level(scores, digits))
+
+
+def level(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
+    """The best of {method: (mean, sample standard deviation over seeds)}, the highest mean first: that one, and all
+    that tie with it. Empty for fewer than two methods: one alone is no best.
+
+    A tie is a difference of no more than the best one's own deviation, or √2 times the median deviation of all: that
+    of a difference between two usual methods, so that two seeds which happen to agree make no winner, and two which
+    lie far apart lift no poor method. Means that are equal with `digits` decimals tie, too. An unknown deviation (NaN,
+    one seed) counts as 0.
+    """
+    if len(scores) < 2:
+        return []
+    ranked = sorted(scores, key=lambda method: -scores[method][0])
+    top, spread = scores[ranked[0]]
+
+    known = [0 if math.isnan(std) else std for _, std in scores.values()]
+    wide = max(0 if math.isnan(spread) else spread, math.sqrt(2) * statistics.median(known)) + 1e-9
+
+    def ties(mean: float) -> bool:
+        return top - mean <= wide or round(top, digits) == round(mean, digits)
+
+    return [method for method in ranked if ties(scores[method][0])]

@@ -1,0 +1,1 @@
+"""Kinds of tables: frames, layouts, Markdown and LaTeX."""

@@ -1,0 +1,40 @@
+"""Grids as Markdown. (As LaTeX: latex.py.)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fednoise_core.report.text.cells import Cell, Grid
+from fednoise_core.report.text.escape import markdown_text as md
+
+__all__ = ["markdown"]
+
+
+def markdown(table: Grid) -> str:
+    """One table in GitHub Markdown, with its caption and notes; no text of the settings becomes markup. Header lines
+    are joined by commas, since Markdown has one header line.
+    """
+    heads = [
+        ", ".join(word for word in words if word)
+        for words in zip(*(_unfold(level) for level in table.levels), strict=True)
+    ]
+    lines = [
+        f"**{md(table.title)}.** {md(table.caption)}",
+        "",
+        _line([table.stub, *map(md, heads)]),
+        _line(["---", *["--:"] * len(heads)]),
+    ]
+    for row in table.rows:
+        stub = {"group": f"*{md(row.stub)}*", "ceiling": f"*{md(row.stub)}*", "printed": f"&nbsp;&nbsp;{row.stub}"}
+        cells = row.cells or [Cell("")] * len(heads)
+        shown = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
+        lines.append(_line([stub.get(row.style, md(row.stub)), *shown]))
+    return "\n".join([*lines, "", *(f"{md(note)}  " for note in table.notes), ""])
+
+
+def _unfold(level: Sequence[tuple[str, int]]) -> list[str]:
+    return [text for text, span in level for _ in range(span)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,163 @@
+"""Tables of papers as they are shown: each cell with the paper's number, ours, and what the two say together."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.report.runs.statistics import LEAST
+from fednoise_core.report.tables.paper_setup import same
+from fednoise_core.report.tables.reproduction import JUDGED, LEAST_RANKED, VERDICTS
+from fednoise_core.report.tables.scorecard import column_ranks
+from fednoise_core.report.text.cells import (
+    METRIC_WORDS,
+    MISSING,
+    PARTS,
+    Cell,
+    Grid,
+    GridRow,
+    caption_of,
+    count_words,
+    diverged_words,
+    levels_of,
+    mean_std,
+    method_words,
+    number,
+    settings_of,
+    signed,
+)
+
+__all__ = ["reproduction", "setup"]
+
+Key = tuple[str, ...]  # a setting, and a client's number or ""
+
+
+def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict. Below them the rank
+    correlations.
+    """
+    digits, paper_scale = int(spec.get("digits", 2)), bool((frame["scale"] == "paper").all())
+    main = frame[frame["ceiling"] == 0]
+    settings = settings_of(main)
+    clients = list(dict.fromkeys(main["member"]))
+    columns = [(*key, client) for key in settings for client in clients]
+    rows = []
+    for _, group in main.groupby("method", sort=False):
+        rows += _lines(method_words(group), _by_column(group), columns, digits, paper_scale)
+    for _, group in frame[frame["ceiling"] == 1].groupby("method", sort=False):
+        same = {(key[0], key[2], key[3]): row for key, row in _by_column(group).items()}
+        cells = {key: same[key[0], key[2], key[3]] for key in columns if (key[0], key[2], key[3]) in same}
+        rows += _lines(f"{method_words(group)}, no noise", cells, columns, digits, paper_scale, "ceiling")
+    rows.append(_ranks(main, columns))
+    levels, common = levels_of(main, settings)
+    if len(clients) > 1:
+        levels = [[(text, span * len(clients)) for text, span in level] for level in levels]
+        levels.append([(f"client {name}" if name else "mean", 1) for _ in settings for name in clients])
+    metric, scale = METRIC_WORDS[frame["metric"].iloc[0]], frame["scale"].iloc[0]
+    caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
+    caption += f" All on {common}." if common else ""
+    title = spec.get("title") or "Reproduction"
+    return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, paper_scale))
+
+
+def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+    """The paper's words; "ours" beside them wherever the study has another value."""
+    heads = list(dict.fromkeys(frame["column"]))
+    rows = []
+    for parameter, group in frame.groupby("parameter", sort=False):
+        found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
+        rows.append(GridRow(str(parameter), [Cell(_setting(found.get(head))) for head in heads]))
+    level = [(str(spec.get("heads", {}).get(head, head)), 1) for head in heads]
+    caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."
+    checked = int((frame["ours"] != "").sum())
+    notes = [f"{checked} of {len(frame)} cells are settings of this study, and were compared."]
+    return Grid(spec.get("title") or "Setup", caption_of(spec, caption), "", [level], rows, notes)
+
+
+def _setting(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return MISSING
+    return (row["paper"] or MISSING) if same(row["paper"], row["ours"]) else f"{row['paper']} (ours {row['ours']})"
+
+
+def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
+    return {tuple(row[[*PARTS, "member"]]): row for _, row in group.iterrows()}
+
+
+def _lines(
+    label: str,
+    found: Mapping[Key, pd.Series],
+    columns: Sequence[Key],
+    digits: int,
+    paper_scale: bool,
+    style: str = "",
+) -> list[GridRow]:
+    rows = [found.get(key) for key in columns]
+    ours, verdicts = ([word(row, digits) for row in rows] for word in (_ours, _verdict))
+    lines = [
+        GridRow(label, [*map(Cell, ours)], style),
+        GridRow("paper", [Cell(_paper(row, digits)) for row in rows], "printed"),
+    ]
+    if not paper_scale or verdicts == ours:  # "not run" everywhere: said already
+        return lines
+    return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
+
+
+def _ours(row: pd.Series | None, digits: int) -> str:
+    if row is None:
+        return MISSING
+    if not row["seeds"]:
+        return str(row["verdict"])
+    return diverged_words(row) or f"{mean_std(row['ours_mean'], row['ours_std'], digits)} ({row['seeds']:.0f})"
+
+
+def _paper(row: pd.Series | None, digits: int) -> str:
+    if row is None or row["paper"] == "absent":
+        return MISSING
+    return "unreadable" if row["paper"] == "unreadable" else mean_std(row["paper_mean"], row["paper_std"], digits)
+
+
+def _verdict(row: pd.Series | None, digits: int) -> str:
+    if row is None:
+        return MISSING
+    return f"{signed(row['difference'], digits)}, {row['verdict']}" if row["verdict"] in JUDGED else str(row["verdict"])
+
+
+def _ranks(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
+    """Spearman's ρ of each column, with the number of methods that it is of."""
+    found = column_ranks(main)
+    cells = []
+    for key in columns:
+        value, both = found.get(key, (math.nan, 0))
+        cells.append(Cell(MISSING if math.isnan(value) else f"{number(value, 2)} ({both})"))
+    return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
+
+
+def _notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
+    counts = Counter(frame["verdict"])
+    said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
+    ran = frame.loc[frame["seeds"] > 0, "seeds"]
+    if len(ran):
+        said.append(
+            f"In brackets behind ours: seeds ({count_words(ran)}). One seed has no spread, and no σ to be judged by. "
+            f"The CSV has the 95 % bootstrap interval of our means of {LEAST} seeds or more, and notes on single cells."
+        )
+    if paper_scale:
+        said.append(
+            "Verdict: ours less the paper's; within 2 σ, where σ² is the sum of both variances, else within 2 "
+            "points of %, else apart."
+        )
+    else:
+        said.append(
+            f"Scale {frame['scale'].iloc[0]} is not the paper's, so numbers are not compared cell by cell: ranks, "
+            "gains and claims are."
+        )
+    said.append(
+        f"{MISSING} neither the paper nor this study has the cell. Spearman’s ρ of our methods' ranks with the "
+        f"paper's, over the methods in brackets; none for fewer than {LEAST_RANKED}."
+    )
+    return said

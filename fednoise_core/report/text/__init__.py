@@ -1,0 +1,1 @@
+"""Strings made safe, footnotes, and the cells of tables."""

@@ -1,0 +1,1 @@
+"""How a setting is declared, checked and described."""

@@ -1,0 +1,111 @@
+"""Base of classes with settings, and the training settings of a run. No torch here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, JsonValue
+from pydantic.json_schema import SkipJsonSchema
+
+from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import check, model_of, parse
+
+__all__ = ["Checked", "Train", "parse", "stage"]
+
+
+class Checked:
+    """Base of frozen dataclasses whose settings are checked when one is made.
+
+    Checks across several fields stand in the subclass's `__post_init__`, after `super().__post_init__()`.
+
+    place: begins every message. without: inherited settings that do nothing in this class; it has none of them.
+    needs_train: training setting → the only values of it (in `self.train`) that this class works with.
+    """
+
+    place: ClassVar[str] = ""
+    without: ClassVar[tuple[str, ...]] = ()
+    needs_train: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        for name in vars(cls).get("without", ()):
+            cls.__annotations__ = {**inspect.get_annotations(cls), name: ClassVar}  # so `dataclass` drops the field
+
+    def __post_init__(self) -> None:
+        model = model_of(type(self))
+        values = {name: getattr(self, name) for name in model.model_fields}
+        for name, value in check(model, values, self.place or type(self).__name__):
+            object.__setattr__(self, name, value)
+        for key, allowed in self.needs_train.items():
+            if (value := getattr(self.train, key)) not in allowed:  # type: ignore[attr-defined]
+                names = " or ".join(map(repr, allowed))
+                raise SpecError(f"train.{key}: {type(self).__name__} works with {names} only, not with {value!r}")
+
+
+Named = str | dict[str, JsonValue]  # a name, or {name, options…}
+NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a function that makes the net
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Checked):
+    """How every client trains. A method reads it as `self.train`."""
+
+    place = "train"
+
+    net: Annotated[
+        NetSetting | Annotated[list[NetSetting], Field(min_length=1)],
+        Field(
+            description="A net's name, {name, options…}, or a list of these that clients take in turn (client c gets "
+            "number c mod length)."
+        ),
+    ] = "small_cnn"
+    rounds: Annotated[int, Field(ge=1, description="R, communication rounds.")] = 100
+    fraction: Annotated[
+        float, Field(gt=0, le=1, description="lambda, share of all clients drawn each round (at least one).")
+    ] = 0.1
+    sampling: Annotated[
+        Literal["keyed", "continued"],
+        Field(
+            description="Cohorts: keyed to seed and round, or continued from the generator that drew the labels (needs "
+            "a noise_seed; parity with FedEFC)."
+        ),
+    ] = "keyed"
+    epochs: Annotated[int, Field(ge=1, description="E, local epochs.")] = 5
+    batch: Annotated[int, Field(ge=1, description="B, local batch size.")] = 32
+    lr: Annotated[float, Field(ge=0, description="eta_l, local learning rate, constant.")] = 0.05
+    momentum: Annotated[float, Field(ge=0, lt=1, description="Of SGD; not carried between rounds.")] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, description="Added to the gradient.")] = 0.0
+    clip: Annotated[float, Field(ge=0, description="Largest gradient norm; 0 = off.")] = 0.0
+    optimiser: Annotated[Literal["sgd", "adam"], Field(description="Local optimiser, fresh in every round.")] = "sgd"
+    last_batch: Annotated[
+        Literal["short", "drop", "wrap"],
+        Field(
+            description="An epoch's last, smaller batch: kept, left out (never a client's only one), or filled up from "
+            "the same epoch."
+        ),
+    ] = "short"
+    augment: Annotated[
+        Named, Field(description="Name of an augmentation of fednoise_core.data.augment, or {name, options…}.")
+    ] = "none"
+    precision: Annotated[
+        Literal["fp32", "tf32", "bf16"],
+        Field(
+            description="tf32: on a GPU, products and convolutions with 10 bits behind the point; on a CPU the same as "
+            "fp32. bf16: training under autocast over fp32 weights (evaluation in fp32, on a GPU in tf32). Both change "
+            "numbers."
+        ),
+    ] = "fp32"
+    eval_every: Annotated[
+        int, Field(ge=1, description="Rounds between evaluations (the last round always counts).")
+    ] = 1
+    eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
+
+
+def stage(rounds: int, length: float, at_least: int = 1) -> int:
+    """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half
+    up. A source's absolute round numbers are such shares of its R.
+    """
+    return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))

@@ -1,0 +1,186 @@
+rule table:
+    """One table as CSV, Markdown and LaTeX."""
+    input:
+        missing("store/tables/{where}/{digest}"),
+    output:
+        update("store/tables/{where}/{digest}/SHA256SUMS"),
+    log:
+        "logs/table/{where}/{digest}.log",
+    resources:
+        **needs(4000, 60),
+    params:
+        command=command("store/tables/{where}/{digest}"),
+    message:
+        "table {wildcards.where}"
+    shell:
+        "python -m workflow_scripts.steps.table {params.command} > {log:q} 2>&1"
+
+
+rule figure:
+    """One figure as SVG, PNG and PDF, and what was drawn as CSV."""
+    input:
+        missing("store/figures/{where}/{digest}"),
+    output:
+        update("store/figures/{where}/{digest}/SHA256SUMS"),
+    log:
+        "logs/figure/{where}/{digest}.log",
+    resources:
+        **needs(4000, 60),
+    params:
+        command=command("store/figures/{where}/{digest}"),
+    message:
+        "figure {wildcards.where}"
+    shell:
+        "python -m workflow_scripts.steps.figure {params.command} > {log:q} 2>&1"
+
+
+rule metrics:
+    """The few numbers that git keeps, and the CSVs that `dvc plots` draws."""
+    input:
+        missing("store/summaries/{digest}"),
+    output:
+        update("store/summaries/{digest}/SHA256SUMS"),
+    log:
+        "logs/metrics/{digest}.log",
+    resources:
+        **needs(4000, 60),
+    params:
+        command=command("store/summaries/{digest}"),
+    message:
+        "numbers of a study"
+    shell:
+        "python -m workflow_scripts.steps.metrics {params.command} > {log:q} 2>&1"
+
+
+rule study_page:
+    """The page of a study: one HTML file that works offline."""
+    input:
+        missing("store/pages/{digest}"),
+    output:
+        update("store/pages/{digest}/SHA256SUMS"),
+    log:
+        "logs/study_page/{digest}.log",
+    resources:
+        **needs(8000, 60),
+    params:
+        command=command("store/pages/{digest}"),
+    message:
+        "page of a study"
+    shell:
+        "python -m workflow_scripts.steps.study_page {params.command} > {log:q} 2>&1"
+
+
+rule show_table:
+    """A table where people look for it."""
+    input:
+        before_copies("tables"),
+    output:
+        csv=report(
+            update("results/{root}/tables/{table}.csv"),
+            caption="../captions/table.rst",
+            category="{root}",
+            subcategory="tables",
+            labels=title_of("tables"),
+        ),
+        md=update("results/{root}/tables/{table}.md"),
+        tex=update("results/{root}/tables/{table}.tex"),
+    log:
+        "logs/show/{root}/tables/{table}.log",
+    localrule: True
+    params:
+        command=copies("tables"),
+    message:
+        "results/{wildcards.root}: table {wildcards.table}"
+    shell:
+        "( {params.command} ) > {log:q} 2>&1"
+
+
+rule show_figure:
+    """A figure where people look for it."""
+    input:
+        before_copies("figures"),
+    output:
+        svg=report(
+            update("results/{root}/figures/{figure}.svg"),
+            caption="../captions/figure.rst",
+            category="{root}",
+            subcategory="figures",
+            labels=title_of("figures"),
+        ),
+        png=update("results/{root}/figures/{figure}.png"),
+        pdf=update("results/{root}/figures/{figure}.pdf"),
+        csv=update("results/{root}/figures/{figure}.csv"),
+    log:
+        "logs/show/{root}/figures/{figure}.log",
+    localrule: True
+    params:
+        command=copies("figures"),
+    message:
+        "results/{wildcards.root}: figure {wildcards.figure}"
+    shell:
+        "( {params.command} ) > {log:q} 2>&1"
+
+
+rule show_study:
+    """A study's page and numbers where people look for them, and the index from its ids to the store."""
+    input:
+        before_copies("study"),
+    output:
+        page=report(
+            update("results/{root}/report.html"),
+            caption="../captions/page.rst",
+            category="{root}",
+            labels={"study": "{root}", "shows": "the whole study on one page"},
+        ),
+        metrics=update("results/{root}/metrics.json"),
+        headline=update("results/{root}/headline.json"),
+        accuracy=update("results/{root}/plots/accuracy.csv"),
+        curves=update("results/{root}/plots/curves.csv"),
+        index=update("results/{root}/index.csv"),
+    log:
+        "logs/show/{root}.log",
+    localrule: True
+    params:
+        command=copies("study"),
+    message:
+        "results/{wildcards.root}: page, numbers, index"
+    shell:
+        "( {params.command} ) > {log:q} 2>&1"
+
+
+rule labels_page:
+    """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
+    input:
+        lambda wc: exit_on_error(lambda: TARGETS.before_page(TARGETS.labels_page(**wc))),
+    output:
+        "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html",
+        "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html.plan",
+    log:
+        "logs/labels_page/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}.log",
+    resources:
+        **needs(4000, 60),
+    params:
+        command=lambda wc: exit_on_error(lambda: TARGETS.paging(TARGETS.labels_page(**wc))),
+    message:
+        "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
+    shell:
+        "( {params.command} ) > {log:q} 2>&1"
+
+
+rule setting_page:
+    """Pictures of one setting without any training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
+    input:
+        lambda wc: exit_on_error(lambda: TARGETS.before_page(TARGETS.setting_page(**wc))),
+    output:
+        "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html",
+        "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html.plan",
+    log:
+        "logs/setting_page/{root}/{dataset}/{noise}/{partition}/seed{seed}.log",
+    resources:
+        **needs(4000, 60),
+    params:
+        command=lambda wc: exit_on_error(lambda: TARGETS.paging(TARGETS.setting_page(**wc))),
+    message:
+        "pictures of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}"
+    shell:
+        "( {params.command} ) > {log:q} 2>&1"

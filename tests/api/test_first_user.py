@@ -1,0 +1,47 @@
+"""What the first person who tried this stumbled over, and no other test shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fednoise_core as fn
+from workflow_scripts.steps import setting_page
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_picture_of_flips_where_truth_is_unknown(tmp_path: Path, known: bool) -> None:
+    y = np.arange(60) % 3
+    x = np.random.default_rng(0).integers(0, 255, (60, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, client=np.arange(60) % 2, x_test=x[:6], y_test=y[:6])
+    data = fn.dataset({"source": "npz", "path": str(tmp_path / "mine.npz"), "clean_known": known})
+    data.save(tmp_path / "arrays.npz")
+    fn.inject(data, {"kind": "symmetric", "rate": 0.3} if known else {"kind": "given"}, 0).save(tmp_path / "labels.npz")
+    fn.partition_of(data, {"kind": "natural"}, 0).save(tmp_path / "partition.npz")
+    files = [f"--{name}={tmp_path / name}.npz" for name in ("arrays", "labels", "partition")]
+    assert setting_page.main([*files, "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Who holds which class" in page
+    assert ("How labels were flipped" in page) == known
+
+
+def test_what_cannot_be_captured_is_told_with_its_line(tmp_path: Path) -> None:
+    lines = [
+        "from fednoise_core.methods.fedavg import FedAvg",
+        "class Peeks(FedAvg):",
+        "    def loss(self, logits, y):",
+        "        loss = super().loss(logits, y)",
+        "        return loss if loss.sum().item() > 0 else -loss",
+    ]
+    (tmp_path / "peeks.py").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "fednoise_core.testing", "--method", "peeks:Peeks", "-k", "captured", "-q"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert "peeks.py, line 5" in done.stdout

@@ -1,0 +1,273 @@
+"""fn.run and fn.load: finished runs that predict and are saved, progress, callbacks, methods of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+import toy
+from pydantic import Field
+from safetensors.torch import load_file
+
+import fednoise_core as fn
+from fednoise_core.data.arrays import ArraysError
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.settings.train import Train
+
+NAMES = ("ant", "bee", "cat", "dog", "emu")
+SHORT = {"net": {"name": "small_cnn", "width": 4}, "rounds": 2, "fraction": 0.5, "lr": 0.1, "batch": 4}
+
+
+def play(method: Any = "fedavg", train: Any = SHORT, **how: Any) -> Any:
+    data = dataclasses.replace(toy.arrays(), names=NAMES)
+    return fn.run(data, toy.labels(), toy.partition(), method, train, **how)
+
+
+@functools.cache
+def plain() -> Any:
+    return play()
+
+
+# labels
+
+
+def test_corrected_labels_take_the_proposals_above_a_probability():
+    made, given = plain(), toy.labels().noisy
+    p_wrong, proposed = {}, {}
+    for sample, _, p, label in made.suspects:
+        if p > p_wrong.get(sample, -1.0):
+            p_wrong[sample], proposed[sample] = p, label
+    middle = sorted(p_wrong.values())[len(p_wrong) // 2]
+    for above in (0.5, middle):
+        changed = {sample for sample, p in p_wrong.items() if p > above}
+        wanted = [proposed[i] if i in changed else label for i, label in enumerate(given.tolist())]
+        np.testing.assert_array_equal(made.corrected(above), wanted)
+    np.testing.assert_array_equal(made.corrected(), made.corrected(0.5))
+    np.testing.assert_array_equal(made.corrected(1.0), given)
+    assert 0 < (made.corrected(middle) != given).sum() < len(given)
+    for wrong in (1.5, -0.1, float("nan"), "wrong", True):
+        with pytest.raises(SpecError, match="above: got"):
+            made.corrected(wrong)
+
+
+# models
+
+
+def test_predictions_are_those_that_the_accuracy_was_measured_by():
+    data, made = toy.arrays(), plain()
+    found = made.predict(data.x_test)
+    assert (found.labels == data.y_test).mean() == pytest.approx(made.summary["accuracy"]["last"])
+    assert found.probabilities.shape == (len(data.y_test), 5)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(found.probabilities.argmax(1), found.labels)
+    assert found.named == [NAMES[label] for label in found.labels]
+    for wrong, message in (
+        (data.x_test / 255, "images is float64; images are integers"),
+        (data.x_test[:, :7], r"images: they are \(7, 8\); the model was trained on \(8, 8\)"),
+        (data.x_test[0], r"images has shape \(8, 8\)"),
+    ):
+        with pytest.raises((ArraysError, SpecError), match=message):
+            made.predict(wrong)
+
+
+def test_the_module_normalises_names_classes_and_trains_on():
+    data, module = toy.arrays(), plain().module()
+    assert module.class_names == NAMES
+    assert not module.training
+    x = torch.from_numpy(data.x_test)[:, None]
+    torch.testing.assert_close(module(x), module(x.float() / 255))
+    assert sum(p.numel() for p in module.parameters()) == plain().summary["parameters"][0]
+    assert not any(name in module.state_dict() for name in ("mean", "std"))
+    before, y = {n: t.clone() for n, t in module.state_dict().items()}, torch.from_numpy(data.y_test)
+    optimiser = torch.optim.SGD(module.train().parameters(), lr=0.1)
+    torch.nn.functional.cross_entropy(module(x), y).backward()
+    optimiser.step()
+    assert all(not torch.equal(before[name], now) for name, now in module.state_dict().items())
+    untouched = plain().module().state_dict()
+    assert all(torch.equal(before[name], now) for name, now in untouched.items())
+
+
+def test_what_is_saved_comes_back(tmp_path: Path):
+    made, x = plain(), toy.arrays().x_test
+    made.save(tmp_path / "run")
+    back = fn.load(tmp_path / "run")
+    assert back.summary == made.summary
+    assert back.curve == made.curve
+    np.testing.assert_allclose(back.predict(x).probabilities, made.predict(x).probabilities, rtol=1e-5)
+    assert back.module().class_names == NAMES
+    back.save(tmp_path / "copy")
+    np.testing.assert_array_equal(fn.load(tmp_path / "copy").predict(x).labels, made.predict(x).labels)
+    with pytest.raises(ArtifactError, match=r"nowhere.*summary\.json: no such file; name the folder of a finished run"):
+        fn.load(tmp_path / "nowhere")
+    file = tmp_path / "run/model.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match=r"model\.safetensors: damaged"):
+        back.predict(x)
+
+
+def test_models_of_each_client_and_of_several_nets(tmp_path: Path):
+    data = toy.arrays()
+    local = toy.subject("local")
+    made = play(dict(local.method), {**local.train, **SHORT})
+    with pytest.raises(SpecError, match="client None; there are models of the clients 0, 1, 3"):
+        made.predict(data.x_test)
+    with pytest.raises(SpecError, match="client: there is no model of client 99; there are models of"):
+        made.module(99)
+    views = {c: v for _, _, _, view, c, m, v in made.outcome.record.metrics if m == "accuracy" and c >= 0}
+    made.save(tmp_path)
+    for client in (0, 3):
+        for one in (made, fn.load(tmp_path)):
+            right = (one.predict(data.x_test, client).labels == data.y_test).mean()
+            assert right == pytest.approx(views[client])
+    with pytest.raises(SpecError, match="there is no model of client 0; there are one model for all; leave"):
+        plain().module(0)
+    both = play({"name": "coteaching", "forget_rate": 0.2})
+    x = torch.from_numpy(data.x_test)[:, None]
+    members = both.module().members
+    assert len(members) == 2
+    torch.testing.assert_close(both.module()(x), members[0](x) + members[1](x))
+
+
+def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
+    """Strictly, from the file and from the module; also the head, under torchvision's name."""
+    arrays = toy.arrays()
+    wide = dataclasses.replace(
+        arrays,
+        x_train=np.repeat(arrays.x_train[..., None], 3, 3),
+        x_test=np.repeat(arrays.x_test[..., None], 3, 3),
+        x_public=None,
+        mean=arrays.mean * 3,
+        std=arrays.std * 3,
+    )
+    train = {"net": {"name": "resnet18", "stem": "7x7"}, "rounds": 1, "epochs": 1, "fraction": 0.2, "batch": 8}
+    made = fn.run(wide, toy.labels(), toy.partition(), "fedavg", train, out=tmp_path)
+    theirs = torchvision.models.resnet18(num_classes=5).eval()
+    x = torch.from_numpy(wide.x_test).permute(0, 3, 1, 2)
+    for tensors in (load_file(tmp_path / "model.safetensors"), made.module().state_dict()):
+        torch.nn.init.zeros_(theirs.fc.weight)
+        assert theirs.load_state_dict(dict(tensors)) is not None
+        normalised = (x / 255 - torch.tensor(wide.mean)[:, None, None]) / torch.tensor(wide.std)[:, None, None]
+        torch.testing.assert_close(made.module()(x), theirs(normalised), rtol=1e-3, atol=1e-4)
+    start = {"name": "resnet18", "stem": "7x7", "weights": str(tmp_path / "model.safetensors")}
+    again = fn.run(wide, toy.labels(), toy.partition(), "fedavg", {**train, "net": start, "lr": 0.0})
+    assert again.curve[0][1] == made.curve[-1][1]  # the file is a start, with its head
+
+
+# progress and callbacks
+
+
+def test_a_callback_gets_every_rounds_metrics():
+    rows: list[dict[str, Any]] = []
+    made = play("fedavg", {**SHORT, "rounds": 3, "eval_every": 2}, on_round=rows.append)
+    assert [(row["round"], row["of"], row["phase"]) for row in rows] == [(r, 3, "train") for r in (1, 2, 3)]
+    evaluated = [row for row in rows if "accuracy" in row]
+    assert [(row["round"], row["accuracy"]) for row in evaluated] == made.curve[1:]
+    assert rows[0]["views"] == {}
+    assert evaluated[0]["views"]["global"]["loss"] == evaluated[0]["loss"]
+    assert sum(row["bytes_up"] for row in rows) == made.summary["bytes_up"]
+    assert rows[-1]["work"] == made.summary["work"]
+    with pytest.raises(TypeError, match="on_round: got int 3; pass a function"):
+        play(on_round=3)
+    with pytest.raises(TypeError, match=r"progress: got list .*; pass True, False"):
+        play(progress=[])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "how", "bar"),
+    [
+        (Terminal, {}, "accuracy"),
+        (io.StringIO, {}, ""),
+        (io.StringIO, {"progress": True}, "2/2"),
+        (Terminal, {"on_round": lambda row: None}, "2/2"),
+        (Terminal, {"progress": False}, ""),
+        (Terminal, {"progress": "lines.jsonl"}, ""),
+        (Terminal, {"console": io.StringIO()}, ""),
+    ],
+)
+def test_a_terminal_shows_a_bar_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: type[io.StringIO], how: dict[str, Any], bar: str
+):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # which the notebook's tests may have imported
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stderr", stream())
+    play(**how)
+    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert bar in shown
+    assert bool(shown) is bool(bar)
+    assert Path("lines.jsonl").exists() is ("lines.jsonl" in how.values())
+
+
+def test_without_a_trusted_test_set_the_bar_says_agreement(capsys: pytest.CaptureFixture[str]):
+    data = dataclasses.replace(toy.arrays(), test_known=False)
+    made = fn.run(data, toy.labels(), toy.partition(), "fedavg", SHORT, progress=True)
+    shown = capsys.readouterr().err
+    assert f"agreement with given labels {100 * made.curve[-1][1]:.2f} %" in shown
+    assert "accuracy" not in shown + repr(made)
+
+
+# methods of one's own
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pulled(FedAvg):
+    """FedProx, written by a user."""
+
+    mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.0
+
+    def correct_gradient(self, grad: Any, w: Any, broadcast: Any, client_state: Any) -> None:
+        grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=self.mu)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "workers:2", "lanes:2"])
+def test_a_class_or_an_object_is_a_method(executor: str):
+    def end(method: Any, train: Any = SHORT) -> torch.Tensor:
+        return play(method, train, executor=executor).outcome.state.server["model"].flat
+
+    expected = end({"name": "fedprox", "mu": 0.5})
+    assert not torch.equal(expected, end("fedavg"))
+    assert torch.equal(end(Pulled), end("fedavg"))
+    assert torch.equal(end({"name": Pulled, "mu": 0.5}), expected)
+    assert torch.equal(end(Pulled(train=Train(**SHORT), mu=0.5), None), expected)
+    assert torch.equal(end(Pulled(train=Train(**SHORT), mu=0.5), SHORT), expected)
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Inside(Pulled):
+        """One that no import would find."""
+
+    if executor == "workers:2":
+        with pytest.raises(TypeError, match="stand at the top level of a module"):
+            end(Inside)
+    else:
+        assert torch.equal(end({"name": Inside, "mu": 0.5}), expected)
+
+
+def test_a_method_of_ones_own_is_recorded_and_checked(tmp_path: Path):
+    made = play(Pulled(train=Train(**SHORT), mu=0.5), None, out=tmp_path)
+    assert made.spec["spec"]["method"] == {"name": f"{__name__}:Pulled", "mu": 0.5}
+    assert made.spec["spec"]["train"]["rounds"] == 2
+    assert fn.load(tmp_path).summary["run"]["method"] == f"{__name__}:Pulled"
+    with pytest.raises(SpecError, match=r"method\.nu: unknown"):
+        play({"name": Pulled, "nu": 1})
+    with pytest.raises(SpecError, match=r"method\.mu: "):
+        play({"name": Pulled, "mu": -1})
+    with pytest.raises(SpecError, match="train: the method was made with other training settings"):
+        play(Pulled(train=Train(**SHORT)), {**SHORT, "rounds": 5})
+    with pytest.raises(TypeError, match="method: Path is no subclass of fednoise_core"):
+        play(Path)
+    undecorated = type("Undecorated", (FedAvg,), {})
+    with pytest.raises(TypeError, match=r"method: Undecorated: write @dataclass\(frozen=True, kw_only=True\)"):
+        play(undecorated)

@@ -1,0 +1,90 @@
+"""The benchmarks run; what they measure is no part of any verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import corrected
+from benchmarks.corruptions import SCENARIOS, spoilt
+
+ROOT = Path(__file__).parents[2]
+RUNGS = {"eager", "resident", "graph", "tf32", "bf16", "lanes 4", "lanes 10", "shared 2", "shared 4", "compiled"}
+# What torch brings itself (filelock, jinja2) may be used.
+ABSENT = "snakemake dvc cleanlab pandas sklearn scipy matplotlib torchvision pyarrow yaml jsonschema"
+
+
+def test_the_gpu_ladder_climbs_on_the_stand_in_with_torch_and_numpy_only(tmp_path):
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({ABSENT.split()!r}))\n"
+        "from benchmarks import gpu_ladder\n"
+        "gpu_ladder.main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "--dry", "--minutes=2", f"--out={tmp_path}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True, text=True)
+    found = json.loads((tmp_path / "ladder.json").read_text())
+    assert found["dry"]
+    assert {"commit", "torch", "processor"} <= found["machine"].keys()
+    for rows in found["ladder"].values():
+        assert rows.pop("evaluation")["seconds"] > 0
+        assert set(rows) == RUNGS
+        assert all(row["ms_per_step"] > 0 for row in rows.values())
+    assert found["whole_run"]["finished"]
+    assert "the times mean nothing" in (tmp_path / "ladder.md").read_text()
+    assert {p.name for p in tmp_path.iterdir()} == {"ladder.json", "ladder.md"}
+
+
+def test_corrected_labels_are_those_that_the_command_wrote():
+    """Images whose class is easily seen: what is corrected is counted rightly, and the table has the gains."""
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 10, 1100)
+    x = draw.integers(0, 60, (1100, 10, 10), dtype=np.uint8)
+    x[np.arange(1100), y] += 180
+    case = spoilt(x, y, 600, 6, "iid", SCENARIOS["A"], 0)
+    found = corrected.compared(case, (x[:200], y[:200]), 0, rounds=12)
+    assert found["wrong_before"] == case.wrong.sum() > 60
+    spoilt_or_mended = found["spoilt_by_change"] - found["changed_rightly"]
+    assert found["wrong_after"] == found["wrong_before"] + spoilt_or_mended
+    assert found["changed_rightly"] > 0.7 * found["wrong_before"]
+    assert found["corrected"] >= found["given"]
+    rows = [{"scenario": "A", "seed": seed, **found, "given": 0.5, "corrected": 0.5 + seed / 10} for seed in (0, 2)]
+    lines = corrected.table(rows).splitlines()
+    assert [len(line.split("|")) for line in lines] == [11] * 5
+    assert "| 50.0 | 70.0 | +20.0 |" in lines[3]
+    assert "mean of 2, ± 14.1 between runs" in lines[4]
+    assert "| 50.0 | 60.0 | +10.0 |" in lines[4]
+
+
+def test_named_says_what_is_missing_in_a_line(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.named", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, f"named: {tmp_path}/index.csv: no such file\n")
+
+
+def test_named_counts_each_run_in_its_range_of_accuracy(tmp_path):
+    from benchmarks.named import findings, table
+
+    said = [(0.9, 0.8, 0.8, 0.4), (0.95, 0.5, 1.0, 0.4), (0.2, None, 0.0, 0.4), (0.4, 0.25, 1.0, 0.4)]
+    said += [(0.9, 0.1, 1.0, 0.0)]
+    index = tmp_path / "results/study/index.csv"
+    index.parent.mkdir(parents=True)
+    index.write_text("dir\n" + "".join(f"store/runs/{number}\n" for number in range(len(said))), encoding="utf-8")
+    for number, (accuracy, precision, recall, rate) in enumerate(said):
+        folder = tmp_path / f"store/runs/{number}"
+        folder.mkdir(parents=True)
+        told = {"noise_rate": rate, "suspects_auroc": 0.9, "suspects_precision": precision, "suspects_recall": recall}
+        summary = {"accuracy": {"last": accuracy}, "diagnostics": told}
+        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    found = findings([index.parent, index])
+    assert len(found) == 4  # the last has no wrong label, and a run of two studies counts once
+    assert table(found)[2:] == [
+        "| 0 to 30 % | 1 | 0.900 | – | – | 0 % |",  # named nothing
+        "| 30 to 50 % | 1 | 0.900 | 4.00 | 4.00 to 4.00 | 0 % |",
+        "| 85 to 100 % | 2 | 0.900 | 1.50 | 1.10 to 1.90 | 50 % |",
+    ]

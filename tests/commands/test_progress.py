@@ -1,0 +1,126 @@
+"""The progress command, without any run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from workflow_scripts.commands import progress
+from workflow_scripts.study.plan import Plan, RunFiles
+from workflow_scripts.study.planned_run import PlannedRun
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder: this project's config and no result."""
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+
+
+def job(name: str, *lines: str, age: float = 0) -> Path:
+    """The folder of a job with its progress file."""
+    path = Path("work", name, "progress.jsonl")
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    os.utime(path, (path.stat().st_mtime - age, path.stat().st_mtime - age))
+    return path.parent
+
+
+def after(number: int, of: int = 8) -> str:
+    row = {"run": "x", "round": number, "of": of, "phase": "train", "accuracy": {"global": 0.51234}}
+    return json.dumps({**row, "seconds": 10.0 * number, "left": 10.0 * (of - number)})
+
+
+def test_last_whole_line_of_every_unfinished_job(capsys: pytest.CaptureFixture[str]) -> None:
+    job("quick/a", after(1), after(2), '{"round": 3, "of"')  # a line is just being written
+    job("quick/long-name", after(1), age=100)
+    job("quick/first", '{"round": 0, "of": 60, "phase": "begun", "time": 1.0}', age=50)
+    job("quick/done", '{"round": 9, "of": 9}')
+    job("quick/empty")
+    assert progress.main([]) == 0
+    stopped = "stopped; the same command goes on"
+    *told, total = capsys.readouterr().out.splitlines()
+    assert told == [
+        f"quick/long-name: round 1 of 8, 12 %, {stopped}, global 51.2 % (2 min ago)",
+        f"quick/first: in the first round of 60, {stopped} (50 s ago)",
+        f"quick/a: round 2 of 8, 25 %, {stopped}, global 51.2 % (0 s ago)",
+    ]
+    assert total.startswith("quick: ")
+
+
+def test_a_job_that_holds_its_lock_is_running() -> None:
+    folder = job("quick/a", after(2))
+    with (folder / "lock").open("w") as file:
+        assert [one.running for one in progress.jobs()] == [False]
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (held,) = progress.jobs()
+        assert held.running
+        assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in held.line()
+    assert [one.running for one in progress.jobs()] == [False]  # looking took nothing from it
+
+
+def run(method: str, seed: int = 0) -> PlannedRun:
+    """A planned run of one setting."""
+    ids = {"dataset": "digits", "noise": "sym40", "partition": "iid", "method": method, "seed": seed}
+    planned = PlannedRun("results/quick", **ids, spec={"train": {"net": "mlp"}, "method": {"name": method}})
+    empty = Plan("store", "")
+    folder = f"store/runs/digits/sym40/iid/{method}-seed{seed}"
+    planned.__dict__["files"] = RunFiles(Plan(folder, ""), empty, empty, empty)  # what the store would answer
+    return planned
+
+
+def test_the_total_counts_runs_that_have_not_begun() -> None:
+    """Of five runs one took 100 s, one has 60 s to go of 80, one is in its first round: two wait. The mean is 90 s, so
+    60 + 90 + 2 · 90 = 330 s on the two that go side by side. Another method's run says nothing about these.
+    """
+    runs = [run("fedavg", seed) for seed in range(5)]
+    for folder, seconds in ((runs[0].folder, 100.0), (runs[3].folder, 1000.0)):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "cost.json").write_text(json.dumps({"seconds": seconds}))
+    Path(runs[0].folder, "SHA256SUMS").write_text("")  # the other was killed while it wrote its files
+    begun = '{"round": 0, "of": 8, "phase": "begun"}'
+    held = [job(runs[1].folder, after(2)), job(runs[2].folder, begun)]
+    job("other/x", after(1))  # another study's: not counted
+    files = [(folder / "lock").open("w") for folder in held]
+    for file in files:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    said = progress.total("quick", runs, progress.jobs())
+    assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min"
+    said = progress.total("quick", [*runs, run("sce")], progress.jobs())
+    assert said == "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min; no measured run yet of the kind of 1"
+    for file in files:
+        file.close()
+    said = progress.total("quick", runs, progress.jobs())
+    assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min, one after the other"
+
+
+def test_watch_ends_at_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.time, "sleep", sleep)
+    assert progress.main(["--watch", "3"]) == 0
+    assert slept == [3.0, 3.0]
+    assert capsys.readouterr().out.count("no unfinished job") == 2
+
+
+def test_totals_are_of_the_configured_studies() -> None:
+    """quick has two seeds, its smoke size one."""
+    whole, smoke = progress.planned([], {}), progress.planned([], {"scale": "smoke"})
+    assert progress.planned(["quick"], {}) == whole
+    assert 2 * len(smoke["quick-smoke"]) == len(whole["quick"])
+
+
+def test_an_unknown_study_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert progress.main(["quik"]) == 2
+    assert capsys.readouterr().err == "progress: unknown study 'quik'; did you mean 'quick'?\n"

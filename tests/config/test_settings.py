@@ -1,0 +1,559 @@
+"""Settings: a mistake is one message that names file and key; grids, overlays and paths are as documented."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from fednoise_core.io import SpecError, canonical, digest
+from workflow_scripts.config.nets import nets_of
+from workflow_scripts.config.project import Project, reserved_names
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.provenance.code_hash import closure
+from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.study.study import Study
+
+ROOT = Path(__file__).parents[2]
+CONFIG = {"device": "cpu", "scale": "paper", "studies": ["toy"], "data_root": None, "overlay": {}}
+STUDY: dict[str, Any] = {
+    "title": "Toy",
+    "noises": {"mine": {"kind": "symmetric", "rate": 0.3}, "levels": {"kind": "fedcorr", "rho": 0.5, "tau": 0.5}},
+    "partitions": {
+        "open": {"kind": "openset", "clients": 5, "mode": "uniform"},
+        "even": {"kind": "iid", "clients": 5},
+    },
+    "methods": {"cot": {"name": "coteaching", "forget_rate": "oracle_nominal", "train": {"lr": 0.5}}},
+    "train": {"net": "mlp", "rounds": 3, "lr": 0.1},
+    "seeds": [0, 1],
+    "grid": [{"datasets": ["digits"], "noises": ["mine"], "partitions": ["open"], "methods": ["fedavg", "cot"]}],
+    "tables": {"main": {"kind": "accuracy"}},
+    "figures": {"curves": {"kind": "curves", "methods": ["cot"]}},
+}
+
+Edit = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with the real schemas, catalogue and data sets, and one study."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "fednoise_core/nets").mkdir(parents=True)
+    shutil.copy(ROOT / "fednoise_core/nets/__init__.py", tmp_path / "fednoise_core/nets")
+    write(tmp_path, "config/config.yaml", CONFIG)
+    write(tmp_path, "config/studies/toy.yaml", STUDY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    return tmp_path
+
+
+def write(folder: Path, file: str, value: Any) -> None:
+    """Write YAML."""
+    (folder / file).write_text(yaml.safe_dump(value))
+
+
+def edited(edit: Edit, base: dict[str, Any] = STUDY) -> dict[str, Any]:
+    """A deep copy of the study after `edit`."""
+    study = json.loads(json.dumps(base))
+    edit(study)
+    return study
+
+
+def project(folder: Path, **config: Any) -> Project:
+    """The project with some keys of the config replaced."""
+    return Project({**CONFIG, **config}, folder)
+
+
+def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for config in [{}, *(read_yaml(path) for path in sorted((ROOT / "config/scales").glob("*.yaml")))]:
+        found = Project({**CONFIG, "studies": ["quick"], **config}, ROOT)
+        for name in found.names:
+            assert Study(found, name).runs
+
+
+def test_runs_and_paths(folder: Path) -> None:
+    study = Study(project(folder), "toy")
+    assert [(run.method, run.seed) for run in study.runs] == [("fedavg", 0), ("fedavg", 1), ("cot", 0), ("cot", 1)]
+    run = study.runs[2]
+    assert run.folder.startswith("store/runs/digits/symmetric-0.3/openset-5/coteaching/seed0/")
+    found = run.files
+    assert found.labels.inputs == (found.arrays,)  # this noise does not look at clients
+    assert found.partition.inputs == (found.arrays, found.labels)  # this partition looks at labels
+    assert found.run.inputs == (found.arrays, found.labels, found.partition)
+    arrays, labels, split = study.setting("digits", "levels", "even", 7)
+    assert labels.inputs == (arrays, split)
+    assert split.inputs == (arrays,)
+    assert split.folder.startswith("store/partitions/digits/iid-")
+    assert study.select({"methods": ["cot"], "seeds": [1]}) == [study.runs[3]]
+
+
+def test_resolved_spec(folder: Path) -> None:
+    study = Study(project(folder), "toy")
+    run = study.run("digits", "mine", "open", "cot", 1)
+    assert run.spec["method"] == {"name": "coteaching", "forget_rate": 0.3}  # the nominal rate of this noise
+    assert run.oracle_rate is True
+    assert run.spec["train"] == {"net": "mlp", "rounds": 3, "lr": 0.5}  # the method's word wins
+    assert (run.dataset, run.noise, run.partition, run.method) == ("digits", "mine", "open", "cot")
+    assert run.spec["seed"] == 1
+    assert study.run("digits", "mine", "open", "fedavg", 0).oracle_rate is False
+    assert "device" not in canonical(run.spec)
+    with pytest.raises(SpecError, match=r"toy.yaml: no run digits/mine/even/fedavg/0 in the grid"):
+        study.run("digits", "mine", "even", "fedavg", 0)
+
+
+def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
+    """Over the study's, below the scale's and a method's own; two blocks may not disagree about a run."""
+
+    def edit(data: dict[str, Any]) -> None:
+        data["methods"]["own"] = {"name": "fedavg", "train": {"lr": 0.3}}
+        block = data["grid"][0] | {"methods": ["fedavg", "own"], "train": {"lr": 0.2, "rounds": 7, "batch": 9}}
+        data["grid"], data["tables"], data["figures"] = [block], {}, {}
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    runs = {run.method: run.spec["train"] for run in Study(project(folder), "toy").runs}
+    assert [runs["fedavg"][key] for key in ("lr", "rounds", "batch")] == [0.2, 7, 9]
+    assert runs["own"]["lr"] == 0.3
+    small = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 2}}), "toy").runs[0].spec["train"]
+    assert [small[key] for key in ("lr", "rounds", "batch")] == [0.2, 2, 9]
+
+    def twice(data: dict[str, Any]) -> None:
+        edit(data)
+        data["grid"].append({**data["grid"][0], "train": {"lr": 0.4}})
+
+    write(folder, "config/studies/toy.yaml", edited(twice))
+    with pytest.raises(SpecError, match=r"toy.yaml: grid\[1\].train: another block has digits/.*/fedavg/0 with other"):
+        Study(project(folder), "toy")
+
+
+def test_a_scale_changes_options_of_a_blocks_net_and_the_page_tells_them(folder: Path) -> None:
+    """A scale's mapping is laid over key by key, with and without settings of the block."""
+
+    def edit(data: dict[str, Any]) -> None:
+        data["train"]["net"] = {"name": "resnet10", "width": 8}
+        data["scales"] = {"smoke": {"train": {"net": {"width": 4}}}}
+        data["grid"].append({**data["grid"][0], "noises": ["levels"], "partitions": ["even"], "train": {"lr": 0.2}})
+        data["tables"], data["figures"] = {}, {}
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    study = Study(project(folder, scale="smoke", overlay={}), "toy")
+    nets = [run.spec["train"]["net"] for run in study.runs]
+    assert nets == [{"name": "resnet10", "width": 4}] * len(nets)
+    (block,) = study.described()["blocks"]
+    assert (block["noises"], block["train"]) == (["levels"], {"lr": 0.2})
+
+
+def test_a_scales_word_that_does_not_fit_a_block_is_told_of_there(folder: Path) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["train"]["net"] = {"name": "resnet10"}
+        data["scales"] = {"smoke": {"train": {"net": {"width": 4}}}}
+        data["grid"][0]["train"] = {"net": "mlp"}
+
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    with pytest.raises(SpecError, match=r"config/studies/toy.yaml at scale smoke: grid\[0\].train.net"):
+        Study(project(folder, scale="smoke", overlay={}), "toy")
+
+
+def test_overlay_and_the_studys_own_scale(folder: Path) -> None:
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"lr": 0.9}}})))
+    study = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}), "toy")
+    assert study.root == "results/toy-smoke"
+    assert [run.seed for run in study.runs] == [5, 5]  # a list is replaced
+    train = study.run("digits", "mine", "open", "fedavg", 5).spec["train"]
+    assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
+    assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
+
+
+def test_scale_may_leave_out_what_a_figure_names(folder: Path) -> None:
+    own = {"grid": [{**STUDY["grid"][0], "methods": ["fedavg"]}]}
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": own})))
+    assert list(Study(project(folder), "toy").figures) == ["curves"]
+    study = Study(project(folder, scale="smoke"), "toy")
+    assert study.figures == {}  # its only method has no run at this scale
+    assert list(study.tables) == ["main"]
+
+
+def at(*keys: Any, to: Any) -> Edit:
+    """An edit that sets the value at `keys`."""
+
+    def edit(study: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            study = study[key]
+        study[keys[-1]] = to
+
+    return edit
+
+
+BAD = {
+    "unknown key": (at("train", "ruonds", to=3), "toy.yaml: train.ruonds: unknown key; did you mean 'rounds'?"),
+    "unknown top key": (at("metods", to={}), "toy.yaml: metods: unknown key; did you mean 'methods'?"),
+    "wrong type": (at("train", "rounds", to="three"), "toy.yaml: train.rounds: "),
+    "missing key": (lambda s: s.pop("grid"), "toy.yaml: the key 'grid' is missing"),
+    "no number": (at("train", "lr", to=float("nan")), "toy.yaml: train.lr: nan is no finite number"),
+    "keep below chance": (
+        at("methods", "cot", to={"name": "feddpcont", "keep": 0.1}),
+        "toy.yaml: methods.cot.keep: 0.1 tells nothing of 10 classes: it must be above 1/10",
+    ),
+    "several nets for one model": (
+        at("methods", "cot", "train", to={"net": ["mlp", "small_cnn"]}),
+        "toy.yaml: methods.cot: coteaching has one model for all clients, but train.net lists several nets",
+    ),
+    "Adam for SCAFFOLD": (
+        lambda s: (s["methods"].update(cot={"name": "scaffold"}), s["train"].update(optimiser="adam")),
+        "toy.yaml: methods.cot.train.optimiser: scaffold works with sgd only, not with adam",
+    ),
+    "a setting that does nothing": (
+        at("methods", "cot", "server_lr", to=0.5),
+        "toy.yaml: methods.cot.server_lr: unknown key; known: exponent, forget_rate",
+    ),
+    "images too small": (
+        at("train", "net", to="cnn9"),
+        "toy.yaml: train.net: cnn9 needs images of 28 pixels a side or more; 'digits' has 8",
+    ),
+    "images too small for one of a method's nets": (
+        at("methods", "cot", "train", to={"net": {"name": "lenet"}}),
+        "toy.yaml: methods.cot.train.net: lenet needs images of 12 pixels a side or more; 'digits' has 8",
+    ),
+    "nothing to go on from": (
+        at("methods", "cot", "train", to={"sampling": "continued"}),
+        "toy.yaml: methods.cot.train.sampling: 'continued' goes on from the generator of the labels",
+    ),
+    "no public images": (
+        lambda s: (s["methods"].update(cot={"name": "fedmd"}), s["grid"][0].update(datasets=["mnist"])),
+        "toy.yaml: methods.cot: fedmd needs public images: give 'mnist' a `public` part",
+    ),
+    "unknown method": (
+        at("methods", "cot", "name", to="coteachin"),
+        "unknown method 'coteachin'; did you mean 'coteaching'?",
+    ),
+    "unknown field": (
+        at("methods", "cot", "ramps", to=1),
+        "toy.yaml: methods.cot.ramps: unknown key; did you mean 'ramp'?",
+    ),
+    "missing field": (
+        lambda s: s["methods"]["cot"].pop("forget_rate"),
+        "toy.yaml: methods.cot: the key 'forget_rate' is missing",
+    ),
+    "unknown net": (
+        at("train", "net", to="smal_cnn"),
+        "toy.yaml: train.net: unknown net 'smal_cnn'; did you mean 'small_cnn'?",
+    ),
+    "unknown net in a list": (
+        at("methods", "cot", "train", to={"net": ["mlp", {"name": "mpl"}]}),
+        "toy.yaml: methods.cot.train.net: unknown net 'mpl'; did you mean 'mlp'?",
+    ),
+    "unknown data set": (
+        at("grid", 0, "datasets", to=["digit"]),
+        "toy.yaml: grid[0].datasets: unknown data set 'digit'; did you mean 'digits'?",
+    ),
+    "unknown noise kind": (
+        at("noises", "mine", "kind", to="symetric"),
+        "unknown noise 'symetric'; did you mean 'symmetric'?",
+    ),
+    "unknown noise id": (
+        at("grid", 0, "noises", to=["mien"]),
+        "toy.yaml: grid[0].noises: unknown noise 'mien'; did you mean",
+    ),
+    "unknown method id": (
+        at("grid", 0, "methods", to=["fedavgg"]),
+        "grid[0].methods: unknown method 'fedavgg'; did you mean",
+    ),
+    "each names the other": (
+        at("grid", 0, "noises", to=["levels"]),
+        "toy.yaml: grid[0]: noise 'levels' needs the partition and partition 'open' needs the noisy labels",
+    ),
+    "more clients than samples": (
+        at("partitions", "open", "clients", to=2000),
+        "toy.yaml: partitions.open.clients: 2000 clients, but 'digits' has 1187 training samples",
+    ),
+    "id with a slash": (at("noises", "a/b", to={"kind": "none"}), "toy.yaml: noises: expected an id"),
+    "unknown table kind": (at("tables", "main", "kind", to="acuracy"), "did you mean 'accuracy'?"),
+    "table of no run": (
+        at("tables", "main", "methods", to=["cott"]),
+        "toy.yaml: tables.main.methods[0]: no run has 'cott'; did you mean 'cot'?",
+    ),
+    "empty label": (at("methods", "cot", "label", to=" "), "toy.yaml: methods.cot.label: expected one line of text"),
+    "label of two lines": (at("methods", "cot", "label", to="a\nb"), "toy.yaml: methods.cot.label: expected one line"),
+    "endless label": (at("methods", "cot", "label", to="x" * 10**5), "toy.yaml: methods.cot.label: expected one line"),
+    "list for an augmentation": (at("train", "augment", to={"name": ["flip"]}), "toy.yaml: train.augment.name: "),
+    "id that ends in a newline": (at("noises", "a\n", to={"kind": "none"}), "toy.yaml: noises: expected an id"),
+    "seed of 300 digits": (at("seeds", to=[10**300]), "toy.yaml: seeds[0]: a whole number of more than 63 bits"),
+    "default net too small": (
+        lambda s: (s["train"].pop("net"), s["grid"][0].update(datasets=["tiny"])),
+        "toy.yaml: train.net: small_cnn needs images of 4 pixels a side or more; 'tiny' has 2",
+    ),
+    "table named as a target": (
+        at("tables", "runs", to={"kind": "accuracy"}),
+        "toy.yaml: tables.runs: toy_runs is a target already",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_study(folder: Path, case: str) -> None:
+    edit, message = BAD[case]
+    write(folder, "config/studies/toy.yaml", edited(edit))
+    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**found, "tiny": {"source": "npz", "path": "tiny.npz"}})
+    small, y = np.zeros((9, 2, 2), np.uint8), np.arange(9) % 3
+    np.savez(folder / "tiny.npz", x_train=small, y_train=y, x_test=small, y_test=y)
+    with pytest.raises(SpecError) as error:
+        Study(project(folder), "toy")
+    assert message in str(error.value)
+    assert str(error.value).startswith("config/studies/toy.yaml: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"device": "tpu"}, "config: device: "),
+        ({"studies": ["toi"]}, "config: studies[0]: unknown study 'toi'; did you mean 'toy'?"),
+        ({"stdies": ["toy"]}, "config: stdies: unknown key; did you mean 'studies'?"),
+        ({"scale": "huge"}, "config: scale: 'huge' has no file in config/scales; known: cpu"),
+        ({"studies": []}, "config: studies: "),
+        ({"data_root": "none/such"}, "config: data_root: no such folder: none/such"),
+        ({"overlay": "x"}, 'config: overlay: expected {…}, got "x"'),
+    ],
+)
+def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        project(folder, **config)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("device: auto\nstudies: [toy\nscale: paper\n", "line 3: "),
+        ("device: auto\ndevice: cpu\n", "line 2: the key 'device' stands twice"),
+        ("studies: toy\n", "studies: "),
+        ("on: cuda\n", "on: unknown key; known: "),
+        ("- device\n", "expected keys and values"),
+    ],
+)
+def test_broken_config_file(folder: Path, text: str, message: str) -> None:
+    """Also where the command line replaces what is wrong."""
+    (folder / "config/config.yaml").write_text(text)
+    with pytest.raises(SpecError) as error:
+        Project(CONFIG)
+    assert str(error.value).startswith(f"config/config.yaml: {message}")
+
+
+def test_mistakes_name_their_file(folder: Path) -> None:
+    """Of a scale, of two files of one name, and of a data set."""
+    (folder / "config/scales/mine.yaml").write_text("scale: cpu\noverlai: {}\n")
+    with pytest.raises(SpecError, match=r"^config/scales/mine.yaml: overlai: unknown key; did you mean 'overlay'\?$"):
+        Project({**CONFIG, "overlai": {}}, folder, ("config/config.yaml", "config/scales/mine.yaml"))
+    (folder / "config/scales/smoke.yaml").write_text("scale: smoke\noverlay: {seeds: [0\n")
+    with pytest.raises(SpecError, match=r"config/scales/smoke.yaml: line 3: "):
+        project(folder, scale="smoke")
+    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**found, "digits": {"source": "digits", "test": 360, "public": 5000}})
+    with pytest.raises(SpecError, match=r"datasets.yaml: digits: test and public images leave none to train on$"):
+        Study(project(folder), "toy")
+    (folder / "config/papers").mkdir(exist_ok=True)
+    write(folder, "config/papers/toy.yaml", STUDY)
+    with pytest.raises(SpecError, match=r"config/papers/toy.yaml: config/studies/toy.yaml has the same name"):
+        project(folder)
+
+
+def test_scales(folder: Path) -> None:
+    """Laid over a study: by a file, by the command line, and, last, by the study's own word."""
+    small = Study(project(folder, scale="smoke"), "toy")
+    assert [(run.spec["train"]["rounds"], run.seed) for run in small.runs] == [(2, 0)] * 2  # config/scales/smoke.yaml
+    overlay = {"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"lr": 0.9}}})))
+    study = Study(project(folder, scale="smoke", overlay=overlay), "toy")
+    assert study.root == "results/toy-smoke"
+    assert [run.seed for run in study.runs] == [5, 5]  # a list is replaced
+    train = study.run("digits", "mine", "open", "fedavg", 5).spec["train"]
+    assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
+    assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
+    with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
+        Study(project(folder, scale="smoke"), "toy")
+
+
+def test_words_that_yaml_1_1_takes_for_truth_values(folder: Path) -> None:
+    """An unquoted `on` is a word in our files; Snakemake, which reads config files itself, hands over True."""
+    text = yaml.safe_dump(edited(at("train", "augment", to={"name": "flip", "KEY": "image"})))
+    (folder / "config/studies/toy.yaml").write_text(text.replace("KEY:", "on:"))
+    study = Study(project(folder), "toy")
+    assert study.data["train"]["augment"] == {"name": "flip", "on": "image"}
+    (folder / "config/studies/toy.yaml").write_text(text.replace("KEY: image", "per: yes"))
+    with pytest.raises(SpecError, match=r"train\.augment.per: "):
+        Study(project(folder), "toy")
+    with pytest.raises(SpecError, match=r"the key True \(an unquoted on, off, yes or no may be read so\) is no text"):
+        Study(project(folder, overlay={"train": {"augment": {True: "image"}}}), "toy")
+
+
+def test_a_key_of_the_command_line_is_told_from_the_files(folder: Path) -> None:
+    with pytest.raises(SpecError, match=r"^config: overlay: expected {…}, got \"x\"$"):
+        project(folder, overlay="x")
+
+
+def test_names_are_unique_over_studies_and_papers(folder: Path) -> None:
+    (folder / "config/papers").mkdir(exist_ok=True)
+    write(folder, "config/papers/toy.yaml", STUDY)
+    with pytest.raises(SpecError, match=r"config/papers/toy.yaml: config/studies/toy.yaml has the same name"):
+        project(folder)
+
+
+def test_missing_data_of_the_user(folder: Path) -> None:
+    write(
+        folder, "config/datasets.yaml", {"digits": {"source": "digits"}, "mine": {"source": "npz", "path": "mine.npz"}}
+    )
+    write(folder, "config/studies/toy.yaml", edited(at("grid", 0, "datasets", to=["mine"])))
+    with pytest.raises(SpecError, match=r"^config/datasets.yaml: mine: .*mine\.npz"):
+        Study(project(folder), "toy")
+    record = Path(project(folder).contents_folder("mine"), "contents.json")
+    record.parent.mkdir(parents=True)
+    record.write_text('"0123"')  # of an earlier making: then the file may be elsewhere
+    write(folder, "config/studies/toy.yaml", edited(lambda s: (at("grid", 0, "datasets", to=["mine"])(s), told(s))))
+    assert Study(project(folder), "toy").runs[0].row["arrays"].startswith("data/arrays/npz/")
+
+
+def told(study: dict[str, Any]) -> None:
+    """Co-teaching with a number: without the data nobody knows the number of classes, hence no nominal rate."""
+    study["methods"]["cot"]["forget_rate"] = 0.3
+
+
+def test_fingerprint_follows_the_users_file(folder: Path) -> None:
+    write(
+        folder, "config/datasets.yaml", {"digits": {"source": "digits"}, "mine": {"source": "npz", "path": "mine.npz"}}
+    )
+    arrays = {"x_train": np.zeros((9, 4, 4), np.uint8), "y_train": np.arange(9) % 3}
+    found = []
+    for value in (0, 1):
+        np.savez(folder / "mine.npz", x_test=np.full((3, 4, 4), value, np.uint8), y_test=np.arange(3), **arrays)
+        found.append(project(folder).fingerprint("mine"))
+    assert found[0] != found[1]
+    assert found[1] == project(folder).fingerprint("mine")
+    assert project(folder).fingerprint("digits") == ""
+
+
+def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_run(folder: Path) -> None:
+    def found(name: str, edit: Edit) -> list[tuple[str, str, bool]]:
+        write(folder, f"config/studies/{name}.yaml", edited(edit))
+        return [(digest(run.spec), run.label, run.oracle_rate) for run in Study(project(folder), name).runs]
+
+    def renamed(study: dict[str, Any]) -> None:
+        for key, old in (("noises", "mine"), ("partitions", "open"), ("methods", "cot")):
+            study[key]["new"] = study[key].pop(old)
+        study["grid"][0].update(noises=["new"], partitions=["new"], methods=["fedavg", "new"])
+        study["figures"] = {}
+
+    plain = found("toy", lambda s: None)
+    assert [one[0] for one in found("renamed", renamed)] == [one[0] for one in plain]
+    other = found("other", at("methods", "cot", "label", to="Ours"))
+    assert [one[0] for one in plain] == [one[0] for one in other]
+    assert {one[1] for one in other} == {"FedAvg", "Ours"}
+    told = found("told", at("methods", "cot", "forget_rate", to=0.3))  # what the oracle says, written out
+    assert [one[0] for one in told] == [one[0] for one in plain]
+    assert [one[2] for one in told] == [False] * 4
+    assert [one[2] for one in plain] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "id", ["..", ".", ".hidden", "", "a b", "a/b", "*", "{x}", "$(touch x)", "a\n", "-x", "a" * 65, "ä"]
+)
+def test_ids_of_data_sets_are_checked(folder: Path, id: str) -> None:
+    found = yaml.safe_load((folder / "config/datasets.yaml").read_text())
+    write(folder, "config/datasets.yaml", {**found, id: {"source": "digits"}})
+    with pytest.raises(SpecError, match=r"^config/datasets.yaml: .* is no id: ") as error:
+        Study(project(folder), "toy")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my study", "'my study' is no id: letters, digits, and _ - after the first"),
+        ("x;touch PWNED;y", "is no id"),
+        ("a+b", "is no id"),
+        ("a(b", "is no id"),
+        ("a\nb", "is no id"),
+        (".hidden", "is no id"),
+        ("ä", "is no id"),
+        ("all", "'all' is a rule of the workflow"),
+        ("train", "'train' is a rule of the workflow"),
+        ("toy_runs", "'toy_runs' is also a target of study 'toy'"),
+        ("toy-smoke", "results/toy-smoke is also the folder of study 'toy' at scale smoke"),
+    ],
+)
+def test_file_names_of_studies_are_checked(folder: Path, name: str, message: str) -> None:
+    write(folder, f"config/studies/{name}.yaml", STUDY)
+    with pytest.raises(SpecError) as error:
+        project(folder)
+    assert message in str(error.value)
+    assert str(error.value).startswith("config/studies/")
+    assert "\n" not in str(error.value)
+
+
+def test_rules_names_are_reserved() -> None:
+    """A study is a rule of its name: no name may be that of a rule."""
+    files = [ROOT / "Snakefile", *(ROOT / "rules").glob("*.smk")]
+    rules = {name for file in files for name in re.findall(r"^rule (\w+):", file.read_text(), re.M)}
+    assert reserved_names() == rules | {"papers", "stored", "stage_data"}  # those of Targets.named
+
+
+def test_entries_of_the_catalogue_that_no_study_uses_are_checked(folder: Path) -> None:
+    found = yaml.safe_load((folder / "config/catalogue.yaml").read_text())
+    for key, spec, message in (
+        ("noises", {"kind": "symmetric", "rate": 2}, "noises.unused.rate: "),
+        ("partitions", {"kind": "ii"}, "partitions.unused.kind: unknown partition 'ii'"),
+        ("methods", {"name": "fedavg", "lr": 1}, "methods.unused.lr: unknown key"),
+        ("methods", {"name": "fedavg", "train": {"net": "mpl"}}, "methods.unused.train.net: unknown net 'mpl'"),
+    ):
+        write(folder, "config/catalogue.yaml", {**found, key: {**found[key], "unused": spec}})
+        with pytest.raises(SpecError) as error:
+            _ = project(folder).catalogue
+        assert str(error.value).startswith(f"config/catalogue.yaml: {message}")
+
+
+@pytest.mark.parametrize(
+    ("overlay", "message"),
+    [
+        ({"train": {"ruonds": 3}}, "train.ruonds: "),
+        ({"seeds": ["x"]}, "seeds[0]: "),
+        ({"noises": {"mine": {"rate": 7}}}, "noises.mine.rate: "),
+    ],
+)
+def test_a_mistake_in_an_overlay_names_study_and_scale(folder: Path, overlay: dict[str, Any], message: str) -> None:
+    write(folder, "config/scales/mine.yaml", {"scale": "mine", "overlay": overlay})
+    made = Project(
+        {**CONFIG, "scale": "mine", "overlay": overlay}, folder, ("config/config.yaml", "config/scales/mine.yaml")
+    )
+    with pytest.raises(SpecError) as error:
+        Study(made, "toy")
+    assert str(error.value).startswith(f"config/studies/toy.yaml at scale mine: {message}")
+
+
+def test_the_studys_own_word_on_a_scale_is_named(folder: Path) -> None:
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
+    with pytest.raises(SpecError, match=r"^config/studies/toy.yaml at scale smoke: train.rounds: "):
+        Study(project(folder, scale="smoke"), "toy")
+
+
+def test_an_overlay_without_a_scale_of_its_own_is_refused(folder: Path) -> None:
+    with pytest.raises(SpecError, match=r"^config: overlay: at scale paper it would overwrite"):
+        project(folder, overlay={"train": {"rounds": 1}})
+    write(folder, "config/config.yaml", {**CONFIG, "overlay": {"seeds": [0]}})
+    with pytest.raises(SpecError, match=r"^config: overlay: at scale paper it would overwrite"):
+        project(folder, overlay={"seeds": [0]})
+
+
+def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
+    write(folder, "config/studies/toy.yaml", edited(lambda s: s["train"].pop("net")))
+    spec = Study(project(folder), "toy").runs[0].spec
+    assert "net" not in spec["train"]
+    entries = StepCode(ROOT).train(spec["method"]["name"], nets_of(spec["train"]))
+    assert "fednoise_core/nets/small.py" in closure(ROOT, *entries)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_data
+import yaml
+
+from fednoise_core.data import sources
+from fednoise_core.data.arrays import Arrays
+from workflow_scripts.config.validation import Schemas
+from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.steps import download
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = yaml.safe_load((ROOT / "config/schema/dataset.yaml").read_text(encoding="utf-8"))
+DATASETS = yaml.safe_load((ROOT / "config/datasets.yaml").read_text(encoding="utf-8"))
+
+
+def check(spec: dict) -> None:
+    Schemas(ROOT / "config/schema").check_kind("dataset", spec, Place("config/datasets.yaml", ("mine",)))
+
+
+def small(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small data of a source's layout in `folder`, so that its example can be made."""
+    if source in ("mnist", "fashion_mnist", "svhn"):
+        content = toy_data.toy((4, 4) if source != "svhn" else (4, 4, 3), 2600, 1100)
+        toy_data.pretend(monkeypatch, source, content)
+        np.savez(folder / f"{source}.npz", **content)
+    elif source in ("cifar10", "cifar100"):
+        for name in ("cifar10", "cifar100"):
+            content = toy_data.toy((4, 4, 3), 6000, 100)
+            toy_data.pretend(monkeypatch, name, content)
+            labels = toy_data.pretend_human(monkeypatch, name, content)
+            np.savez(folder / f"{name}.npz", **content, **labels)
+    elif source == "clothing1m":
+        toy_data.clothing(folder / "clothing1m")
+    elif source == "npz":
+        np.savez(folder / "mine.npz", **toy_data.toy((4, 4)))
+    elif source == "imagefolder":
+        toy_data.photo_table(toy_data.photos(folder / "photos"))
+
+
+@pytest.mark.parametrize("source", list(SCHEMA))
+def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, capsys):
+    spec = SCHEMA[source]["example"]
+    check(spec)
+    small(source, tmp_path, monkeypatch)
+    out = tmp_path / "out" / f"{source}.npz"
+    command = ["--spec", json.dumps(spec), "--out", str(out), "--data-root", str(tmp_path), "--cache", str(tmp_path)]
+    assert download.main(command) == 0, capsys.readouterr().err
+    arrays = Arrays.load(out)
+    assert arrays.spec == spec
+    assert sources.n_train(spec, [tmp_path]) == arrays.n
+    assert sources.classes(spec, [tmp_path]) == arrays.classes
+    assert sources.sides(spec, [tmp_path]) == arrays.image_shape[1:]
+    assert arrays.clean_known is (source not in ("clothing1m", "npz"))
+    files = sources.files(spec, [tmp_path])
+    assert bool(files) is (source in ("clothing1m", "npz", "imagefolder"))
+    assert all(path.exists() for path in files)
+    if "mean" in spec:
+        assert (list(arrays.mean), list(arrays.std)) == (spec["mean"], spec["std"])
+    if isinstance(spec.get("public"), dict):
+        assert len(arrays.x_public) == spec["public"]["n"]
+    if spec.get("human"):
+        assert len(arrays.given) > 0
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+def test_every_entry_of_the_config_validates_and_knows_its_size(name):
+    spec = DATASETS[name]
+    check(spec)
+    if spec["source"] != "clothing1m":  # its size is in the user's copy
+        expected = spec.get("subset", {}).get("train") or {"digits": 1187, "svhn": 73257}.get(spec["source"])
+        assert sources.n_train(spec) == (expected or (60000 if "mnist" in name else 50000))
+        assert sources.classes(spec) == (20 if "coarse" in name else 100 if "cifar100" in name else 10)

@@ -1,0 +1,129 @@
+"""The code in README.md and docs/add_a_method.md runs as printed, and pages of methods agree with code and sources."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import references_page
+import torch
+import yaml
+
+import fednoise_core as fn
+from fednoise_core import methods
+from fednoise_core.methods import make
+from fednoise_core.settings.train import Train, parse
+
+ROOT = Path(__file__).parents[2]
+METHOD_PAGES = sorted(page for page in (ROOT / "docs/methods").glob("*.md") if page.name != "README.md")
+CITED = re.compile(r"\[([^]]+)\]\([^)\s]*references\.md#(\w+)\)")
+
+
+def blocks(path: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_readme_example_learns_and_names_wrong_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks(ROOT / "README.md")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 11  # import and ten lines
+    scope: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    summary = scope["run"].summary  # type: ignore[attr-defined]
+    assert summary["accuracy"]["best"] > summary["accuracy"]["round0"] + 0.3
+    assert summary["diagnostics"]["suspects_precision"] > 0.6  # 40 % of the labels are wrong: chance is .4
+    assert "probably" in capsys.readouterr().out
+
+
+def test_added_method_is_found_and_at_zero_is_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = blocks(ROOT / "docs/add_a_method.md")
+    module = types.ModuleType("fednoise_core.methods.fedprox")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(methods.METHODS, "fedprox", "fednoise_core.methods.fedprox:FedProx")
+    exec(compile(code, "docs/add_a_method.md", "exec"), module.__dict__)
+    train = {"net": "mlp", "rounds": 2, "fraction": 0.5, "epochs": 1, "lr": 0.1}
+    assert make({"name": "fedprox", "mu": 0.5}, parse(Train, train, "train")).mu == 0.5  # type: ignore[attr-defined]
+    data = fn.dataset({"source": "digits"})
+    labels = fn.inject(data, {"kind": "symmetric", "rate": 0.2}, seed=0)
+    clients = fn.partition_of(data, {"kind": "iid", "clients": 4}, seed=0)
+
+    def end(method: dict[str, object]) -> torch.Tensor:
+        return fn.run(data, labels, clients, method, train).outcome.state.server["model"].flat
+
+    plain = end({"name": "fedavg"})
+    assert torch.equal(end({"name": "fedprox", "mu": 0.0}), plain)
+    start = fn.run(data, labels, clients, "fedavg", {**train, "lr": 0.0}).outcome.state.server["model"].flat
+    pulled = end({"name": "fedprox", "mu": 1.0})
+    assert not torch.equal(pulled, plain)
+    assert (pulled - start).norm() < (plain - start).norm()  # the pull keeps it nearer to where it began
+
+
+def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
+    """The two blocks of "The shapes of things" are the bodies of a method; the carried number counts the samples."""
+    import toy
+
+    from fednoise_core.methods.fedavg import FedAvg
+    from fednoise_core.ops.weights import Entry, Layout
+
+    text = (ROOT / "docs/add_a_method.md").read_text(encoding="utf-8")
+    scope: dict[str, object] = {"Layout": Layout, "Entry": Entry, "torch": torch}
+    for code in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
+        exec(compile(code, "docs/add_a_method.md", "exec"), scope)
+    hooks = {name: scope[name] for name in ("run_round", "init_carry", "train_step", "make_update")}
+    counting = type("Counting", (FedAvg,), hooks)
+    ends = []
+    for kind in (counting, FedAvg):
+        fed = toy.federation()
+        method = kind(train=fed.train)
+        state = method.init_state(fed)
+        state.round = 1
+        assert method.run_round(fed, state) == {"clients": 4}
+        ends.append(state)
+    assert toy.same(ends[0].server, ends[1].server)
+    seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
+    assert seen == {c: 2 * toy.SIZES[c] for c in toy.federation().sample_cohort(1)}  # two epochs
+
+
+@pytest.mark.parametrize("page", ["clean_labels", "extend"])
+def test_the_start_pages_run_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = blocks(ROOT / f"docs/start/{page}.md")
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("printed")
+    monkeypatch.setitem(sys.modules, "printed", module)
+    exec(compile(code, page, "exec"), module.__dict__)
+    if page == "clean_labels":
+        rows = (tmp_path / "cleaned/suspects.csv").read_text(encoding="utf-8").splitlines()
+        assert len(rows) > 900  # four fifths of digits' training images
+        assert {row.split(",")[3] for row in rows[1:]} == {"north", "south", "west"}
+        assert len((tmp_path / "cleaned/sites.csv").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_every_citation_has_its_entry_and_every_entry_is_cited() -> None:
+    entries = references_page.read_entries()
+    cited = {page: CITED.findall(page.read_text(encoding="utf-8")) for page in (ROOT / "docs").rglob("*.md")}
+    for page, links in cited.items():
+        for words, key in links:
+            texts = (entries[key]["title"], references_page.format_citation(entries[key]))
+            assert " ".join(words.split()) in texts, f"{page.name}: {key}"
+    assert {key for links in cited.values() for _, key in links} == entries.keys()
+    assert [page.name for page in METHOD_PAGES if not cited[page]] == []
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Equations", "Settings", "Notes", "Deviations", "Results"]
+    section = text.partition("## Settings")[2].partition("## Notes")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*?\| ([^|]+) \|", section, re.MULTILINE)
+    kinds = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
+    common = {} if page.stem == "fedavg" else kinds["fedavg"]["properties"]
+    settings = {name: one for name, one in kinds[page.stem]["properties"].items() if common.get(name) != one}
+    defaults = {name: one.get("default", "required") for name, one in settings.items()}
+    assert sorted(name for name, _ in rows) == sorted(defaults)
+    for name, cell in rows:
+        assert cell in (defaults[name], json.dumps(defaults[name])) or float(cell) == pytest.approx(
+            defaults[name], rel=1e-3
+        )

@@ -1,0 +1,131 @@
+"""The documentation as a site: links lead somewhere, every public name has its place, and `make docs` builds it.
+
+The strict build runs only with FEDNOISE_DOCS=1, as it needs the tools of requirements-docs.lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import references_page
+import settings_page
+
+import fednoise_core as fn
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE = {
+    "project.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "config.md": "config/README.md",
+}
+PAGES = [*(ROOT / page for page in OUTSIDE.values()), *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PLACED = re.compile(r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^::: ([\w.]+)$", re.MULTILINE)
+
+
+def text(page: Path) -> str:
+    """A page without its blocks of code, and with the tables that `make docs` puts into it."""
+    plain = re.sub(r"^\s*(```|~~~).*?^\s*\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    made = {
+        ROOT / "docs/reference.md": settings_page.tables,
+        ROOT / "docs/references.md": references_page.list_references,
+    }
+    return plain + made.get(page, str)()
+
+
+def links() -> Iterator[tuple[Path, str, str]]:
+    """(page, file, anchor) of every relative link."""
+    for page in PAGES:
+        for target in LINK.findall(text(page)):
+            if "://" not in target and not target.startswith("mailto:"):
+                file, _, anchor = target.partition("#")
+                yield page, file, anchor
+
+
+def slugs(page: Path) -> set[str]:
+    """Anchors of a page's headings, as the forge and the site make them; a second equal one gets a number."""
+    found: dict[str, int] = {}
+    made = set(re.findall(r"^\{: #(\w+) \}$", text(page), re.MULTILINE))
+    for heading in re.findall(r"^#+ (.*)$", text(page), re.MULTILINE):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        made.add(f"{slug}_{found[slug]}" if slug in found else slug)
+        found[slug] = found.get(slug, 0) + 1
+    return made
+
+
+def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
+    wrong, anchors = [], dict[Path, set[str]]()
+    for page, file, anchor in links():
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or file.startswith("/"):
+            wrong.append(f"{page.relative_to(ROOT)}: {file}")
+        elif anchor and target.suffix == ".md":
+            anchors.setdefault(target, slugs(target))
+            if anchor not in anchors[target]:
+                wrong.append(f"{page.relative_to(ROOT)}: {file}#{anchor}")
+    assert wrong == []
+
+
+def test_every_public_name_has_its_place() -> None:
+    placed = {name: where for page in PAGES for name, where in PLACED.findall(page.read_text(encoding="utf-8"))}
+    public = {name for name in dir(fn) if not name.startswith("_")}
+    assert placed.keys() == public
+    assert placed == {name: fn._NAMES[name].replace(":", ".") for name in public}
+
+
+def test_every_page_is_in_the_site() -> None:
+    """Those of methods and results are found by folder."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = {file for file in re.findall(r"([\w/]+\.md)$", nav, re.MULTILINE)}
+    folders = re.findall(r": (\w+)$", nav, re.MULTILINE)
+    notebooks = (ROOT / "docs").rglob("*.ipynb")  # pages of the same name: docs/site/hooks.py
+    found = [page.relative_to(ROOT / "docs") for page in (*PAGES[len(OUTSIDE) :], *notebooks)]
+    assert {
+        page.with_suffix(".md").as_posix() for page in found if page.parts[0] not in folders
+    } | OUTSIDE.keys() == named
+
+
+@pytest.mark.skipif(not os.environ.get("FEDNOISE_DOCS"), reason="builds the site; FEDNOISE_DOCS=1 asks for it")
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr  # strict: mkdocs ends at its warnings, not at an installer's
+    site = ROOT / "build/site"
+    for page in ("index.html", "start/compare.html", "api/data.html", "project.html", "methods/fedavg.html"):
+        assert (site / page).is_file()
+    notebook = (site / "quickstart.html").read_text(encoding="utf-8")
+    assert notebook.count('src="data:image/png;base64,') == 3
+    assert 'href="quickstart.html"' in (site / "index.html").read_text(encoding="utf-8")
+    assert 'id="training-settings"' in (site / "reference.html").read_text(encoding="utf-8")
+    assert '<a href="fedavg.html">' in (site / "methods/index.html").read_text(encoding="utf-8")
+    shown = (site / "api/data.html").read_text(encoding="utf-8")
+    assert 'id="fednoise_core.data.from_arrays.arrays"' in shown
+    assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', shown)  # no request leaves the site
+
+
+def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both YAML files are studies as they stand, and the keys that the pages name are theirs."""
+    import yaml
+
+    from workflow_scripts.config.project import Project
+    from workflow_scripts.config.yaml_file import read_yaml
+    from workflow_scripts.study.study import Study
+
+    monkeypatch.chdir(ROOT)
+    for page, count in (("start/compare.md", 4), ("write_a_study.md", 12)):
+        first = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+        assert first
+        project = Project(read_yaml("config/config.yaml"))
+        file = tmp_path / "mine.yaml"
+        file.write_text(first[1], encoding="utf-8")
+        assert isinstance(yaml.safe_load(first[1]), dict)
+        monkeypatch.setitem(project.names, "mine", str(file))
+        assert len(Study(project, "mine").runs) == count

@@ -1,0 +1,57 @@
+"""What is installed: the locks hold what pyproject.toml asks for; the library needs its own packages alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+NOT_LOCKED = {"cluster", "docs"}  # cluster and docs have locks of their own
+
+
+def asked(*extras: str) -> Iterator[Requirement]:
+    """What the project asks for with these extras, and with those that they name."""
+    lists = [PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras)]
+    for requirement in map(Requirement, (one for several in lists for one in several)):
+        if requirement.name == "fednoise_core":
+            yield from asked(*requirement.extras)
+        else:
+            yield requirement
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_library_asks_for_little():
+    named = {plain(requirement.name) for requirement in asked()}
+    few = {"filelock", "numpy", "pillow", "pyarrow", "pydantic", "safetensors", "scikit-learn", "scipy", "torch"}
+    assert named == {*few, "tqdm"}
+    assert {"workflow", "report", "cleanlab", "dev"} <= EXTRAS.keys()
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"), [("requirements.lock", EXTRAS.keys() - NOT_LOCKED), ("requirements-docs.lock", {"docs"})]
+)
+def test_the_locks_hold_what_the_extras_ask_for(file: str, extras: set[str]):
+    text = (ROOT / file).read_text(encoding="utf-8")
+    locked = {plain(name): version for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", text, re.MULTILINE)}
+    needed = asked(*extras) if file == "requirements.lock" else map(Requirement, EXTRAS["docs"])
+    for requirement in needed:
+        assert requirement.specifier.contains(locked[plain(requirement.name)]), requirement
+
+
+def test_the_readmes_lines_need_the_librarys_packages_alone():
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    others = ("pandas", "matplotlib", "jinja2", "yaml", "snakemake", "torchvision", "cleanlab")
+    absent = f"import sys\nsys.modules.update(dict.fromkeys({others}))\n"  # importing one of them fails
+    subprocess.run([sys.executable, "-c", absent + code], cwd=ROOT, check=True)

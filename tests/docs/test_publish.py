@@ -1,0 +1,48 @@
+"""publish: what a plain study found so far, with captions, limits and words for those who see no picture."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from fake_runs import write_run
+
+from workflow_scripts.docgen import publish
+from workflow_scripts.provenance.checksums import write_sums
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("dataset", "noise", "partition", "method", "seed")
+
+
+def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    monkeypatch.chdir(tmp_path)
+    study, out = publish.study_of("quick"), tmp_path / "out"
+    study.figures = {name: study.figures[name] for name in list(study.figures)[:1]}
+    for run in study.runs:
+        if (run.noise, run.partition) == ("sym40", "iid") and run.method in ("fedavg", "scaffold"):
+            ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
+            write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
+            write_sums(run.folder)
+    own = "<!-- written by hand -->\nA busy machine.\n<!-- end of what is written by hand -->\n"
+    out.mkdir()
+    (out / "README.md").write_text(f"# Earlier\n\n{own}", encoding="utf-8")
+    made = publish.publish(study, out)
+    assert set(made) == set(out.iterdir())
+    page = (out / "README.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {study.data['title']}\n")
+    assert page.count(own) == 1
+    assert f"Run so far: 4 of {len(study.runs)} runs; `snakemake --cores 2 quick` makes all." in page
+    assert {"Notes and limits", "Tables", "Figures"} <= set(re.findall(r"^## (.*)$", page, re.M))
+    assert "2 seeds: a standard deviation of so few values is itself rough" in page
+    (figure,) = study.figures
+    title, caption, _ = re.search(rf"### (.*)\n\n!\[.+\]\({figure}\.png\)\n\n\*(.+)(\*)\n", page).groups()  # type: ignore[union-attr]
+    assert title
+    assert caption
+
+
+def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish.main(["--root", "results/nothing"]) == 2
+    assert capsys.readouterr().err == "publish: results/nothing: the results of no study\n"

@@ -1,0 +1,187 @@
+"""One client's work: batches, dropout, batch normalisation, augmentation, and what `prepare_fit` may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import toy
+
+from fednoise_core.engine.fit import ClientFit, FitRequest, Workspace
+from fednoise_core.engine.local import Local, Work
+from fednoise_core.engine.world import World
+from fednoise_core.methods import make
+from fednoise_core.settings.train import Train
+
+
+@dataclass
+class Spy(Local):
+    """FedAvg's client that writes down its batches."""
+
+    train: Train
+    work: Work | None = None
+    draws: int = 2
+    passes: int = 2
+    views: list[Any] | None = None
+    seen: list[Any] = field(default_factory=list)
+
+    def get_augmentations(self):
+        return self.views or super().get_augmentations()
+
+    def prepare_fit(self, client, broadcast):
+        return self.work
+
+    def train_step(self, net, carry, batch, broadcast, client_state):
+        self.seen.append(batch)
+        super().train_step(net, carry, batch, broadcast, client_state)
+
+
+def task(made: World, local: Local, client: int = 0, epochs: int = 2, **job) -> ClientFit:
+    model = made.net(client).fresh(torch.Generator().manual_seed(0))
+    request = FitRequest(local, client, 1, epochs, {"model": model, "lr": 0.1}, **job)
+    return ClientFit(made, request, Workspace())
+
+
+def run(opened: ClientFit):
+    opened.open()
+    for k in range(len(opened.plan.steps)):
+        opened.step(k)
+    return opened.close()
+
+
+def test_batches_hold_the_clients_images_and_labels():
+    made = toy.world()
+    spy = Spy(made.train)
+    result = run(task(made, spy, client=3))
+    x, y = toy.images_of(made, 3)
+    assert [len(b.y) for b in spy.seen] == [5, 5, 2] * 2
+    assert result.steps == 6
+    for batch in spy.seen:
+        torch.testing.assert_close(batch.x, x[batch.i], rtol=0, atol=0)
+        assert torch.equal(batch.y, y[batch.i])
+        assert batch.x.is_contiguous(memory_format=torch.channels_last)
+        assert batch.u.shape == (len(batch.y), 2)
+        assert 0 <= batch.u.min() < batch.u.max() < 1
+    assert sorted(torch.cat([b.i for b in spy.seen[:3]]).tolist()) == list(range(12))
+    assert not torch.equal(spy.seen[0].u, spy.seen[3].u)
+
+
+# further pools
+
+
+def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised():
+    for body, there in ((toy.normed_point, False), (toy.normed, True), (toy.linear, True)):
+        made = toy.world(net=toy.net(body))
+        spy = Spy(made.train, Work(more={"one": torch.tensor([3]), "none": torch.zeros(0, dtype=torch.int64)}))
+        result = run(task(made, spy, client=3))
+        assert result.steps == 6
+        assert all(set(batch.more) == ({"one"} if there else set()) for batch in spy.seen)
+        assert all(batch.more["one"].i.tolist() == [3] for batch in spy.seen if there)
+
+
+# dropout
+
+
+def test_every_pass_has_its_own_dropout_and_methods_share_it():
+    made = toy.world(net=toy.net(toy.dropping))
+    one, two = Spy(made.train, draws=0, passes=1), Spy(made.train, draws=3, passes=2)
+    run(task(made, one))
+    run(task(made, two))
+    net = made.net(0)
+    for a, b in zip(one.seen, two.seen, strict=True):
+        assert torch.equal(a.i, b.i)
+        assert torch.equal(a.drop(net), b.drop(net, 0))
+        assert not torch.equal(b.drop(net, 0), b.drop(net, 1))
+        assert b.drop(net, 1).shape == (len(b.i), 6)
+    assert two.seen[0].drop(toy.net(toy.linear)) is None
+
+
+# batch normalisation
+
+
+def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
+    made = toy.world(net=toy.net(toy.normed_point))
+    assert not made.net(0).single_ok
+    assert toy.net(toy.normed).single_ok
+    opened = task(made, make({"name": "fedavg"}, made.train), client=1)
+    result = run(opened)
+    assert result.steps == 0
+    assert torch.equal(result.update["model"].flat, opened.request.broadcast["model"].flat)
+    assert (
+        run(task(made, make({"name": "fedavg"}, made.train), client=6)).steps == 4
+    )  # 11 samples: 5, 5 and a skipped one
+
+
+def test_several_clients_on_one_bench_do_not_see_each_other():
+    """Buffers are made once and loaded for each client: values, statistics and momentum must start afresh."""
+    made = toy.world({"momentum": 0.9}, net=toy.net(toy.normed))
+    local, bench = make({"name": "fedavg"}, made.train), Workspace()
+    model = made.net(0).fresh(torch.Generator().manual_seed(0))
+
+    def fit(client: int, where: Workspace):
+        request = FitRequest(local, client, 1, 2, {"model": model, "lr": 0.1})
+        return run(ClientFit(made, request, where)).update["model"].flat
+
+    alone = [fit(c, Workspace()) for c in (0, 3, 0)]
+    shared = [fit(c, bench) for c in (0, 3, 0)]
+    assert all(torch.equal(a, b) for a, b in zip(alone, shared, strict=True))
+    assert not torch.equal(alone[0], alone[1])
+    assert model["norm.running_mean"].tolist() == [0.0] * 3  # what is broadcast stays as it is
+
+
+# augmentation
+
+
+def test_augmented_batches_are_the_augmentation_of_the_clients_images():
+    from fednoise_core.data.augment import build, prepare
+
+    made = toy.world({"augment": "flip"})
+    spy = Spy(made.train)
+    run(task(made, spy, client=3))
+    how = build("flip")
+    images = torch.from_numpy(toy.arrays().x_train)[made.index[3]]
+    plain, _ = toy.images_of(made, 3)
+    stream = made.random_stream("augment", 0, "fit", 1, 3)
+    u = torch.rand(24, how.draws, generator=stream)
+    at, flipped = 0, 0
+    for batch in spy.seen:
+        drawn = u[at : at + len(batch.i)]
+        at += len(batch.i)
+        expected = prepare(
+            images[batch.i][:, None], drawn, how, torch.tensor([0.25]).view(1, 1, 1), torch.tensor([0.2]).view(1, 1, 1)
+        )
+        torch.testing.assert_close(batch.x, expected, rtol=0, atol=1e-6)
+        flipped += int((batch.x != plain[batch.i]).flatten(1).any(1).sum())
+    assert 3 < flipped < 21
+
+
+def test_views_are_augmented_each_on_its_own():
+    made = toy.world()
+    spy = Spy(made.train, views=["none", "flip", "flip"])
+    run(task(made, spy, client=0))
+    plain, _ = toy.images_of(made, 0)
+    different = 0
+    for batch in spy.seen:
+        assert len(batch.views) == 3
+        torch.testing.assert_close(batch.x, plain[batch.i])
+        assert batch.u.shape[1] == 2  # the method's own numbers, not the augmentations'
+        for view in batch.views[1:]:
+            same = (view - plain[batch.i]).abs().flatten(1).amax(1) < 1e-5
+            mirrored = (view - plain[batch.i].flip(3)).abs().flatten(1).amax(1) < 1e-5
+            assert (same | mirrored).all()
+        different += int((batch.views[1] - batch.views[2]).abs().flatten(1).amax(1).gt(1e-5).sum())
+    assert different > 3
+
+
+# precision
+
+
+def test_bf16_changes_the_numbers_and_not_their_type():
+    exact, rough = (
+        run(task(made, make({"name": "fedavg"}, made.train))).update["model"].flat
+        for made in (toy.world(), toy.world({"precision": "bf16"}))
+    )
+    assert rough.dtype == torch.float32
+    assert not torch.equal(exact, rough)
+    torch.testing.assert_close(exact, rough, rtol=0, atol=0.05)

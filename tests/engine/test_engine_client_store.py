@@ -1,0 +1,220 @@
+"""What clients keep: in memory or in a file, bit for bit, and safe beside a checkpoint."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.client_store import ClientStore, WireError
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.executors.workers import Workers
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.record import Record
+from fednoise_core.engine.state import State, clear, kept_folder, load_checkpoint, save_checkpoint
+from fednoise_core.io import ArtifactError
+from fednoise_core.methods import make
+
+CPU = torch.device("cpu")
+
+
+def filed(path: Path | None = None, room: int = 0, **given: Any) -> ClientStore:
+    kept = ClientStore(given)
+    kept.move_to(path, room, CPU)
+    return kept
+
+
+def everything(k: float = 1.0) -> dict[str, Any]:
+    model = toy.federation().init_weights("model")
+    return {
+        "model": model * k,
+        "deep": {"half": torch.arange(5).to(torch.float16) * k, "counts": [torch.arange(3), 4]},
+        "level": 0.1 * k,
+        "name": "odd",
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_gives_back_what_was_put_in(named, tmp_path):
+    kept = filed(tmp_path / "some.kept" if named else None)
+    for c in (7, 3):
+        kept[c] = everything(c)
+    assert kept.filed == len(kept) == 2
+    assert list(kept) == [7, 3]
+    assert all(toy.same(kept[c], everything(c)) for c in (7, 3))
+    assert kept[7]["model"].layout is kept[3]["model"].layout
+    assert 5 not in kept
+    assert kept.copy_for(5) == {}
+    assert kept.get(5) is None
+    with pytest.raises(KeyError):
+        kept[5]
+    del kept[7]
+    assert list(kept) == [3]
+    with pytest.raises(KeyError):
+        del kept[7]
+
+
+def test_only_what_does_not_fit_goes_to_the_file():
+    vector = torch.zeros(100)
+    kept = filed(room=1000)
+    for c in range(4):
+        kept[c] = {"v": vector + c}
+    assert kept.filed == 2
+    kept[0] = {"v": vector[:50]}  # 600 bytes in memory now
+    kept[2] = {"v": vector + 20}
+    assert kept.filed == 1
+    assert [float(kept[c]["v"][0]) for c in range(4)] == [0, 1, 20, 3]
+    assert kept.largest == 400
+
+
+def test_what_lies_in_the_file_is_no_more_open_to_the_server_than_the_rest():
+    kept = filed()
+    kept[1] = everything()
+    with kept.server_side():
+        for read in (lambda: kept[1], lambda: kept.get(1), lambda: list(kept.values()), lambda: dict(kept)):
+            with pytest.raises(WireError, match="its own"):
+                read()
+        kept[2] = everything(2)
+        assert set(kept) == {1, 2}
+    assert toy.same(kept[2], everything(2))
+
+
+def values(state: State) -> list[float]:
+    return [float(state.clients[c]["v"][0]) for c in sorted(state.clients)]
+
+
+def state_of(tmp_path: Path, key: str = "key") -> tuple[State, Path]:
+    path = tmp_path / "checkpoint.pt"
+    state = State(clients={c: {"v": torch.full((3000,), float(c))} for c in range(5)})
+    state.move_to(kept_folder(path, key), 0, CPU)
+    return state, path
+
+
+def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_path):
+    state, path = state_of(tmp_path)
+    for k in range(1, 5):
+        save_checkpoint(path, "key", state, Record().plain())
+        assert len(list(kept_folder(path, "key").rglob("*.pt"))) == 5  # what older checkpoints named is gone
+        saved = values(state)
+        state, _ = load_checkpoint(path, "key", CPU)
+        state.move_to(kept_folder(path, "key"), 0, CPU)
+        for _ in range(3):
+            for c in (0, 3):
+                state.clients[c] = {"v": torch.full((3000,), 100.0 * k + c)}
+        assert values(load_checkpoint(path, "key", CPU)[0]) == saved != values(state)
+        assert state.clients.filed == 5
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
+def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
+    state, path = state_of(tmp_path)
+    save_checkpoint(path, "key", state, Record().plain())
+    file = kept_folder(path, "key") / "clients" / "3.pt"
+    content = bytearray(file.read_bytes())
+    content[6000] ^= 1
+    file.write_bytes(content if damage == "flipped" else content[:9000])
+    if damage == "gone":
+        file.unlink()
+    with pytest.raises(ArtifactError, match=r"checkpoint\.pt: damaged checkpoint .*3\.pt"):
+        load_checkpoint(path, "key", CPU)
+
+
+def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_is_in_place(tmp_path):
+    state, path = state_of(tmp_path)
+    save_checkpoint(path, "key", state, Record().plain())
+    other, _ = state_of(tmp_path, "other")
+    assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
+    save_checkpoint(path, "other", other, Record().plain())
+    assert [p.name for p in tmp_path.glob("*.kept")] == [kept_folder(path, "other").name]
+    assert load_checkpoint(path, "key", CPU) is None
+    clear(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
+    """Else a step for all clients would need room for all that they keep."""
+    fed = toy.federation()
+    state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
+    state.move_to(None, 0, CPU)
+    held = weakref.WeakSet()
+    load = ClientStore._read
+
+    def watched(self, *args):
+        mine = load(self, *args)
+        held.add(mine["v"])
+        assert len(held) <= 2  # one that is being put away and the next
+        return mine
+
+    monkeypatch.setattr(ClientStore, "_read", watched)
+    assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.id) == fed.all
+    assert not held
+    assert state.clients.filed == len(fed.all)
+
+    def raised(client: Any, broadcast: Any) -> float:
+        client.state["v"] = client.state["v"] + 1
+        return float(client.state["v"][0])
+
+    assert fed.run_on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
+    assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
+    method = make({"name": "fedavg"}, fed.train)
+    fed.fit(method, state, fed.all, {"model": fed.init_weights("model")})
+    assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
+
+
+def test_what_did_not_change_is_not_written_again(monkeypatch):
+    fed = toy.federation()
+    state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
+    state.move_to(None, 0, CPU)
+    written = []
+    put = ClientStore._written
+    monkeypatch.setattr(
+        ClientStore, "_written", lambda self, c, client_state: written.append(c) or put(self, c, client_state)
+    )
+    assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.state["n"]) == fed.all
+    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.init_weights("model")})
+    assert written == []
+
+    def grow(client: Any, broadcast: Any) -> None:
+        if client.id == 3:
+            client.state["v"] = client.state["v"] + 1
+
+    fed.run_on_clients(state, fed.all, grow)
+    assert written == [3]
+    assert state.clients[3]["v"].tolist() == [4.0] * 3
+
+
+def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    state = State(clients={c: {"v": torch.full((250,), float(c))} for c in range(5)})
+    save_checkpoint(path, "key", state, Record().plain())
+    back, _ = load_checkpoint(path, "key", CPU)
+    assert back.clients.filed == 0
+    back.move_to(kept_folder(path, "key"), 2000, CPU)
+    assert back.clients.filed == 3
+    assert values(back) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("clear", ["replace", "empty"])
+@pytest.mark.parametrize("count", [0, 2])
+def test_what_a_client_keeps_can_be_cleared(clear, count):
+    """By new things that are nothing, without a look at the old; also in a process of another."""
+    made = toy.world()
+    fed = Federation(made, Workers(made, count) if count else Sequential(made))
+    state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
+    fed.run_on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
+    fed._executor.close()
+    assert {c: dict(state.clients[c]) for c in (0, 3)} == {0: {}, 3: {}}
+    assert state.clients[4]["v"].tolist() == [1.0] * 3
+
+
+def replaced(client: Any, broadcast: Any) -> None:
+    client.state = {}
+
+
+def emptied(client: Any, broadcast: Any) -> None:
+    client.state.clear()

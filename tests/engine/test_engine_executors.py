@@ -1,0 +1,133 @@
+"""Executors: order of results, errors, dead workers, and lanes that several runs share."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.executors.choose import executor_for
+from fednoise_core.engine.executors.lanes import LanePool, Lanes
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.executors.workers import Workers
+from fednoise_core.engine.fit import FitRequest
+from fednoise_core.engine.local import Local
+from fednoise_core.methods import make
+
+
+class Falls(Local):
+    """Fails on client 3: in a step, or before the first."""
+
+    step_reads = ("bad",)
+
+    def __init__(self, train, when: str):
+        self.train, self.when = train, when
+
+    def prepare_fit(self, client, broadcast):
+        client.state["bad"] = client.id == 3
+        if client.id == 3 and self.when == "prepare":
+            raise ArithmeticError("no such luck")
+
+    def train_step(self, net, carry, batch, broadcast, client_state):
+        if client_state["bad"] and self.when == "step":
+            raise ArithmeticError("no such luck")
+        super().train_step(net, carry, batch, broadcast, client_state)
+
+
+def jobs(made, local=None, clients=(0, 1, 3, 4, 5, 6, 7), **more) -> list[FitRequest]:
+    model = made.net(0).fresh(torch.Generator().manual_seed(0))
+    local = local or make({"name": "fedavg"}, made.train)
+    return [FitRequest(local, c, 1, 2, {"model": model, "lr": 0.1}, **more) for c in clients]
+
+
+def test_results_come_in_the_order_of_the_jobs(executor):
+    made = toy.world()
+    expected = {
+        job.client: r.update["model"].flat for job, r in zip(jobs(made), Sequential(made).run(jobs(made)), strict=True)
+    }
+    runner = executor_for(made, executor)
+    for clients in ([1, 0, 3], [5, 1, 7, 6, 4, 0, 3], [0]):
+        for client, result in zip(clients, runner.run(jobs(made, clients=clients)), strict=True):
+            torch.testing.assert_close(result.update["model"].flat, expected[client], rtol=0, atol=1e-5)
+    runner.close()
+
+
+def test_nothing_to_do_is_done_at_once(executor):
+    made = toy.world()
+    runner = executor_for(made, executor)
+    assert list(runner.run([])) == []
+    assert list(runner.call(lambda client, broadcast: 1, [], [])) == []
+    runner.close()
+
+
+@pytest.mark.parametrize("when", ["prepare", "step"])
+def test_an_error_on_a_client_reaches_the_run(executor, when):
+    made = toy.world()
+    runner = executor_for(made, executor)
+    with pytest.raises(ArithmeticError, match="no such luck"):
+        list(runner.run(jobs(made, Falls(made.train, when))))
+    runner.close()
+
+
+def test_workers_end_with_the_run():
+    made = toy.world()
+    runner = Workers(made, 3)
+    processes = list(runner.processes)
+    assert len(processes) == 3
+    assert all(p.is_alive() for p in processes)
+    list(runner.run(jobs(made)))
+    runner.close()
+    assert not any(p.is_alive() for p in processes)
+
+
+def test_workers_are_for_the_cpu():
+    made = toy.world()
+    made.device = torch.device("cuda")
+    with pytest.raises(ValueError, match="lanes"):
+        Workers(made, 1)
+
+
+# lanes
+
+
+@pytest.mark.parametrize("when", ["prepare", "step"])
+def test_a_failed_run_gives_its_lanes_back(when):
+    """Several runs share a pool: a lane that is not given back would let the others wait for ever."""
+    made = toy.world()
+    pool = LanePool("cpu", 2)
+    for _ in range(3):
+        with pytest.raises(ArithmeticError):
+            list(Lanes(made, pool).run(jobs(made, Falls(made.train, when))))
+    assert len(pool._free) == 2
+    some = Lanes(made, pool).run(jobs(made))
+    next(some)
+    some.close()  # a run that was stopped in between
+    assert len(pool._free) == 2
+    assert len(list(Lanes(made, pool).run(jobs(made)))) == 7
+
+
+def test_a_client_without_samples_takes_no_step(executor):
+    made = toy.world()
+    runner = executor_for(made, executor)
+    job = jobs(made, clients=[2])[0]
+    result = next(iter(runner.run([job])))
+    assert result.steps == 0
+    assert torch.equal(result.update["model"].flat, job.broadcast["model"].flat)
+    with contextlib.suppress(Exception):
+        runner.close()
+
+
+def test_the_callers_thread_count_neither_counts_nor_changes():
+    """Two threads would give other sums, and be far slower on shared cores."""
+    before = torch.get_num_threads()
+    try:
+        ends = []
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            ends.append(toy.play("fedavg").outcome.state.server["model"].flat)
+            assert torch.get_num_threads() == count
+        assert torch.equal(*ends)
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,104 @@
+"""`fit` with epochs, batch and rate of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.executors.lanes import Lanes
+from fednoise_core.engine.executors.sequential import Sequential
+from fednoise_core.engine.federation import Federation
+from fednoise_core.engine.state import State
+from fednoise_core.methods import make
+from fednoise_core.methods.local import LocalOnly
+
+
+@pytest.mark.parametrize("kind", [Sequential, Lanes])
+def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
+    def fitted(train, **how):
+        world = toy.world(train)
+        fed = Federation(world, kind(world))
+        method = make({"name": "fedavg"}, world.train)
+        state = method.init_state(fed)
+        state.round = 1
+        return fed, fed.fit(method, state, [0, 3, 5], method.make_broadcast(fed, state), **how)
+
+    fed, own = fitted({}, epochs=3, batch=4, lr=0.05)
+    assert toy.same(own, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
+    assert fed.passes == 3 * (17 + 12 + 14)
+    fed, own = fitted({}, epochs=[1, 2, 3])
+    assert fed.passes == 1 * 17 + 2 * 12 + 3 * 14
+    for k, epochs in enumerate((1, 2, 3)):
+        assert toy.same(own.updates[k], fitted({"epochs": epochs})[1].updates[k])
+
+
+class GoesOn(LocalOnly):
+    """Keeps the optimiser's memory from fit to fit."""
+
+    def restore_optimiser(self, name, broadcast, client_state):
+        return client_state.get("memory")
+
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+
+
+@pytest.mark.parametrize("kind", [Sequential, Lanes])
+@pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
+def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
+    """Two fits of an epoch are one fit of two, on a client whose only batch is all it has, with full-batch steps."""
+    world = toy.world({**how, "batch": 20})
+
+    def end(method, *epochs):
+        fed = Federation(world, kind(world))
+        state = method.init_state(fed)
+        for state.round, count in enumerate(epochs, start=1):
+            fed.fit(method, state, [3], {}, epochs=count)
+        return state.clients[3]["model"].flat
+
+    on, fresh = GoesOn(train=world.train), LocalOnly(train=world.train)
+    torch.testing.assert_close(end(on, 1, 1), end(fresh, 2), rtol=1e-4, atol=1e-6)
+    assert (end(fresh, 1, 1) - end(fresh, 2)).abs().max() > 1e-3
+
+
+class Keeps(LocalOnly):
+    """Keeps a number per sample, which its steps do not read."""
+
+    def after_fit(self, client, update, broadcast):
+        client.state["each"] = torch.zeros(client.n)
+        return update
+
+
+def test_what_steps_do_not_read_asks_for_no_further_capture():
+    world = toy.world()
+
+    def captured(method):
+        lanes = Lanes(world, lanes=1)
+        fed = Federation(world, lanes)
+        state = method.init_state(fed)
+        for state.round in (1, 2, 3):
+            fed.fit(method, state, fed.all, {})
+        (kept,) = lanes.pool.lanes[0].runs.values()
+        return len(kept.steps)
+
+    assert captured(Keeps(train=world.train)) == captured(LocalOnly(train=world.train)) == 1
+
+
+class Reads(LocalOnly):
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        grad.add_(client_state["model"].trained)
+
+
+def test_a_step_that_reads_what_it_did_not_name_is_told():
+    world = toy.world()
+    fed = Federation(world, Sequential(world))
+    method = Reads(train=world.train)
+    with pytest.raises(KeyError, match="model"):
+        fed.fit(method, method.init_state(fed), [0], {})
+
+
+def test_a_rate_among_what_is_sent_is_refused():
+    for sent in ({"broadcast": {"lr": 0.1}}, {"broadcast": {}, "per_client": [{"lr": 0.1}]}):
+        fed = toy.federation()
+        with pytest.raises(ValueError, match="lr="):
+            fed.fit(make({"name": "fedavg"}, fed.train), State(round=1), [0], **sent)

@@ -1,0 +1,399 @@
+"""Evaluation, the result files, and runs whose inputs are unusual or wrong."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import toy
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from fednoise_core.api.simulate import run
+from fednoise_core.engine import models
+from fednoise_core.engine.client_store import ClientStore
+from fednoise_core.engine.evaluate import ClientEntry, Evaluator, _named, _scores, confusion
+from fednoise_core.engine.executors.choose import executor_for
+from fednoise_core.engine.federation import SERVER
+from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
+from fednoise_core.engine.output import _plain, summary
+from fednoise_core.engine.pool import Pool
+from fednoise_core.io import SpecError, digest
+from fednoise_core.ops.weights import Weights
+
+FILES = {
+    "metrics.parquet",
+    "diagnostics.parquet",
+    "suspects.csv",
+    "sites.csv",
+    "confusion.csv",
+    "model.safetensors",
+    "spec.json",
+    "cost.json",
+    "summary.json",
+}
+
+
+# evaluation
+
+
+def test_scores_by_hand():
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]])
+    y = torch.tensor([0, 1, 0, 0])
+    found = _named(_scores(logits, y, 3).tolist(), 3)
+    a, b = math.log(math.e**2 + 2), math.log(3)
+    assert found["accuracy"] == 0.75  # the tie goes to class 0
+    assert found["loss"] == pytest.approx(((a - 2) * 2 + a + b) / 4)
+    assert found["accuracy_class_0"] == pytest.approx(2 / 3)
+    assert found["accuracy_class_1"] == 1.0
+    assert "accuracy_class_2" not in found
+
+
+def test_views_are_means_of_members_and_sums_of_logits():
+    fed = toy.federation()
+    pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
+    y = torch.from_numpy(toy.arrays().y_test)
+    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
+    views = {"both": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])], "personal": [(3, two)]}
+    evaluated = Evaluator(fed, pool, y).launch(views, ClientStore())
+    rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
+    x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
+    z = [fed.net().predict(w, x) for w in (one, two)]
+    right = [float((logits.argmax(1) == y).double().mean()) for logits in (*z, z[0] + z[1])]
+    assert rows["both", -1, "accuracy"] == pytest.approx((right[0] + right[1]) / 2)
+    assert rows["ensemble", -1, "accuracy"] == pytest.approx(right[2])
+    assert rows["personal", 3, "accuracy"] == rows["personal", -1, "accuracy"] == pytest.approx(right[1])
+    loss = [torch.nn.functional.cross_entropy(logits, y).item() for logits in z]
+    assert rows["both", -1, "loss"] == pytest.approx(sum(loss) / 2, rel=1e-5)
+    assert {client for view, client, _ in rows if view != "personal"} == {-1}
+    assert len({round(r, 6) for r in right}) > 1
+
+
+def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
+    fed, y = toy.federation(), torch.from_numpy(toy.arrays().y_test)
+    pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
+    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
+    kept = {3: {"own": two}}
+    x = pool.take(torch.arange(pool.n))
+    z = [fed.net().predict(w, x) for w in (one, two)]
+
+    def counted(*logits):
+        found = torch.zeros(fed.classes, fed.classes, dtype=torch.int64)
+        for each in logits:
+            for true, predicted in zip(y.tolist(), each.argmax(1).tolist(), strict=True):
+                found[true, predicted] += 1
+        return found
+
+    made = confusion(fed, [(SERVER, one), (3, ClientEntry("own"))], kept, pool, y)
+    assert torch.equal(made, counted(*z))
+    assert torch.equal(confusion(fed, [(SERVER, [one, two])], {}, pool, y), counted(z[0] + z[1]))
+    assert len({tuple(counted(one).flatten().tolist()) for one in (*z, z[0] + z[1])}) > 1
+    assert not torch.equal(made, made.T), "rows and columns could be exchanged"
+    two.flat.fill_(torch.nan)
+    assert confusion(fed, [(SERVER, one), (SERVER, two)], {}, pool, y) is None
+
+
+def test_the_confusion_matrixs_file(coteaching, tmp_path):
+    out, made = coteaching
+    with (out / "confusion.csv").open() as file:
+        head, *rows = csv.reader(file)
+    k = made.arrays.classes
+    assert head == ["class", "name", *(f"predicted_{c}" for c in range(k))]
+    assert [row[:2] for row in rows] == [[str(c), str(c)] for c in range(k)]
+    assert [[int(n) for n in row[2:]] for row in rows] == made.outcome.confusion.tolist()
+    named = dataclasses.replace(made.arrays, names=tuple(f"={c}" for c in range(k)))
+    write_confusion(tmp_path / "named.csv", made.outcome.confusion, named)
+    assert (tmp_path / "named.csv").read_text().splitlines()[1].startswith("0,'=0,")
+    write_confusion(tmp_path / "none.csv", None, made.arrays)
+    assert (tmp_path / "none.csv").read_text() == ",".join(head) + "\n"
+
+
+def test_evaluation_in_pieces_gives_the_same_numbers():
+    curves = [toy.play("fedavg", eval_batch=size).curve for size in (1000, 7)]
+    assert curves[0] == curves[1]
+
+
+def test_pool_normalises_grey_and_colour_from_memory_and_from_disk(tmp_path):
+    draw = np.random.default_rng(0)
+    for shape, mean, std in (((6, 4, 4), (0.5,), (0.25,)), ((6, 4, 4, 3), (0.5, 0.4, 0.3), (0.2, 0.1, 0.3))):
+        images = draw.integers(0, 256, shape).astype(np.uint8)
+        np.save(tmp_path / "x.npy", images)
+        expected = (images.reshape(6, 4, 4, -1) / 255 - np.array(mean)) / np.array(std)
+        for source in (images, np.load(tmp_path / "x.npy", mmap_mode="r")):
+            pool = Pool(source, mean, std)
+            assert pool.shape == (len(mean), 4, 4)
+            index = torch.tensor([5, 0, 3])
+            np.testing.assert_allclose(pool.take(index).numpy(), expected[[5, 0, 3]], atol=1e-5)
+            assert [len(x) for x in pool.chunks(torch.arange(6), 4)] == [4, 2]
+            assert next(pool.chunks(index, 9)).shape == (3, len(mean), 4, 4)
+
+
+# files
+
+
+@pytest.fixture(scope="module")
+def coteaching(tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    return out, toy.play("coteaching", out=out)
+
+
+def test_all_files_are_there_and_whole(coteaching):
+    out, made = coteaching
+    assert {p.name for p in out.iterdir()} == FILES
+    assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(made.summary))
+    spec = json.loads((out / "spec.json").read_text())
+    assert spec["spec"]["method"] == {"name": "coteaching", "forget_rate": 0.4, "ramp": 2}
+    assert spec["spec"]["train"]["batch"] == 5
+    assert made.summary["spec_digest"] == digest(spec["spec"])
+    cost = json.loads((out / "cost.json").read_text())
+    assert cost["seconds"] > 0
+    assert cost["peak_memory_mb"] > 1
+    assert cost["executor"] == "sequential"
+    assert {"torch", "numpy", "python", "fednoise_core"} <= cost["versions"].keys()
+
+
+def test_columns_of_the_tables(coteaching):
+    out, made = coteaching
+    metrics, diagnostics = pq.read_table(out / "metrics.parquet"), pq.read_table(out / "diagnostics.parquet")
+    assert metrics.schema == pa.schema(
+        [
+            ("round", pa.int32()),
+            ("work", pa.float64()),
+            ("phase", pa.string()),
+            ("view", pa.string()),
+            ("client", pa.int32()),
+            ("metric", pa.string()),
+            ("value", pa.float64()),
+        ]
+    )
+    assert diagnostics.schema == pa.schema(
+        [("round", pa.int32()), ("client", pa.int32()), ("metric", pa.string()), ("value", pa.float64())]
+    )
+    rows = metrics.to_pylist()
+    curve = [
+        (r["round"], r["value"]) for r in rows if (r["view"], r["client"], r["metric"]) == ("mean", -1, "accuracy")
+    ]
+    assert curve == made.curve
+    assert [r for r, _ in curve] == [0, 1, 2, 3]
+    assert {r["metric"] for r in rows} == {"accuracy", "loss", "bytes_up", "bytes_down", "clients"} | {
+        f"accuracy_class_{k}" for k in range(5)
+    }
+    assert {r["view"] for r in rows} == {"", "mean", "ensemble"}
+    for way in ("bytes_up", "bytes_down"):
+        assert sum(r["value"] for r in rows if r["metric"] == way) == made.summary[way]
+
+
+def test_summary_is_worked_out_from_the_curve(coteaching):
+    _, made = coteaching
+    values = [v for _, v in made.curve]
+    best = max(values[1:])
+    assert (
+        made.summary["accuracy"]
+        == made.summary["views"]["mean"]
+        == {
+            "best": best,
+            "best_round": values.index(best, 1),
+            "last": values[3],
+            "last10_mean": pytest.approx(sum(values[1:]) / 3),
+            "round0": values[0],
+        }
+    )
+    assert made.summary["headline_view"] == "mean"
+    assert made.summary["rounds"] == 3
+    both_nets = toy.passes((1, 2, 3), per_sample=2 * 2)  # 2 epochs of 2 nets
+    assert made.summary["work"] == pytest.approx(both_nets / toy.A_ROUND, rel=1e-12)
+    assert (made.summary["clients"], made.summary["samples"], made.summary["classes"]) == (8, 72, 5)
+    assert made.summary["parameters"] == [64 * 6 + 6 + 6 * 5 + 5]
+    assert made.summary["epsilon"] is None
+    held = slice(0, 72)
+    rate = float((toy.labels().noisy != toy.labels().clean)[held].mean())
+    assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(rate)
+    assert {"suspects_precision", "suspects_recall"} <= made.summary["diagnostics"].keys()
+
+
+def test_headline_is_of_the_last_ten_evaluations():
+    made = toy.play("local", rounds=14, method={"pretrain": 0})
+    values = [v for _, v in made.curve]
+    assert len(values) == 15
+    assert made.summary["accuracy"]["last10_mean"] == pytest.approx(sum(values[-10:]) / 10)
+    made.outcome.record.metrics = [r for r in made.outcome.record.metrics if r[0] == 0]
+    assert summary(made.outcome, {})["accuracy"]["best"] == values[0]  # nothing but round 0
+
+
+def test_suspects_are_listed_most_suspect_first(coteaching):
+    out, made = coteaching
+    with (out / "suspects.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(SUSPECTS)
+    assert sorted(int(r["sample"]) for r in rows) == list(range(72))
+    p = [float(r["p_wrong"]) for r in rows]
+    assert p == sorted(p, reverse=True)
+    assert 0 <= p[-1] < p[0] <= 1
+    for row in rows:
+        a, b = toy.bounds(int(row["client"]))
+        assert a <= int(row["sample"]) < b
+        assert row["source"] == row["sample"]
+        assert row["site"] == row["client"]
+        assert int(row["given"]) == toy.labels().noisy[int(row["sample"])]
+        assert row["given_name"] == row["given"] != row["proposed"] == row["proposed_name"]
+        p = float(row["p_wrong"])
+        assert row["verdict"] == ("wrong" if p > 0.5 else "check" if p > 0.2 else "keep")
+        assert 0 <= float(row["p_proposed"]) <= p
+    assert sorted(s for s, *_ in made.suspects) == list(range(72))
+
+
+def test_sites_are_counted(coteaching):
+    out, made = coteaching
+    with (out / "sites.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(SITES)
+    assert [int(row["client"]) for row in rows] == [0, 1, 3, 4, 5, 6, 7]  # client 2 holds nothing
+    for row, one in zip(rows, made.outcome.suspects, strict=True):
+        assert int(row["samples"]) == toy.SIZES[int(row["client"])]
+        low, wrong, high = (float(row[name]) for name in ("wrong_low", "wrong", "wrong_high"))
+        assert 0 <= low <= wrong <= high <= int(row["samples"])
+        assert wrong == pytest.approx(one.p_wrong.sum(), abs=0.051)
+        assert float(row["share"]) == pytest.approx(one.p_wrong.mean(), abs=1e-4)
+        assert int(row["named"]) == (one.p_wrong > 0.5).sum()
+        assert int(row["check"]) == ((one.p_wrong > 0.2) & (one.p_wrong <= 0.5)).sum()
+
+
+def test_a_model_that_knows_nothing_names_nobody(tmp_path):
+    made = toy.play("fedavg", out=tmp_path, lr=1e-9)  # the first weights
+    assert (tmp_path / "suspects.csv").read_text() == ",".join(SUSPECTS) + "\n"
+    assert (tmp_path / "sites.csv").read_text() == ",".join(SITES) + "\n"
+    assert not any("suspects" in name for name in made.summary["diagnostics"])
+    assert made.suspects == []
+
+
+@pytest.mark.parametrize(
+    ("name", "prefixes"),
+    [
+        ("fedavg", ["head.bias"]),
+        ("coteaching", ["0/head.bias", "1/head.bias"]),
+        ("local", ["client0/head.bias", "client3/conv1.weight"]),
+    ],
+)
+def test_saved_models_predict(tmp_path, name, prefixes):
+    made = toy.play(name, out=tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert set(prefixes) <= tensors.keys()
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        facts = json.loads(file.metadata()["fednoise"])
+    view = list(made.outcome.models(facts["view"]))
+    assert len(facts["nets"]) == len(view)
+    client, (w,) = view[-1]
+    prefix = f"client{client}/" if client >= 0 else "1/" if len(view) > 1 else ""
+    layout = made.outcome.fed.net(client).layout
+    back = Weights(layout, torch.zeros(layout.size))
+    for entry in layout.entries:
+        back[entry.name].copy_(tensors[prefix + entry.name])
+    assert torch.equal(back.flat, w.flat)
+
+
+# inputs
+
+
+def test_without_clean_labels_diagnostics_are_unknown_and_training_is_the_same(tmp_path):
+    unknown = dataclasses.replace(toy.labels(), clean=None, T_realised=None, rate=math.nan)
+    known, made = toy.play("fedcorr"), toy.play("fedcorr", given=unknown, out=tmp_path)
+    assert made.curve == known.curve
+    assert made.summary["clean_known"] is False
+    for metric in ("noise_rate", "suspects_precision", "noisy_client_auroc"):
+        assert made.summary["diagnostics"][metric] is None
+        assert known.summary["diagnostics"][metric] is not None
+    rows = pq.read_table(tmp_path / "diagnostics.parquet").to_pylist()
+    assert all(math.isnan(r["value"]) for r in rows if r["metric"] == "noise_rate")
+
+
+def openset(donor: str):
+    base = toy.labels()
+    spec = {**base.spec, "noise": {"kind": "openset_images", "rate": 0.1, "donor": donor}}
+    return dataclasses.replace(
+        base, noisy=base.clean, replaced=np.array([0, 5]), donor=np.array([3, 1]), rate=2 / toy.N, spec=spec
+    )
+
+
+def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
+    data = toy.arrays()
+    other = dataclasses.replace(data, x_train=255 - data.x_train)
+    for donor, images, given in (("public", data.x_public, None), ("elsewhere", other.x_train, other)):
+        made = run(data, openset(donor), toy.partition(), "fedavg", toy.TRAIN, donor=given)
+        seen = made.world.pool("train").raw(torch.tensor([0, 5, 1]))[..., 0].numpy()
+        np.testing.assert_array_equal(seen, np.stack([images[3], images[1], data.x_train[1]]))
+        assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(2 / 72)
+    with pytest.raises(SpecError, match="donor"):
+        run(data, openset("elsewhere"), toy.partition(), "fedavg", toy.TRAIN)
+    with pytest.raises(SpecError, match="public"):
+        run(dataclasses.replace(data, x_public=None), openset("public"), toy.partition(), "fedavg", toy.TRAIN)
+
+
+def test_validation_samples_are_not_trained_on():
+    from fednoise_core.partition.artifact import Partition
+
+    whole = toy.partition()
+    valid = np.zeros(len(whole.index), bool)
+    valid[[0, 1, 2, 20]] = True  # three of client 0, one of client 3
+    split = Partition.build([whole.of(c) for c in range(8)], whole.spec, valid)
+    made = toy.play("fedavg", split=split)
+    assert made.summary["samples"] == 68
+    assert made.outcome.fed.sizes[:4] == [14, 1, 0, 11]
+    assert made.world.valid[0].tolist() == [0, 1, 2]
+    assert made.world.index[0].tolist() == list(range(3, 17))
+
+    def look(client, broadcast):
+        return client.predict(broadcast["model"], on="valid")
+
+    fed = made.outcome.fed
+    logits = fed.run_on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
+    assert logits.shape == (3, 5)
+
+
+def test_inputs_that_do_not_belong_together_are_refused():
+    data, labels, split = toy.arrays(), toy.labels(), toy.partition()
+    shorter = dataclasses.replace(labels, noisy=labels.noisy[:-1], clean=labels.clean[:-1])
+    with pytest.raises(SpecError, match=r"75 labels of 5 classes for 76 training images"):
+        run(data, shorter, split, "fedavg", toy.TRAIN)
+    far = dataclasses.replace(split, index=split.index + 10)
+    with pytest.raises(SpecError, match=r"partition: .*index must lie in 0\.\.75"):
+        run(data, labels, far, "fedavg", toy.TRAIN)
+    for train in (
+        {"net": "nosuch"},
+        {"net": []},
+        {"net": None},
+        {"net": 3},
+        {"net": {"hidden": 3}},
+        {"net": {"name": "mlp", "hiden": 3}},
+    ):
+        with pytest.raises(SpecError, match="net"):
+            run(data, labels, split, "fedavg", {**toy.TRAIN, **train})
+    for name in ("nosuch", "workers:x"):
+        with pytest.raises(SpecError, match="executor"):
+            executor_for(toy.world(), name)
+    with pytest.raises(SpecError, match=r"train\.lr"):
+        run(data, labels, split, "fedavg", {"lr": -1})
+
+
+def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "LIMIT", 3 * 4 * (64 * 6 + 6 + 6 * 5 + 5))
+    toy.play("local", out=tmp_path, net={"name": "mlp", "hidden": 6})
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        facts = json.loads(file.metadata()["fednoise"])
+        assert {name.split("/")[0] for name in file.keys()} == {"client0", "client1", "client3"}  # noqa: SIM118
+    assert facts["left_out"] == 4
+    assert facts["nets"].keys() == {"client0", "client1", "client3"}
+
+
+def test_a_note_that_overflowed_does_not_lose_the_run() -> None:
+    """The summary is written last, as JSON, which has neither NaN nor infinity: a run must not end there."""
+    assert _plain({"losses": [1.0, math.inf, -math.inf, math.nan], "round": 3}) == {
+        "losses": [1.0, None, None, None],
+        "round": 3,
+    }

@@ -1,0 +1,259 @@
+"""Errors that name a method's mistake: kept things changed in place, one tag for two fits, a client asked twice, kept
+state read on the server. And what a label release costs where clients overlap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.client_store import WireError
+from fednoise_core.engine.evaluate import ClientEntry
+from fednoise_core.engine.federation import SERVER
+from fednoise_core.engine.local import Local
+from fednoise_core.engine.state import State
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.partition.artifact import Partition
+from fednoise_core.settings.train import Train
+
+pytestmark = pytest.mark.usefixtures("taped")
+
+
+class Plain(Local):
+    """FedAvg's client."""
+
+    def __init__(self, train: Train):
+        self.train = train
+
+
+# kept things changed in place
+
+
+def kept_by(client: int = 0) -> State:
+    fed = toy.federation()
+    things = {"count": torch.zeros(3), "deep": {"list": [torch.zeros(2)]}, "model": fed.init_weights("model")}
+    return State(round=1, clients={client: things})
+
+
+def add_to_count(client, broadcast):
+    client.state["count"] += 1
+
+
+def add_deep_down(client, broadcast):
+    client.state["deep"]["list"][0][1] = 5.0
+
+
+def train_what_is_kept(client, broadcast):
+    client.state["model"].flat.mul_(2)
+    return {"n": client.n}
+
+
+@pytest.mark.parametrize(
+    ("fn", "entry"), [(add_to_count, "count"), (add_deep_down, "deep"), (train_what_is_kept, "model")]
+)
+@pytest.mark.parametrize("room", [0, 1 << 30])
+def test_a_function_that_changes_what_is_kept_in_place_is_told(executor, fn: Callable[..., Any], entry, room):
+    with toy.federation_on(executor) as fed:
+        state = kept_by()
+        state._kept.move_to(None, room, torch.device("cpu"))
+        with pytest.raises(WireError, match=rf"{fn.__name__}: client 0: state\['{entry}'\] was changed in place.* = …"):
+            fed.run_on_clients(state, [0], fn)
+
+
+class InPrepare(Plain):
+    def prepare_fit(self, client, broadcast):
+        add_to_count(client, broadcast)
+
+
+class InBetween(Plain):
+    def between_epochs(self, client, carry, broadcast, epoch):
+        add_to_count(client, broadcast)
+
+
+class InAfter(Plain):
+    def after_fit(self, client, update, broadcast):
+        add_to_count(client, broadcast)
+        return update
+
+
+class InStep(Plain):
+    step_reads = ("count",)
+
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        client_state["count"].add_(1)
+
+
+class InFinish(Plain):
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        client_state["count"].add_(1)
+        return super().make_update(net, carry, broadcast, client_state, steps)
+
+
+@pytest.mark.parametrize("kind", [InPrepare, InBetween, InAfter, InStep, InFinish])
+def test_a_local_that_changes_what_is_kept_in_place_is_told(executor, kind):
+    said = rf"{kind.__name__}: client 0: state\['count'\] was changed in place"
+    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=said):
+        fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
+
+
+class SpoilsInStep(Plain):
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        broadcast["model"].flat.mul_(0.5)
+
+
+class SpoilsInPrepare(Plain):
+    def prepare_fit(self, client, broadcast):
+        broadcast["model"].flat.zero_()
+
+
+@pytest.mark.parametrize("kind", [SpoilsInStep, SpoilsInPrepare])
+def test_a_local_that_changes_what_came_down_is_told(executor, kind):
+    """In one process all clients are handed the same tensors."""
+    said = rf"{kind.__name__}: client 0: broadcast\['model'\] was changed in place, which other clients would see"
+    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=said):
+        fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
+
+
+def spoil(client, broadcast):
+    broadcast["prior"] += 1
+
+
+def test_a_function_that_changes_what_came_down_is_told(executor):
+    with (
+        toy.federation_on(executor) as fed,
+        pytest.raises(WireError, match=r"spoil: client 0: broadcast\['prior'\] was"),
+    ):
+        fed.run_on_clients(kept_by(), [0], spoil, {"prior": torch.zeros(3)})
+
+
+# tags, streams, and clients asked twice
+
+
+def test_two_fits_of_a_client_in_one_round_need_two_tags():
+    fed, model = toy.federation(), toy.federation().init_weights("model")
+    state, local = State(round=1), Plain(fed.train)
+    _, (one,) = fed.fit(local, state, [0], {"model": model})
+    with pytest.raises(ValueError, match=r"round 1: a second fit of client 0 with tag 'fit'.*fit\(…, tag=…\)"):
+        fed.fit(local, state, [3, 0], {"model": model})
+    _, (two,) = fed.fit(local, state, [0], {"model": model}, tag="again")
+    assert not toy.same(one, two)  # other batches
+    fed.fit(local, state, [5], {"model": model})  # another client
+    for _ in range(2):
+        fed.fit(local, state, [SERVER, SERVER], {"model": model}, on="public")  # the server may
+    state.round = 2
+    _, (later,) = fed.fit(local, state, [0], {"model": model})
+    assert not toy.same(one, later)
+
+
+def draws(client, broadcast):
+    names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
+    return [torch.rand(9, generator=client.random_stream(*words)).tolist() for words in names]
+
+
+def test_a_clients_own_streams_are_not_those_of_its_batches():
+    fed = toy.federation()
+    (said,) = fed.run_on_clients(State(round=1), [0], draws)
+    names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
+    plans = [torch.rand(9, generator=fed._world.random_stream(*words, 1, 0)).tolist() for words in names]
+    assert all(a != b for a, b in zip(said, plans, strict=True))
+    assert said == fed.run_on_clients(State(round=1), [0], draws)[0]
+
+
+@pytest.mark.parametrize("clients", [[0, 3, 0], [5, 5]])
+def test_a_client_is_asked_once_a_call(executor, clients):
+    with toy.federation_on(executor) as fed:
+        state, model = State(round=1), fed.init_weights("model")
+        with pytest.raises(ValueError, match=f"client {clients[-1]} stands twice"):
+            fed.fit(Plain(fed.train), state, clients, {"model": model})
+        with pytest.raises(ValueError, match="stands twice"):
+            fed.run_on_clients(state, clients, draws)
+    assert not state.clients
+
+
+# reading on the server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peeks(FedAvg):
+    """Reads what client 0 keeps, in one of the methods that the engine calls."""
+
+    where: str = ""
+
+    def init_state(self, fed):
+        state = super().init_state(fed)
+        state.clients[0] = {"secret": torch.ones(2)}
+        return state
+
+    def look(self, state, where):
+        if where == self.where:
+            state.clients[0]["secret"].sum()
+
+    def run_round(self, fed, state, candidates=None):
+        self.look(state, "round")
+        return {}
+
+    def make_broadcast(self, fed, state):
+        self.look(state, "down")  # asked for at the end only, for suspects
+        return super().make_broadcast(fed, state)
+
+    def list_models(self, fed, state):
+        self.look(state, "views")
+        return super().list_models(fed, state)
+
+    def estimate_noise(self, fed, state):
+        self.look(state, "estimates")
+        return {"client_noise": ClientEntry("secret")} if self.where == "" else {}
+
+
+@pytest.mark.parametrize("where", ["round", "down", "views", "estimates"])
+def test_no_method_reads_on_the_server_what_clients_keep(where):
+    method = Peeks(train=Train(**toy.TRAIN), where=where)
+    with pytest.raises(
+        WireError, match=r"what a client keeps is its own: use `client\.state` in client code, and `ClientEntry`"
+    ):
+        toy.finished(method)
+    assert toy.finished(Peeks(train=method.train, where="nowhere")).state.round == 3
+
+
+# what a label release costs
+
+
+@pytest.mark.parametrize(
+    ("rows", "m"),
+    [
+        ([range(0, 30), range(30, 60)], 1),
+        ([range(0, 30), range(20, 50)], 2),
+        ([range(0, 20), range(10, 30), range(19, 40), range(45, 50)], 3),  # sample 19 is held by three
+    ],
+)
+def test_a_label_that_several_clients_hold_costs_as_often(rows, m, tmp_path):
+    spec = {"artifact": "partition", "partition": {"kind": "toy"}, "clients": len(rows)}
+    notes = {"samples": toy.N, "overlap": m > 1}
+    split = Partition.build([np.array(r) for r in rows], {**spec, "notes": notes})
+    made = toy.play("feddpcont", method={"mode": "expect", "epsilon": 0.75}, split=split, out=tmp_path, fraction=1.0)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == json.loads(json.dumps(made.summary))
+    assert summary["epsilon"] == m * 0.75
+    assert summary.get("releases_of_a_label") == (m if m > 1 else None)
+    assert summary.get("epsilon_a_release") == (0.75 if m > 1 else None)
+    anew = {"mode": "expect", "epsilon": 0.75, "release": "every_round"}
+    told = toy.play("feddpcont", method=anew, split=split, fraction=1.0, rounds=3).summary
+    assert (told["epsilon"], told["epsilon_a_release"], told["releases_of_a_label"]) == (3 * m * 0.75, 0.75, 3 * m)
+    assert toy.play("fedavg", split=split, fraction=1.0).summary["epsilon"] is None
+
+
+def test_samples_held_out_for_validation_are_not_released():
+    """They are nobody's training labels: a sample that two clients hold, of which one only validates, is told once."""
+    spec = {"artifact": "partition", "partition": {"kind": "toy"}, "clients": 2}
+    notes = {"samples": toy.N, "overlap": True}
+    rows = [np.arange(0, 20), np.arange(10, 30)]
+    valid = np.concatenate([np.arange(20) >= 10, np.zeros(20, bool)])
+    split = Partition.build(rows, {**spec, "notes": notes}, valid)
+    assert toy.play("feddpcont", method={"epsilon": 0.5}, split=split, fraction=1.0).summary["epsilon"] == 0.5

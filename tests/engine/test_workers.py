@@ -1,0 +1,141 @@
+"""Worker processes: those that die, those that are left over, and what passes their pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy
+from toy_jobs import jobs
+
+from fednoise_core.engine.client import Client
+from fednoise_core.engine.executors.workers import WorkerDied, Workers
+from fednoise_core.engine.local import Local
+
+
+class Dies(Local):
+    """Ends its process on one client."""
+
+    def __init__(self, train: Any, client: int):
+        self.train, self.client = train, client
+
+    def prepare_fit(self, client, broadcast):
+        if client.id == self.client:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
+    made = toy.world()
+    workers = Workers(made, count)
+    with pytest.raises(WorkerDied, match="killed, or out of memory"):
+        list(workers.run(jobs(made, Dies(made.train, 6))))
+    assert not any(process.is_alive() for process in workers.processes)
+
+
+def test_a_worker_that_dies_within_its_answer_is_noticed():
+    workers = Workers(toy.world(), 2)
+    clients = [Client(workers.world, c, {}, None, 1) for c in range(3)]
+    with pytest.raises(WorkerDied):
+        list(workers.call(says_half, clients, [{}] * 3))
+    assert not any(process.is_alive() for process in workers.processes)
+
+
+def says_half(client: Any, broadcast: Any) -> None:
+    """Ends its process in the middle of the first client's answer."""
+
+    def send(pipe: Connection, content: Any) -> None:
+        os.write(pipe.fileno(), bytes(content)[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if client.id == 0:
+        Connection._send = send  # in this process
+
+
+def test_workers_end_with_the_run_that_was_killed(tmp_path):
+    """They would go on with a long fit beside the run that takes its place."""
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        made = toy.world()
+        workers = Workers(made, 2)
+        os.write(writer, " ".join(str(p.pid) for p in workers.processes).encode())
+        list(workers.run(jobs(made, Sleeps(made.train))))
+        os._exit(0)
+    pids = [int(word) for word in os.read(reader, 100).split()]
+    time.sleep(1)  # they are at work
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    end = time.monotonic() + 20
+    while any(runs(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.1)
+    left = [pid for pid in pids if runs(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+class Sleeps(Local):
+    """A fit that takes a minute."""
+
+    def __init__(self, train: Any):
+        self.train = train
+
+    def prepare_fit(self, client, broadcast):
+        time.sleep(60)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended may wait for the system to fetch it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
+    made = toy.world()
+    workers = Workers(made, 1)
+    list(workers.run(jobs(made)))
+    workers.processes[0].kill()
+    workers.processes[0].join()
+    with pytest.raises(WorkerDied):
+        list(workers.run(jobs(made, clients=(1, 0))))
+
+
+def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
+    made = toy.world()
+    workers = Workers(made, 2)
+    some = workers.run(jobs(made) * 10)  # so many that the first answer cannot be the last
+    next(some)
+    some.close()
+    assert not any(process.is_alive() for process in workers.processes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
+def test_tensors_pass_the_pipe_bit_for_bit(dtype):
+    made = toy.world()
+    whole = (torch.rand(6, 4, generator=torch.Generator().manual_seed(0)) * 5).to(dtype)
+    model = made.net(0).fresh(torch.Generator().manual_seed(1))
+    model.views  # noqa: B018  views that were asked for must not travel as copies beside the buffer
+    sent = {"view": whole[1:3], "across": whole.t(), "nothing": whole[:0], "number": whole[0, 0], "model": model}
+    workers = Workers(made, 1)
+    ((said, _),) = workers.call(give_back, [Client(made, 0, {}, None, 1)], [sent])
+    workers.close()
+    assert {k: (v.dtype, v.shape) for k, v in said.items() if k != "model"} == {
+        k: (v.dtype, v.shape) for k, v in sent.items() if k != "model"
+    }
+    assert all(torch.equal(said[k], sent[k]) for k in sent if k != "model")
+    assert said["model"].layout is made.net(0).layout
+    said["model"].flat.zero_()
+    assert not said["model"]["head.bias"].any()
+
+
+def give_back(client: Any, broadcast: Any) -> Any:
+    return dict(broadcast)

@@ -1,0 +1,169 @@
+"""labels.html: one file without network, bounded, of the run's own data; only its own script and style may run."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from label_run import NAMES, SITES, LabelRun, label_run
+from PIL import Image
+from test_report_page import Page
+
+from fednoise_core.engine.label_files import SITES as SITE_COLUMNS
+from fednoise_core.engine.label_files import SUSPECTS
+from fednoise_core.report.runs.suspects import Site, read_rows
+from label_review import make_labels
+from label_review.decisions import Suspect
+from label_review.thumbnails import FEW, PER_SHEET, SHARP, SMALL, sheets, shown_images
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> LabelRun:
+    return label_run(tmp_path)
+
+
+def page_of(run: LabelRun, *more: str) -> str:
+    out = run.folder / "labels.html"
+    assert make_labels.main([*run.arguments(), *more, "--out", str(out)]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+def data_of(text: str) -> dict[str, Any]:
+    return json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[0])
+
+
+def test_nothing_comes_from_outside_and_only_its_own_script_may_run(found: LabelRun) -> None:
+    text = page_of(found, "--title", "<script>alert(1)</script>")
+    page = Page(text)  # also: every tag closes, so no name has opened one
+    assert set(page.refs) == {"data:,"}
+    policy = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)[0]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{digest}&#39;" in policy or f"{tag}-src 'sha256-{digest}'" in policy
+    assert "i" not in page.tags
+    assert "b" not in page.tags
+    assert page.tags.count("script") == 1 + 1 + len(re.findall('id="sheet', text))
+    assert "http" not in re.sub(r"<script.*?</script>", "", text, flags=re.S).replace("http-equiv", "")
+    assert not re.search(
+        r"\b(fetch|XMLHttpRequest|import|eval|innerHTML)\b", re.findall("<script>(.*)</script>", text, re.S)[0]
+    )
+
+
+def test_the_list_holds_wrong_and_check_in_order_of_suspicion(found: LabelRun) -> None:
+    text = page_of(found)
+    data = data_of(text)
+    assert data["classes"] == list(NAMES)
+    assert [name for _, name in data["sites"]] == sorted(SITES)
+    with open(found.folder / "suspects.csv", newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["verdict"] != "keep"]
+    assert 20 < len(rows) < found.arrays.n
+    assert [row[0] for row in data["rows"]] == [int(row["sample"]) for row in rows]
+    assert [data["verdicts"][row[7]] for row in data["rows"]] == [row["verdict"] for row in rows]
+    assert f"All {len(rows)} labels with the verdict wrong or check" in text
+
+
+def test_limits_keep_the_most_suspect_and_are_told(found: LabelRun) -> None:
+    everything = data_of(page_of(found))["rows"]
+    text = page_of(found, "--per-site", "4", "--most", "10")
+    rows = data_of(text)["rows"]
+    assert len(rows) == 10
+    per_site = [sum(row[2] == site for row in rows) for site in range(3)]
+    assert max(per_site) == 4
+    for site in range(3):
+        mine = [row for row in everything if row[2] == site]
+        assert [row for row in rows if row[2] == site] == mine[: per_site[site]]
+    assert f"The 10 most suspect of {len(everything)} labels" in text
+    assert "at most 4 of a site and 10 in all" in text
+
+
+def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
+    text = page_of(found)
+    data, side = data_of(text), found.arrays.x_train.shape[1]
+    (sheet,) = re.findall(r'<script type="text/plain" id="sheet\d+">(.*?)</script>', text)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet))))
+    for i, row in enumerate(data["rows"]):
+        y, x = i // data["across"] * side, i % data["across"] * side
+        np.testing.assert_array_equal(picture[y : y + side, x : x + side], found.arrays.x_train[row[0]])
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (12, 40, 3), (100, 70, 3), (20, 20, 4)])
+def test_pictures_of_any_shape_are_small_squares(shape: tuple[int, ...]) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (3, *shape), dtype=np.uint8)
+    packed = sheets(iter(images), 3, max(shape[:2]))
+    assert packed.side == min(max(shape[:2]), 96)
+    assert packed.type == ("image/png" if max(shape[:2]) <= SHARP else "image/jpeg")
+    picture = Image.open(io.BytesIO(base64.b64decode(packed.texts[0])))
+    assert picture.size == (10 * packed.side, packed.side)
+
+
+def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
+    packed = sheets(itertools.repeat(np.zeros((100, 100), np.uint8)), FEW + 1, 100)
+    assert (packed.side, len(packed.texts)) == (SMALL, FEW // PER_SHEET + 1)
+
+
+def test_replaced_images_are_shown_as_training_saw_them(found: LabelRun) -> None:
+    donor = np.full((2, 8, 8), 7, np.uint8)
+    labels = dataclasses.replace(found.labels, replaced=np.array([3]), donor=np.array([1]))
+    with_donor = list(shown_images(found.arrays, labels, donor, [2, 3]))
+    np.testing.assert_array_equal(with_donor[0], found.arrays.x_train[2])
+    assert (with_donor[1] == 7).all()
+    assert (next(shown_images(found.arrays, labels, None, [3])) == 128).all()
+
+
+def test_a_run_that_judged_nothing_says_so(found: LabelRun) -> None:
+    for name, columns in (("suspects.csv", SUSPECTS), ("sites.csv", SITE_COLUMNS)):
+        (found.folder / name).write_text(",".join(columns) + "\n")
+    text = page_of(found)
+    assert "No label could be judged" in text
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("suspects.csv", "sample,", "simple,", "suspects.csv, line 2: sample: "),
+        ("suspects.csv", "\n", "\n9999", "is not in the arrays and labels of this run"),
+        ("sites.csv", "\n", "\nx", "sites.csv, line 2: client: expected a valid integer"),
+        ("suspects.csv", ",wrong", ",wrnog", "verdict: expected 'wrong', 'check' or 'keep', got 'wrnog'"),
+        ("suspects.csv", ",0.9", ",1.9", "p_wrong: "),
+        ("sites.csv", "\n0,", "\n7,", "client 0 is not in sites.csv"),
+    ],
+)
+def test_files_of_another_run_are_refused(
+    found: LabelRun, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, message: str
+) -> None:
+    text = (found.folder / file).read_text()
+    assert old in text
+    (found.folder / file).write_text(text.replace(old, new, 1))
+    out = found.folder / "labels.html"
+    assert make_labels.main([*found.arguments(), "--out", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_labels_of_another_run_are_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:
+    dataclasses.replace(found.labels, noisy=(found.labels.noisy + 1) % 3).save(found.folder / "labels.npz")
+    assert make_labels.main([*found.arguments(), "--out", str(found.folder / "labels.html")]) == 2
+    assert "is not in the arrays and labels of this run" in capsys.readouterr().err
+
+
+def test_readers_give_back_what_runs_write(found: LabelRun) -> None:
+    suspects, sites = read_rows(found.folder / "suspects.csv", Suspect), read_rows(found.folder / "sites.csv", Site)
+    assert len(suspects) == found.arrays.n
+    assert [one.site for one in sites] == sorted(SITES)
+    assert {one.given_name for one in suspects} == set(NAMES)
+    assert [one.p_wrong for one in suspects] == sorted((one.p_wrong for one in suspects), reverse=True)
+    assert all(one.wrong_low < one.wrong < one.wrong_high for one in sites)

@@ -1,0 +1,209 @@
+"""Nets from ordinary torch modules: same engine, executors and resume; what cannot be run so is refused by name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import types
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mynets
+import numpy as np
+import pytest
+import torch
+import toy
+from torch import nn
+
+import fednoise_core as fn
+from fednoise_core.io import SpecError
+from fednoise_core.nets import build
+from fednoise_core.nets.module import with_named_nets
+from workflow_scripts.config.nets import net_code
+from workflow_scripts.provenance.code_hash import closure
+from workflow_scripts.provenance.step_code import StepCode
+
+NORMED = {"name": "module", "factory": "mynets:Normed"}
+MAKE = {"name": "module", "factory": "mynets:make"}
+ROOT = Path(__file__).parents[2]
+
+
+def with_weights_of(net: Any, other: Any, seed: int = 0) -> Any:
+    """Weights of `net` with the numbers of another net's entries, in order."""
+    drawn, w = other.fresh(torch.Generator().manual_seed(seed)), net.layout.zeros()
+    for mine, theirs in zip(net.layout.entries, other.layout.entries, strict=True):
+        w[mine.name].copy_(drawn[theirs.name])
+    return w
+
+
+def test_a_module_is_the_same_net_as_the_librarys():
+    ours = build({"name": "mlp", "hidden": 6}, (1, 8, 8), 5)
+    theirs = build({**MAKE, "options": {"hidden": 6}}, (1, 8, 8), 5)
+    w, own = ours.fresh(torch.Generator().manual_seed(0)), with_weights_of(theirs, ours)
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(theirs.train(own, x), ours.train(w, x))
+    torch.testing.assert_close(theirs.features(own, x), ours.features(w, x))
+    assert (theirs.parameters, theirs.features_size, theirs.draws) == (ours.parameters, 6, 0)
+    assert list(theirs.named(own)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
+
+
+def test_modes_statistics_dropout_and_fresh_weights():
+    net, module = build(NORMED, (1, 8, 8), 5), mynets.Normed((1, 8, 8), 5)
+    w, again, other = (net.fresh(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(w.flat, again.flat)
+    assert not torch.equal(w.flat, other.flat)
+    kinds = {entry.name: entry.kind for entry in net.layout.entries}
+    assert {kinds[f"stem.1.{name}"] for name in ("weight", "bias")} == {"norm"}
+    assert {kinds[f"stem.1.running_{name}"] for name in ("mean", "var")} == {"stat"}
+    assert net.draws == 6 + 6  # channels of the one dropout, features of the other
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    module.load_state_dict(net.named(w), strict=False)  # it has a constant besides
+    torch.testing.assert_close(net.predict(w, x), module.eval()(x))
+    before = w.clone()
+    kept = torch.ones(4, 12)
+    kept[0, :6] = 0.1  # the first image loses every channel, then every feature that is left
+    logits = net.train(w, x, kept)
+    torch.testing.assert_close(logits[0], w["head.bias"])
+    module.train()
+    module.drop.p = module.drop2.p = 0.0
+    plain = module(x)
+    torch.testing.assert_close(w["stem.1.running_mean"], module.stem[1].running_mean)
+    assert not torch.equal(w["stem.1.running_mean"], before["stem.1.running_mean"])
+    scaled = (plain - module.classifier.bias) / (0.75 * 0.5) + module.classifier.bias
+    torch.testing.assert_close(logits[1:], scaled[1:])
+
+
+def test_the_global_generator_is_left_alone():
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    build(NORMED, (1, 8, 8), 5).fresh(torch.Generator())
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("other", ["workers:2", "lanes:2"])
+def test_executors_agree_and_a_function_stands_for_its_name(other: str):
+    whole = toy.play("fedavg", net=NORMED)
+    by_other = toy.play("fedavg", net=NORMED, executor=other)
+    exact = {"rtol": 0, "atol": 0} if other != "lanes:2" else {"rtol": 1e-4, "atol": 1e-5}
+    flats = [made.outcome.state.server["model"].flat for made in (whole, by_other)]
+    torch.testing.assert_close(*flats, **exact)
+    assert with_named_nets({"net": [mynets.Normed, "mlp"]}) == {"net": [NORMED, "mlp"]}
+    method, train = toy.settings("fedavg")
+    world = toy.arrays(), toy.labels(), toy.partition()
+    made = fn.run(*world, method, {**train, "net": mynets.Normed})
+    assert torch.equal(made.outcome.state.server["model"].flat, flats[0])
+    assert made.spec["spec"]["train"]["net"] == NORMED
+    assert fn.run(*world, method, fn.Train(**{**train, "net": mynets.Normed})).curve == made.curve
+
+
+@pytest.mark.parametrize("name", ["feddpcont", "coteaching", "scaffold", "ditto"])
+def test_methods_that_look_at_features_and_heads_run(name: str):
+    made = toy.play(name, net=NORMED)
+    assert np.isfinite(made.summary["accuracy"]["last"])
+
+
+class Softmaxed(nn.Module):
+    def __init__(self, shape: Any, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x.flatten(1)).softmax(1)
+
+
+class OwnNoise(nn.Module):
+    def __init__(self, shape: Any, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(nn.functional.dropout(x.flatten(1), 0.5, self.training))
+
+
+def numpy_drawn(shape: Any, classes: int) -> nn.Module:
+    made = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    with torch.no_grad():
+        made[1].bias.copy_(torch.from_numpy(np.random.default_rng().random(classes)))
+    return made
+
+
+def wrong_size(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (Softmaxed, "its output is not that of 'head', which must be its last layer"),
+        (OwnNoise, r"it draws random numbers of its own in training; use torch\.nn\.Dropout"),
+        (numpy_drawn, "its factory gives other weights at every call"),
+        (wrong_size, r"its last linear layer '1' is Linear.*out_features=6.*; torch\.nn\.Linear\(…, 5\) with a bias"),
+        (mynets, "expected module:function"),
+    ],
+)
+def test_a_module_that_cannot_be_run_is_refused(factory: Any, message: str):
+    named = f"{__name__}:{factory.__name__}" if callable(factory) else "mynets"
+    with pytest.raises(SpecError, match=f"train.net.*{message}"):
+        build({"name": "module", "factory": named}, (1, 8, 8), 5)
+
+
+def test_the_module_of_the_page_runs(monkeypatch: pytest.MonkeyPatch):
+    text = (ROOT / "docs/nets.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```text\n(# mynets\.py.*?)```", text, re.DOTALL)
+    page = types.ModuleType("page_nets")
+    exec(compile(code, "docs/nets.md", "exec"), page.__dict__)
+    monkeypatch.setitem(sys.modules, "page_nets", page)
+    net = build({"name": "module", "factory": "page_nets:make", "options": {"width": 16}}, (1, 8, 8), 5)
+    assert net.features_size == 16
+    assert net.parameters == (9 * 16 + 16) + 2 * 16 + (16 * 5 + 5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({**MAKE, "factory": "mynets:absent"}, r"train\.net\.factory: 'mynets:absent': .*has no attribute 'absent'"),
+        ({**MAKE, "factory": "absent_file:make"}, r"train\.net\.factory: 'absent_file:make': .*No module named"),
+        ("module", r"train\.net: .*'factory' is missing"),
+        ({**MAKE, "init": "xavier"}, "`init` does nothing"),
+    ],
+)
+def test_a_factory_that_cannot_be_found_is_refused(spec: Any, message: str):
+    with pytest.raises(SpecError, match=message):
+        build(spec, (1, 8, 8), 5)
+    with pytest.raises(SpecError, match="has no name; define a function at the top level of a module"):
+        with_named_nets({"net": partial(mynets.make, hidden=3)})
+
+
+# the workflow: the user's file is code like any other
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the code with a net of the user's own, which imports another file of theirs."""
+    code = tmp_path / "code"
+    for package in ("fednoise_core", "workflow_scripts"):
+        shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (code / "layers.py").write_text("WIDTH = 3\n")
+    text = Path(mynets.__file__).read_text(encoding="utf-8").replace("hidden: int = 64", "hidden: int = layers.WIDTH")
+    (code / "theirnets.py").write_text(text.replace("import torch\n", "import layers\nimport torch\n", 1))
+    return code
+
+
+def test_the_users_files_decide_what_runs_again(project: Path):
+    net = {"net": {"name": "module", "factory": "theirnets:make"}}
+    assert net_code({"net": [net["net"], "mlp"]}) == ["module", "mlp", "theirnets:make"]
+
+    def code() -> str:
+        steps = StepCode(project)
+        return steps.code(steps.train("fedavg", net_code(net)))
+
+    first = code()
+    assert {"theirnets.py", "layers.py"} <= set(closure(project, *StepCode(project).train("fedavg", net_code(net))))
+    (project / "layers.py").write_text("WIDTH = 3  # a comment\n")
+    assert code() == first
+    (project / "layers.py").write_text("WIDTH = 4\n")
+    assert code() != first
+    with pytest.raises(SpecError, match=r"absent:make.*no file absent\.py in the project's folder"):
+        StepCode(project).train("fedavg", ["module", "absent:make"])

@@ -1,0 +1,176 @@
+"""Update rules against torch.optim, and Trained: gradients and values in flat buffers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.ops import optim
+from fednoise_core.ops.weights import Entry, Layout, Weights
+
+
+def trained(rule: optim.Optimiser, n: int = 6) -> optim.Trained:
+    layout = Layout([Entry("a", (n - 2,)), Entry("s", (3,), "stat"), Entry("b", (2, 1))])
+    made = optim.Trained(layout, rule)
+    made.load(Weights(layout, torch.linspace(-1, 1, layout.size)))
+    return made
+
+
+def descend(rule: optim.Optimiser, reference, lr: float, clip: float = 0.0, steps: int = 5):
+    """The trained numbers after some steps on a bumpy function, by our rule and by torch's."""
+    ours = trained(rule)
+    theirs = [t.detach().clone().requires_grad_() for t in (ours.w["a"], ours.w["b"])]
+    torch_rule = reference(theirs)
+
+    def bumpy(a, b):
+        return (a**4).sum() + (3 * b).sin().sum() + a.sum() * b.sum()
+
+    for _ in range(steps):
+        ours.backward(bumpy(ours.w["a"], ours.w["b"]))
+        ours.update(lr)
+        torch_rule.zero_grad()
+        bumpy(*theirs).backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(theirs, clip)
+        torch_rule.step()
+    return ours, torch.cat([t.detach().flatten() for t in theirs])
+
+
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.01), (0.5, 0.1)])
+def test_sgd_is_torchs_bit_for_bit(momentum, decay):
+    ours, theirs = descend(
+        optim.make("sgd", momentum=momentum, weight_decay=decay),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=decay),
+        0.05,
+    )
+    assert torch.equal(ours.w.trained, theirs)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adam_is_torchs(decay):
+    ours, theirs = descend(
+        optim.make("adam", weight_decay=decay), lambda p: torch.optim.Adam(p, 0.05, weight_decay=decay), 0.05
+    )
+    torch.testing.assert_close(ours.w.trained, theirs, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(theirs, trained(optim.Adam()).w.trained)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("clip", [0.5, 100.0])
+def test_clipping_is_torchs(clip, momentum):
+    ours, theirs = descend(
+        optim.make("sgd", momentum=momentum, weight_decay=0.1, clip=clip),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=0.1),
+        0.05,
+        clip,
+    )
+    torch.testing.assert_close(ours.w.trained, theirs, rtol=1e-5, atol=1e-6)
+    rule = optim.make("sgd", momentum=momentum, weight_decay=0.1)
+    unclipped, _ = descend(rule, lambda p: torch.optim.SGD(p, 0.05), 0.05)
+    assert torch.equal(ours.w.trained, unclipped.w.trained) == (clip == 100.0)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_rate_on_the_device_does_the_same(name):
+    rule = optim.make(name, momentum=0.5)
+    a, b = trained(rule), trained(rule)
+    for made, lr in ((a, 0.25), (b, torch.tensor(0.25))):
+        for _ in range(3):
+            made.backward((made.w["a"] ** 2).sum() + made.w["b"].sum())
+            made.update(lr)
+    torch.testing.assert_close(a.w.flat, b.w.flat, rtol=0, atol=1e-7)
+
+
+def test_statistics_are_not_trained():
+    made = trained(optim.SGD(weight_decay=0.5))
+    before = made.w["s"].clone()
+    made.backward((made.w["a"] * 2).sum() + made.w["b"].sum())
+    assert made.grad.tolist() == [2.0] * 4 + [1.0] * 2
+    made.update(0.1)
+    assert torch.equal(made.w["s"], before)
+
+
+def test_load_forgets_gradient_memory_and_values():
+    rule = optim.Adam()
+    made, start = trained(rule), trained(rule).values()
+    for _ in range(2):
+        made.backward((made.w["a"] ** 3).sum())
+        made.update(0.3)
+    made.load(start)
+    assert torch.equal(made.w.flat, start.flat)
+    assert all(not t.any() for t in made.memory)
+    fresh = trained(rule)
+    for each in (made, fresh):
+        each.backward((each.w["a"] ** 3).sum())
+        each.update(0.3)
+    assert torch.equal(made.w.flat, fresh.w.flat)
+
+
+def test_gradient_of_a_net_is_autograds():
+    """Leaves that share one buffer get the gradient of separate leaves, also through batch normalisation."""
+    net = toy.net(toy.normed)
+    start = net.fresh(torch.Generator().manual_seed(0))
+    x, y = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 3, 4, 0])
+    made = optim.Trained(net.layout, optim.SGD())
+    made.load(start)
+    grad = made.backward(torch.nn.functional.cross_entropy(net.train(made.w, x), y))
+    free = start.clone()
+    leaves = {
+        n: v.detach().clone().requires_grad_(k != "stat")
+        for (n, v), k in zip(free.views.items(), (e.kind for e in net.layout.entries), strict=True)
+    }
+    free.__dict__["views"] = leaves
+    torch.nn.functional.cross_entropy(net.train(free, x), y).backward()
+    for entry in net.layout.entries:
+        if entry.kind != "stat":
+            at = net.layout.offsets[entry.name]
+            piece = Weights(Layout([entry]), grad[at : at + entry.size])[entry.name]
+            torch.testing.assert_close(piece, leaves[entry.name].grad, rtol=1e-5, atol=1e-7)
+    assert grad.abs().sum() > 0
+    assert torch.equal(made.w["norm.running_mean"], leaves["norm.running_mean"])
+    assert made.w["norm.running_mean"].any()
+
+
+# several things in training
+
+
+def pair() -> tuple[optim.Trained, optim.Trained]:
+    one, two = trained(optim.SGD()), trained(optim.SGD(), 8)
+    one.alone = two.alone = False  # as the engine says where several are carried
+    return one, two
+
+
+def joint(one, two):
+    """A loss over both, in which each one's gradient depends on the other."""
+    return (one["a"][:2] * two["a"][:2]).sum() ** 2 + (one["b"].sum() - two["b"].sum()).exp() + two["a"].pow(3).sum()
+
+
+def test_one_loss_over_two_is_autograds():
+    ours = pair()
+    leaves = [[t.w[name].detach().clone().requires_grad_() for name in ("a", "b")] for t in ours]
+    one, two = ({"a": a, "b": b} for a, b in leaves)
+    expected = torch.autograd.grad(joint(one, two), [*leaves[0], *leaves[1]])
+    for _ in range(2):  # the second time over the gradients of the first
+        found = optim.backward(joint(ours[0].w, ours[1].w), *ours)
+        for k, grad in enumerate(found):
+            assert grad is ours[k].grad
+            flat = torch.cat([g.flatten() for g in expected[2 * k : 2 * k + 2]])
+            torch.testing.assert_close(grad, flat, rtol=1e-6, atol=1e-6)
+            assert flat.count_nonzero() >= 4
+    only_two = optim.backward(two_alone(ours[1].w), *ours)  # the first does not matter to it: no gradient is left over
+    assert not only_two[0].any()
+    assert only_two[1].any()
+
+
+def two_alone(two):
+    return two["a"].sum() + 2 * two["b"].sum()
+
+
+def test_the_gradient_of_one_leaves_that_of_the_other_alone():
+    one, two = pair()
+    two.grad.fill_(7.0)
+    expected = torch.autograd.grad(joint(one.w, two.w), [one.w["a"], one.w["b"]])
+    found = one.backward(joint(one.w, two.w))
+    torch.testing.assert_close(found, torch.cat([g.flatten() for g in expected]), rtol=1e-6, atol=1e-6)
+    assert (two.grad == 7.0).all()

@@ -1,0 +1,129 @@
+"""P(given label is wrong) from predictions whose truth the tests draw themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fednoise_core.engine.truth import auroc
+from fednoise_core.ops.label_errors import Opinion, judge, verdicts
+
+K = 5
+RATES = (0.0, 0.05, 0.2, 0.5)
+
+
+def drawn(n: int, rate: float, seed: int, flat: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(log-probabilities [n, K], given [n], true [n]): the true label is drawn from the very predictions, which are
+    then flattened by the exponent `flat`; the given one is the next class with probability `rate`.
+    """
+    rng = np.random.default_rng(seed)
+    q = rng.dirichlet(np.full(K, 0.1), n) + 1e-9
+    q /= q.sum(1, keepdims=True)
+    true = (q.cumsum(1) > rng.random((n, 1))).argmax(1)
+    given = np.where(rng.random(n) < rate, (true + 1) % K, true)
+    z = flat * np.log(q)
+    return z - np.log(np.exp(z).sum(1, keepdims=True)), given.astype(np.int64), true
+
+
+def sites(n: int, flat: float = 1.0):
+    parts = [drawn(n, rate, seed, flat) for seed, rate in enumerate(RATES)]
+    found = judge(
+        [p for p, _, _ in parts], [y for _, y, _ in parts], [np.arange(n)] * len(parts), range(len(parts))
+    )
+    return found, [given != true for _, given, true in parts], parts
+
+
+@pytest.mark.parametrize("flat", [1.0, 0.5])
+def test_the_number_wrong_is_estimated_at_every_site(flat):
+    """Also where the predictions are less sure than they should be: the exponent is found."""
+    found, wrong, _ = sites(1500, flat)
+    for one, mask in zip(found, wrong, strict=True):
+        assert one.wrong == pytest.approx(one.p_wrong.sum())
+        assert abs(one.wrong - mask.sum()) <= max(0.2 * mask.sum(), 0.02 * len(mask))
+        assert one.low <= mask.sum() <= one.high
+        assert abs((one.p_wrong > 0.5).sum() - mask.sum()) <= max(0.25 * mask.sum(), 0.02 * len(mask))
+
+
+def test_p_wrong_means_what_it_says_on_one_scale():
+    found, wrong, _ = sites(3000)
+    p, mask = np.concatenate([one.p_wrong for one in found]), np.concatenate(wrong)
+    assert p.min() >= 0
+    assert p.max() <= 1
+    for low, high in ((0.0, 0.05), (0.1, 0.4), (0.4, 0.6), (0.6, 0.9), (0.95, 1.0)):
+        there = (p >= low) & (p <= high)
+        assert there.sum() > 50
+        assert mask[there].mean() == pytest.approx(p[there].mean(), abs=0.07)
+
+
+def test_the_sites_rate_decides_what_the_predictions_leave_open():
+    """The same prediction and label are more suspect where more labels are wrong."""
+    found, _, parts = sites(1500)
+    odd = (np.log(np.array([[0.6, 0.39, 0.004, 0.003, 0.003]])), np.array([1]))
+    p = []
+    for log_p, given, _ in parts:
+        more = judge([np.vstack([log_p, odd[0]])], [np.append(given, odd[1])], [np.arange(1501)], [0])
+        p.append(more[0].p_wrong[-1])
+    assert p[0] < p[2] < p[3]
+    assert auroc(np.concatenate([one.p_wrong for one in found]), np.concatenate([g != t for _, g, t in parts])) > 0.97
+
+
+def test_proposals():
+    found, wrong, parts = sites(1500)
+    one, (_, given, true) = found[3], parts[3]
+    assert (one.proposed != given).all()
+    assert (one.p_proposed <= one.p_wrong + 1e-12).all()
+    assert (one.proposed == true)[wrong[3]].mean() > 0.9
+    sure = one.p_proposed > 0.9
+    assert (one.proposed == true)[sure].mean() > 0.9
+
+
+def test_a_method_says_who_and_the_estimate_how_many():
+    """A score whose own threshold would name other numbers leaves the numbers as they are."""
+    n = 800
+    plain, wrong, parts = sites(n)
+    rng = np.random.default_rng(5)
+    opinions = {}
+    for site, mask in enumerate(wrong):
+        score = rng.random(n) / 2 + mask / 2  # it knows better: all wrong ones come first
+        opinions[site] = Opinion(np.ones(n, bool), score, np.full(n, 3))
+    data = [p for p, _, _ in parts], [y for _, y, _ in parts], [np.arange(n)] * 4, range(4)
+    told = judge(*data, opinions)
+    for one, other, mask, (_, given, _) in zip(told, plain, wrong, parts, strict=True):
+        np.testing.assert_allclose(np.sort(one.p_wrong), np.sort(other.p_wrong))
+        assert (one.wrong, one.low, one.high) == (other.wrong, other.low, other.high)
+        assert one.p_wrong[mask].min(initial=1.0) >= one.p_wrong[~mask].max()
+        assert (one.proposed[given != 3] == 3).all()
+        assert (one.proposed != given).all()
+        assert (one.p_proposed <= one.p_wrong).all()
+    half = {2: Opinion(np.arange(n) < n // 2, np.zeros(n // 2), np.full(n // 2, 3))}  # equal: the estimate's order
+    np.testing.assert_allclose(judge(*data, half)[2].p_wrong, plain[2].p_wrong)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_small_sites(n):
+    log_p, given, _ = drawn(n, 0.0, 1)
+    both = judge([log_p, drawn(300, 0.2, 2)[0]], [given, drawn(300, 0.2, 2)[1]], [np.arange(n), np.arange(300)], [4, 7])
+    assert [one.site for one in both] == [4, 7]
+    assert both[0].p_wrong.shape == both[0].proposed.shape == (n,)
+    assert np.isfinite(both[0].p_wrong).all()
+    assert 0 <= both[0].low <= both[0].wrong <= both[0].high <= n
+
+
+def test_one_class_and_two_classes():
+    log_p = np.log(np.tile([0.97, 0.01, 0.01, 0.01], (50, 1)))
+    only = judge([log_p], [np.zeros(50, np.int64)], [np.arange(50)], [0])[0]
+    assert only.p_wrong.max() < 0.05
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, 400)
+    given = np.where(np.arange(400) % 10 == 0, 1 - true, true)
+    sure = rng.uniform(0.9, 0.9999, 400)[:, None]
+    log_p = np.log(np.where(np.arange(2) == true[:, None], sure, 1 - sure))
+    two = judge([log_p], [given], [np.arange(400)], [0])[0]
+    assert two.wrong == pytest.approx(40, abs=8)
+    assert ((two.p_wrong > 0.5) == (given != true)).all()
+
+
+def test_verdicts():
+    assert verdicts(np.array([0.0, 0.2, 0.21, 0.5, 0.51, 1.0])).tolist() == [
+        *("keep", "keep", "check", "check", "wrong", "wrong")
+    ]

@@ -1,0 +1,313 @@
+"""The code hash: blind to what decides nothing, sharp on code, and complete for what the steps import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from workflow_scripts.provenance import code_hash
+from workflow_scripts.provenance.code_hash import GPU_ONLY, closure, closure_hash, module_file, registry
+from workflow_scripts.provenance.step_code import CodeChanged, StepCode
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "fednoise_core/__init__.py": "",
+    "fednoise_core/a.py": "from fednoise_core import b\n\ndef f(x):\n    return b.g(x) + 1\n",
+    "fednoise_core/b.py": "import json\n\ndef g(x):\n    return x\n",
+    "fednoise_core/far/__init__.py": "LIST = {'one': 'fednoise_core.far.one:Thing'}\n",
+    "fednoise_core/far/one.py": "from ..b import g\n",
+    "fednoise_core/unused.py": "x = 1\n",
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A small project."""
+    return write(tmp_path, FILES)
+
+
+def test_closure_follows_imports_and_packages(root: Path) -> None:
+    assert closure(root, "fednoise_core/a.py") == [
+        "fednoise_core/__init__.py",
+        "fednoise_core/a.py",
+        "fednoise_core/b.py",
+    ]
+    # a relative import, and the __init__.py of the package that importing runs
+    assert set(closure(root, "fednoise_core/far/one.py")) >= {"fednoise_core/far/__init__.py", "fednoise_core/b.py"}
+
+
+PLAIN = '''
+    import json
+    def g(x, *, rate=0.5):
+        """Sum."""
+        if x is None:
+            raise ValueError(f"x: {x} is missing")
+        total = 0
+        parts = [one + rate for one in x]
+        for part in parts:
+            total += part
+        return total
+    class C:
+        """A class."""
+        mu: Annotated[float, Field(ge=0, description="A weight.")] = 1.0
+        def m(self, x):
+            y = x
+            return [lambda z: z + y for y in x], y
+'''
+METHODS = "\n    METHODS = {'one': 'fednoise_core.m:One'}"
+SAME = {  # replace this by that in PLAIN
+    "comment": ("total = 0", "total = 0  # so far"),
+    "blank lines": ("    import json", "\n\n    import json\n"),
+    "brackets": ("return total", "return (total)"),
+    "docstring": ("Sum.", "The sum."),
+    "docstring goes": ('        """A class."""\n', ""),
+    "annotation of a parameter": ("g(x,", "g(x: list[float],"),
+    "annotation of a result": ("rate=0.5):", "rate=0.5) -> float:"),
+    "annotation of a variable": ("total = 0", "total: float = 0"),
+    "error text": ("is missing", "is not there"),
+    "error text without values": ('f"x: {x} is missing"', '"no x"'),
+    "sentence of a setting": ("A weight.", "How much it weighs."),
+    "local variable": ("total", "found"),
+    "loop variable": ("part in parts:\n            total += part", "item in parts:\n            total += item"),
+    "variable of a comprehension": ("one + rate for one", "item + rate for item"),
+    "captured variable": (
+        "y = x\n            return [lambda z: z + y for y in x], y",
+        "w = x\n            return [lambda z: z + w for w in x], w",
+    ),
+    "future import": ("import json", "from __future__ import annotations\n    import json"),
+    "import for type checkers": ("import json", "import json\n    if TYPE_CHECKING:\n        import fednoise_core.a"),
+    "__all__": ("import json", "import json\n    __all__ = ['g']"),
+    "__version__": ("import json", "import json\n    __version__ = '2'"),
+    "line of a registry": ("import json", "import json" + METHODS.replace("}", ", 'two': 'fednoise_core.m:Two'}")),
+    "line of a registry of modules": ("import json", "import json\n    READERS = {'a': 'b', 'c': 'd'}"),
+    "help": ("import json", "import json\n    add('--a', help='another')"),
+}
+BEFORE = {  # what is replaced is added first
+    "line of a registry": "import json" + METHODS,
+    "line of a registry of modules": "import json\n    READERS = {'a': 'b'}",
+    "help": "import json\n    add('--a', help='one')",
+}
+OTHER = {
+    "number": ("total = 0", "total = 1"),
+    "type of a number": ("total = 0", "total = 0.0"),
+    "truth for a number": ("total = 0", "total = False"),
+    "none for a number": ("total = 0", "total = None"),
+    "default": ("rate=0.5", "rate=0.25"),
+    "name of a parameter": ("def g(x, *, rate=0.5)", "def g(x, *, share=0.5)"),
+    "sign": ("total += part", "total -= part"),
+    "another variable": ("return total", "return parts"),
+    "a global for a variable": ("return total", "return totals"),
+    "a global for a captured variable": ("z + y for y in x], y", "z + y for one in x], y"),
+    "variable of the other scope": ("lambda z: z + y", "lambda z: z + x"),
+    "condition of an error": ("x is None", "not x"),
+    "kind of an error": ("ValueError", "TypeError"),
+    "range of a setting": ("ge=0", "ge=1"),
+    "type of a setting": ("Annotated[float", "Annotated[int"),
+    "field of a class": ("mu:", "nu:"),
+    "statement goes": ("        total = 0\n", ""),
+    "further import": ("import json", "import json, math"),
+    "text": ("return total", "return 'total'"),
+    "help that is worked out": ("import json", "import json\n    add('--a', help=next(it))"),
+    "order": ("parts = [one + rate for one in x]\n        for part in parts", "for part in [one + rate for one in x]"),
+    "method": ("def m(self, x)", "def n(self, x)"),
+}
+
+
+def hash_of(folder: Path, text: str) -> str:
+    """The hash of a.py, which imports b.py with this text."""
+    return closure_hash(write(folder, {**FILES, "fednoise_core/b.py": text}), "fednoise_core/a.py")
+
+
+@pytest.mark.parametrize("edit", SAME)
+def test_what_decides_nothing_keeps_the_hash(edit: str, tmp_path: Path) -> None:
+    old, new = SAME[edit]
+    assert old in PLAIN
+    before = PLAIN.replace(old, BEFORE.get(edit, old))
+    assert hash_of(tmp_path / "b", before) == hash_of(tmp_path / "a", PLAIN.replace(old, new))
+
+
+@pytest.mark.parametrize("edit", OTHER)
+def test_what_decides_changes_the_hash(edit: str, tmp_path: Path) -> None:
+    old, new = OTHER[edit]
+    assert old in PLAIN
+    assert hash_of(tmp_path / "b", PLAIN) != hash_of(tmp_path / "a", PLAIN.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("[f for f in a] + [f(1)]", "[g for g in a] + [g(1)]"),  # the last is a global
+        ("[x for x in x]", "[x for x in y]"),
+        ("[[x for x in y] for y in a]", "[[y for x in y] for y in a]"),
+        ("lambda x=x: x", "lambda x=y: x"),
+        ("lambda p, q: p", "lambda p, q: q"),
+        ("a\n    import os.path, json.tool\n    return os", "a\n    import os.path, json.tool\n    return json"),
+        ("locals(), [x for x in a]", "locals(), [y for x in a]"),
+    ],
+)
+def test_names_of_variables_do_not_hide_which_one_is_meant(one: str, other: str, tmp_path: Path) -> None:
+    texts = [f"def f(a):\n    x, y = a, 1\n    del y\n    return {text}\n" for text in (one, other)]
+    assert hash_of(tmp_path / "a", texts[0]) != hash_of(tmp_path / "b", texts[1])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "class D:\n        {0} = 1\n    return D, {0}",
+        "def {0}():\n        return 1\n    return {0}.__name__",
+        "global {0}\n    {0} = 2\n    return {0}",
+        "{0} = 2\n    return locals()",
+    ],
+)
+def test_names_that_may_be_seen_from_outside_count(body: str, tmp_path: Path) -> None:
+    one, other = (f"def f(a):\n    {body.format(name)}\n" for name in ("x", "y"))
+    assert hash_of(tmp_path / "a", one) != hash_of(tmp_path / "b", other)
+
+
+@pytest.mark.parametrize("head", ["@{0}\ndef f(a):", "def f(a={0}):", "def f(*, a: {0}):"])
+def test_names_around_a_function_count(head: str, tmp_path: Path) -> None:
+    one, other = (f"{head.format(name)}\n    b = a\n    return b\n" for name in ("X", "Y"))
+    assert hash_of(tmp_path / "a", one) != hash_of(tmp_path / "b", other)
+
+
+def test_a_moved_file_keeps_the_hash_and_another_module_does_not(tmp_path: Path) -> None:
+    start = "fednoise_core/a.py"
+    before = {"fednoise_core/b.py": "def g(): return 1\n", "fednoise_core/c.py": "def g(): return 2\n"}
+    text = "from fednoise_core.b import g\nfrom fednoise_core.c import g as h\n"
+    moved = {"fednoise_core/sub/b.py": before["fednoise_core/b.py"], "fednoise_core/sub/__init__.py": '"""New."""\n'}
+    moved |= {"fednoise_core/c.py": before["fednoise_core/c.py"], start: text.replace("core.b", "core.sub.b")}
+    other = {**before, start: "from fednoise_core.c import g\nfrom fednoise_core.b import g as h\n"}
+    old = closure_hash(write(tmp_path / "old", {**before, start: text}), start)
+    assert closure_hash(write(tmp_path / "moved", moved), start) == old
+    assert closure_hash(write(tmp_path / "other", other), start) != old
+
+
+def test_files_that_are_not_imported_do_not_count(root: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", {**FILES, "fednoise_core/unused.py": "x = 2\n"})
+    assert closure_hash(other, "fednoise_core/a.py") == closure_hash(root, "fednoise_core/a.py")
+
+
+def test_the_version_of_python_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = closure_hash(root, "fednoise_core/a.py")
+    monkeypatch.setattr(code_hash.sys, "version_info", (3, 99))
+    assert closure_hash(root, "fednoise_core/a.py") != before
+
+
+def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:
+    steps = StepCode(ROOT)
+    assert all((ROOT / file).is_file() for file in GPU_ONLY)
+    on_cpu, on_gpu = (set(closure(ROOT, *steps.train("fedavg", ["mlp"], gpu=gpu))) for gpu in (False, True))
+    assert on_gpu - on_cpu == set(GPU_ONLY)
+    assert "fednoise_core/engine/executors/graphs.py" in on_cpu  # evaluations on a CPU pass through it
+
+
+def test_a_job_takes_the_code_that_it_was_planned_with() -> None:
+    steps = StepCode(ROOT)
+    accepted = [steps.train("fedavg", ["mlp"], gpu=gpu) for gpu in (False, True)]
+    for planned in map(steps.code, accepted):
+        assert steps.check(planned, *accepted) == planned
+    assert steps.check("", *accepted) == steps.code(accepted[0])
+    with pytest.raises(CodeChanged, match="the code has changed since this job was planned"):
+        steps.check("0" * 16, *accepted)
+
+
+def test_imports_for_type_checkers_do_not_count(root: Path) -> None:
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fednoise_core import unused\n"
+    (root / "fednoise_core/c.py").write_text(text)
+    assert "fednoise_core/unused.py" not in closure(root, "fednoise_core/c.py")
+
+
+def test_registry_and_modules(root: Path) -> None:
+    assert registry(root, "fednoise_core/far/__init__.py", "LIST") == {"one": "fednoise_core.far.one:Thing"}
+    assert module_file(root, "fednoise_core.far.one") == "fednoise_core/far/one.py"
+    assert module_file(root, "fednoise_core.far") == "fednoise_core/far/__init__.py"
+    assert module_file(root, "fednoise_core.none") is None
+    with pytest.raises(LookupError, match="no dict literal named OTHER"):
+        registry(root, "fednoise_core/far/__init__.py", "OTHER")
+
+
+def test_hash_is_the_same_in_another_interpreter(root: Path) -> None:
+    """Hash seeds and flags differ between processes; the value must not."""
+    code = textwrap.dedent(
+        f"""
+        from workflow_scripts.provenance.code_hash import closure_hash
+        print(closure_hash({str(root)!r}, "fednoise_core/a.py"))
+        """
+    )
+    done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == closure_hash(root, "fednoise_core/a.py")
+
+
+def test_steps_depend_on_their_own_kind_only() -> None:
+    """A run is not stale when a noise model changes, nor are labels of one kind by the file of another."""
+    project = Path(__file__).parents[2]
+    steps = StepCode(project)
+    training = set(closure(project, *steps.train("fedcorr", ["small_cnn"])))
+    own = {"fednoise_core/noise/labels.py", "fednoise_core/methods/fedcorr.py", "fednoise_core/nets/small.py"}
+    assert own <= training
+    others = {
+        *(f"fednoise_core/noise/{name}.py" for name in ("registry", "models", "asymmetric", "levels")),
+        *(f"fednoise_core/partition/{name}.py" for name in ("registry", "schemes", "skew")),
+        "fednoise_core/methods/scaffold.py",
+        "fednoise_core/nets/resnet.py",
+    }
+    assert all((project / name).is_file() for name in others)
+    assert not training & others
+    symmetric = set(closure(project, *steps.noise("symmetric")))
+    assert "fednoise_core/noise/models.py" in symmetric
+    assert not symmetric & {"fednoise_core/noise/asymmetric.py", "fednoise_core/noise/levels.py"}
+    openset = set(closure(project, *steps.partition("openset")))
+    assert "fednoise_core/partition/schemes.py" in openset
+    assert "fednoise_core/partition/skew.py" not in openset
+
+
+def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> None:
+    """Adding a method must not make every result stale; pointing a name elsewhere must make its own."""
+    table = "fednoise_core/methods/__init__.py"
+    lines = {"one": "fednoise_core.methods.m:One", "two": "fednoise_core.methods.m:Two"}
+
+    def code(folder: str, known: dict[str, str], method: str) -> str:
+        for name, text in {
+            table: f"METHODS = {known!r}\n",
+            "workflow_scripts/steps/training_run.py": "import fednoise_core.methods\n",
+            "fednoise_core/methods/m.py": "",
+            "fednoise_core/nets/__init__.py": "NETS = {}\n",
+            "fednoise_core/__init__.py": "",
+        }.items():
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(text)
+        steps = StepCode(tmp_path / folder)
+        return steps.code(steps.train(method, []))
+
+    before = code("before", lines, "one")
+    assert code("more", {**lines, "three": "fednoise_core.methods.m:Three"}, "one") == before
+    assert code("moved", {**lines, "one": "fednoise_core.methods.m:Two"}, "one") != before
+    assert code("other", {**lines, "limit": "3"}, "one") != before
+
+
+def test_the_command_line_around_training_is_not_in_its_hash() -> None:
+    steps = StepCode(ROOT)
+    training = closure(ROOT, *steps.train("fedavg", ["mlp"]))
+    assert "workflow_scripts/steps/training_run.py" in training
+    commands = ("train", "device", "step", "codehash", "stepcode")
+    assert not [name for name in commands if f"workflow_scripts/{name}.py" in training]
+
+
+def test_nothing_is_imported_by_star() -> None:
+    """Else `__all__` would decide what a module sees, and would have to count."""
+    for package in ("fednoise_core", "workflow_scripts"):
+        for path in (ROOT / package).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_bytes()))
+            assert not [n for n in nodes if isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names)], path

@@ -1,0 +1,76 @@
+"""A job refuses to run with other code than it was planned with, so that no result is recorded under a wrong hash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import toy
+
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, closure
+from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.steps import download, figure, metrics, noise, pretrained, setting_page, study_page, table, train
+from workflow_scripts.steps import partition as split
+
+ROOT = Path(__file__).parents[2]
+SMALL = "fednoise_core/nets/small.py"
+RELU = "relu"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("inputs")
+    parts = {"arrays": toy.arrays(), "labels": toy.labels(), "partition": toy.partition()}
+    for name, part in parts.items():
+        part.save(folder / f"{name}.npz")
+    return {name: str(folder / f"{name}.npz") for name in parts}
+
+
+def run_words(inputs: dict[str, str], out: Path) -> list[str]:
+    """The training command's words for a short run."""
+    method, how = toy.settings("fedavg")
+    spec = json.dumps({"method": method, "train": {**how, "net": "mlp"}, "seed": 0})
+    files = [word for name, file in inputs.items() for word in (f"--{name}", file)]
+    return ["--spec", spec, *files, "--out", str(out / "run"), "--work", str(out / "work"), "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [setting_page, download, noise, figure, study_page, table, pretrained, split, metrics, train],
+    ids=lambda step: step.__name__.split(".")[2],
+)
+def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
+    out = str(tmp_path / "out")
+    report = ["--root", str(tmp_path)]
+    words = {
+        "setting_page": [f"--{name}={inputs[name]}" for name in ("arrays", "labels", "partition")],
+        "download": ["--spec", '{"source": "digits"}'],
+        "noise": ["--spec", '{"kind": "symmetric", "rate": 0.5}', "--seed=0", "--arrays", inputs["arrays"]],
+        "partition": ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]],
+        "figure": ["--spec", '{"kind": "curves"}', *report, "--out-prefix", out],
+        "table": ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", out],
+        "study_page": ["--study", "{}", *report],
+        "pretrained": ["--net", "resnet50"],
+        "metrics": report,
+        "train": run_words(inputs, tmp_path),
+    }[step.__name__.split(".")[2]]
+    words = words if "--out" in words or "--out-prefix" in words else [*words, "--out", out]
+    assert step.main([*words, "--code", "0" * 16]) == 2
+    said = capsys.readouterr().err
+    assert "the code has changed since this job was planned" in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
+    steps = StepCode(ROOT)
+    words = ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]]
+    assert split.main([*words, "--out", str(tmp_path / "p.npz"), "--code", steps.code(steps.partition("iid"))]) == 0
+
+
+def test_what_keeps_the_books_is_in_no_closure() -> None:
+    """Else an edit of the code hash itself would rerun everything."""
+    steps = StepCode(ROOT)
+    for entries in (steps.train("fedavg", ["mlp"]), steps.noise("symmetric"), steps.report("table")):
+        assert not [file for file in closure(ROOT, *entries) if file.startswith(BOOKKEEPING)]

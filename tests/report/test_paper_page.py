@@ -1,0 +1,319 @@
+"""The page of a paper: made of the runs that there are; what it says of settings, deviations, origins; the README."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fake_runs import write_run
+from layout_check import problems
+
+from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.report.figures import draw, style
+from fednoise_core.report.runs.csv_files import read_csv, read_texts
+from fednoise_core.report.runs.run import ListedRun, load, select
+from fednoise_core.report.tables.claims import Claim
+from fednoise_core.report.tables.reproduction import reproduction
+from fednoise_core.report.tables.scorecard import score, states_words
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.docgen.publish import publish, runs_at_hand, study_of, write_papers
+from workflow_scripts.provenance.checksums import write_sums
+from workflow_scripts.study.paper_settings import told
+from workflow_scripts.study.study import Study
+
+ROOT = Path(__file__).parents[2]
+CONFIG = read_yaml(ROOT / "config/config.yaml")
+PARTS = ("dataset", "noise", "partition", "method", "seed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the config, as the working folder."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "fednoise_core").symlink_to(ROOT / "fednoise_core")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    return tmp_path
+
+
+def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
+    """The paper with made-up results of the chosen runs, and with these figures alone: to draw takes seconds."""
+    study = study_of(root)
+    study.figures = {name: study.figures[name] for name in draw}
+    for run in study.runs:
+        if all(getattr(run, key) in values for key, values in chosen.items()):
+            ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
+            write_run(Path(run.folder), ids, dict(run.spec), rounds=12)
+            write_sums(run.folder)
+    return study
+
+
+THREE = {"noise": ["sym40-exact"], "partition": ["classes3"], "method": ["fedavg", "sce", "fedlsr"], "seed": [0]}
+
+
+def first_screen(text: str) -> str:
+    return text.split("<!-- written by hand -->", 1)[0]
+
+
+def section(text: str, head: str) -> str:
+    return text.split(f"\n## {head}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = ran("fedmixcon-cpu", ("figure6", "figure7", "scoreboard", "gains"), **THREE)
+    out = folder / "out"
+    with pytest.raises(ArtifactError, match="no run of the study was made"):
+        publish(study_of("fedmixcon"), out)
+    sums = Path(runs_at_hand(study)[0].dir, "SHA256SUMS")
+    text = sums.read_text()
+    sums.unlink()
+    assert len(runs_at_hand(study)) == 5  # a run that was killed while it wrote its files is none
+    sums.write_text(text)
+    publish(study, out, folder / "page.html")
+    text = (out / "README.md").read_text(encoding="utf-8")
+    table3 = next(line for line in section(text, "Reproduction").splitlines() if line.startswith("| Table 3"))
+    assert [cell.strip() for cell in table3.split("|")[2:5]] == ["78", "6", "72"]
+    assert "±" not in section(text, "Tables").split("**Table 3")[1].splitlines()[4]  # one seed has no spread
+    assert "within 2 points" not in text  # no verdict but at the paper's scale
+    assert f"6 of {len(study.runs)} runs; `snakemake" in text
+    assert "Nothing of these was run: Table 1: augmentation under noise, FedAvg on Fashion-MNIST." in text
+    figure6 = section(text, "Figures").split("### Figure 6: MNIST over rounds")[1]
+    assert "](figure6.png)" in figure6
+    assert "Highest" in figure6.split("](")[0]  # the picture in words, for those who cannot see it
+    assert "figure7" not in text
+    assert (out / "figure6.png").is_file()
+    html = (folder / "page.html").read_text(encoding="utf-8")
+    assert (
+        html.count("fednoise cell --paper fedmixcon --table 3 --method sce --noise sym40-exact --dataset mnist") == 1
+    )  # in the list
+    assert '<h2 id="sources">' in html
+    for page in (first_screen(text), html):
+        assert study.data["paper"]["title"] in page
+        assert "Cuiwei Peng, Jun Ke, Zhengming Li, Huiwu Huang, Jiahui Chen. 2025" in page
+        assert "Scale cpu: the paper" in page
+        assert "a small normalised CNN in place of its nine-layer CNN" in page
+        assert "CPU hours" in page
+        assert "of 10 claims" in page.lower()
+        assert "Not run: 90 of 98 cells, among them all of Table 1." in page
+    assert "](scoreboard.png)" in first_screen(text)
+    assert "](gains.png)" in section(text, "Figures")
+    assert "t_w is a fifth of all rounds" in html
+
+    rows = read_texts(out / "origins.csv").to_dict("records")
+    assert len(rows) == 6 + 2  # table 4 shows FedAvg, too
+    record = json.loads(Path(rows[0]["run"]).read_text())
+    assert rows[0]["digest"] == digest(record["spec"])
+    assert rows[0]["code"] == record["code"]
+    assert (rows[0]["device"], rows[0]["versions"]) == ("cpu", "numpy 2.3.0, python 3.11.9, torch 2.14.1")
+    cells = read_csv(out / "table3.csv")
+    own = cells[(cells["dataset"] == "mnist") & (cells["method"] == "fedavg") & (cells["seeds"] == 1)]
+    assert float(rows[0]["accuracy"]) == pytest.approx(own["ours_mean"].iloc[0], abs=1e-3)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(folder: Path) -> None:
+    ran("fedmixcon-cpu", **THREE)
+    page = folder / "docs/results/fedmixcon-cpu/README.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("<!-- written by hand -->\nSCE helps.\n<!-- end of what is written by hand -->\n")
+    file = folder / "config/papers/fedmixcon.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("  - datasets: [mnist]\n", "  - datasets: [mnist]\n    train: {lr: 0.1}\n", 1))
+    changed = study_of("fedmixcon-cpu")
+    changed.figures = {}
+    publish(changed, page.parent)
+    text = page.read_text(encoding="utf-8")
+    assert "SCE helps." in text
+    assert text.count("written by hand") == 2
+    assert f"3 of {len(changed.runs)} runs; `snakemake" in text
+
+
+def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
+    study = ran("fedmixcon-cpu", **THREE)
+    out = folder / "docs/results/fedmixcon-cpu"
+    publish(study, out)
+    old = [out / "table1.csv", out / "table1.md", out / "figure1.png", out / "notes.txt"]
+    for path in old:  # table 1 and figure 1 have no run now
+        path.write_text("of an earlier publication")
+    again = study_of("fedmixcon-cpu")
+    again.figures = {"figure1": again.figures["figure1"]}
+    publish(again, out)
+    assert [path.exists() for path in old] == [False, False, False, True]
+    assert (out / "table3.csv").is_file()
+
+
+def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> None:
+    study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
+    out = folder / "docs/results/fedmixcon"
+    publish(study, out)
+    shown = score(read_csv(out / "table3.csv"), study.tables["table3"])
+    assert sum(shown.judged) == shown.ran == 6
+    text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
+    line = next(line for line in text.splitlines() if line.startswith("| Table 3"))
+    cells = [cell.strip() for cell in line.split("|")[2:]]
+    assert cells[:2] == ["78", "6"]
+    assert [int(cell) for cell in cells[2:5]] == shown.judged
+    assert "What scale" not in (out / "README.md").read_text()
+
+
+def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
+    project = {scale: Project({**CONFIG, "scale": scale}, folder) for scale in ("paper", "cpu")}
+    study = Study(project["cpu"], "fedmixcon")
+    rows = {(row["part"], row["name"]): row for row in told(study)["settings"]}
+    assert rows["train", "net"] | {"note": ""} == {
+        "part": "train",
+        "name": "net",
+        "value": "cnn9",
+        "says": "paper",
+        "note": "",
+        "scaled": "name: small_cnn, width: 16, hidden: 128, norm: true",
+    }
+    assert rows["train", "rounds"]["says"] == "our choice"
+    assert rows["train", "rounds"]["note"].startswith("t_w is a fifth")
+    assert rows["train", "lr"]["scaled"] == ""
+    assert rows["mnist", "settings"] | {"scaled": ""} == {
+        "part": "mnist",
+        "name": "settings",
+        "value": "fedmixcon: {ramp: 10}",
+        "says": "paper",
+        "note": "t_w",
+        "scaled": "",
+    }
+    assert rows["partitions", "classes3"]["says"] == "paper, code"
+    assert rows["noises", ""]["says"] == "paper, code"
+    whole = {paper: told(Study(project["paper"], paper)) for paper in project["paper"].papers}
+    for paper, found in whole.items():
+        assert found["changes"] == []
+        assert all(row["scaled"] == "" for row in found["settings"]), paper
+        untold = [row["name"] for row in found["settings"] if row["part"] == "train" and not row["says"]]
+        assert untold == [], paper  # every training setting of a paper says whose it is
+        assert not any("[" in row["note"] for row in found["settings"]), paper
+    assert whole["feddpcont"]["absent"] == ["clothing1m-public"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train.fractions: paper", "sources.train.fractions: expected the keys of a setting"),
+        ("grid.99.settings: paper", "sources.grid.99.settings: expected the keys"),
+        ("train.fraction: papers", "sources.train.fraction: "),
+    ],
+)
+def test_a_source_of_nothing_is_refused(folder: Path, line: str, message: str) -> None:
+    file = folder / "config/papers/fedmixcon.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("train.fraction: paper", line), encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        told(Study(Project({**CONFIG, "scale": "paper"}, folder), "fedmixcon"))
+    assert str(error.value).startswith(f"config/papers/fedmixcon.yaml: {message}")
+
+
+def test_changes_of_a_scale_are_told(folder: Path) -> None:
+    found = told(Study(Project({**CONFIG, "scale": "smoke"}, folder), "fedmixcon"))["changes"]
+    changes = {row["name"]: (row["value"], row["scaled"]) for row in found if row["name"] != "data"}
+    assert changes["train.rounds"] == ("100", "2")
+    assert changes["partitions.iid.clients"] == ("100", "10")
+    assert changes["settings.fedmixcon.ramp"] == ("by block", "1")
+    assert changes["grid"] == ("93 cells", "8 cells")
+    assert "classes5" not in str(changes)
+    assert ("mnist", "digits") in [(row["value"], row["scaled"]) for row in found if row["name"] == "data"]
+
+
+def test_scores_add_up() -> None:
+    rows = [
+        ("a", 90.0, 91.0, "within 2 points"),
+        ("b", 80.0, 85.0, "apart"),
+        ("c", 70.0, 60.0, "apart"),
+        ("d", float("nan"), 50.0, "not run"),
+    ]
+    frame = pd.DataFrame(rows, columns=["method", "ours_mean", "paper_mean", "verdict"]).assign(
+        dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed"
+    )
+    one = score(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
+    assert (one.ran, one.judged, one.ranks, one.states) == (3, [0, 1, 2], [1.0], [1, 0, 0, 1])
+    both = one + one
+    assert (both.ran, both.judged, len(both.ranks), both.states) == (6, [0, 2, 4], 2, [2, 0, 0, 2])
+    assert states_words(one.claims).endswith(": agrees 1, not run 1.")
+
+
+def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:
+    study = ran("fedmixcon-cpu", **THREE)
+    results = folder / "docs/results"
+    publish(study, results / "fedmixcon-cpu")
+    rows = read_texts(results / "fedmixcon-cpu/claims.csv")
+    found = {key: set(group["ours"]) - {"not run"} for key, group in rows.groupby(["table", "claim"])}
+    expected = [
+        len(found),
+        sum(words == {"agrees"} for words in found.values()),
+        sum(len(words) == 2 for words in found.values()),
+        sum(words == {"disagrees"} for words in found.values()),
+        sum(not words for words in found.values()),
+    ]
+    assert expected[4] not in (0, expected[0])  # some were run
+    text = write_papers(results).read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if "fedmixcon-cpu/README.md" in line)
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["`cpu`", *map(str, expected)]
+    summary = section((results / "fedmixcon-cpu/README.md").read_text(encoding="utf-8"), "Reproduction")
+    whole = next(line for line in summary.splitlines() if line.startswith("| all"))
+    assert [int(cell) for cell in whole.split("|")[-5:-1]] == expected[1:]
+    cells = read_csv(results / "fedmixcon-cpu/table3.csv")
+    against = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]
+    assert {name for cell in cells["disagrees"] for name in cell.split()} == set(against["claim"])
+    assert len(against)
+
+
+def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
+    file = folder / "config/papers/fedmixcon.yaml"
+    text, known = re.subn(r"    why:\n(      .*\n)+", "", file.read_text(encoding="utf-8"))
+    assert known <= 1, "the reasons of scale cpu"
+    file.write_text(text)
+    study = ran("fedmixcon-cpu", **THREE)
+    publish(study, folder / "before")
+    rows = read_texts(folder / "before/claims.csv")
+    claim = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]["claim"].iloc[0]
+    before = (folder / "before/README.md").read_text(encoding="utf-8")
+    assert "Why: not looked into yet." in before
+    reason = "At a third of the rate it agrees."
+    file.write_text(text.replace("train:\n", f"why: {{table3: {{{claim}: {reason}}}}}\ntrain:\n", 1))
+    again = study_of("fedmixcon-cpu")
+    again.figures = {}
+    publish(again, folder / "after")
+    said = [line for line in (folder / "after/README.md").read_text().splitlines() if f"Why: {reason}" in line]
+    says = next(one["says"] for one in again.tables["table3"]["claims"] if one["id"] == claim)
+    assert len(said) == 1
+    assert says in said[0]
+
+
+def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> None:
+    study = ran("fedmixcon-cpu", **THREE)
+    paper = study_of("fedmixcon-cpu")
+    found = runs_at_hand(study)
+    for width in ("page", "column"):
+        with style.styled():
+            board = draw.draw(found, {**paper.figures["scoreboard"], "width": width})
+            gains = draw.draw(found, {**paper.figures["gains"], "width": width})
+            assert problems(board.figure) == problems(gains.figure) == []
+    table = reproduction(load(found), paper.tables["table3"])
+    own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
+    assert list(gains.frame["ours_gain"]) == list(own["ours_gain"])
+    assert {*gains.frame["method"]} == {"sce", "fedlsr"}
+    same = int((own["ours_gain"] * own["paper_gain"] > 0).sum())
+    assert f"{same} of {len(own)} gains over FedAvg have the paper's sign." in gains.alt
+    judged = score(table, paper.tables["table3"]).claims
+    ours = board.frame[board.frame["table"] == "table3"].groupby("claim", sort=False)["ours"].apply(list)
+    words = {True: "agrees", False: "disagrees", None: "not run"}
+    assert ours.to_dict() == {one.id: [words[holds] for holds in one.ours.values()] for one in judged}
+    squares = [line for axis in board.figure.axes for line in axis.get_lines() if line.get_marker() == "s"]
+    shown = [one for name, spec in paper.tables.items() if spec["kind"] == "reproduction" for one in of(found, spec)]
+    assert len(squares) == 2 * sum(len(one.ours) for one in shown if one.state != "not run")
+    assert all(one.says in board.alt for one in shown if one.state != "not run")
+
+
+def of(found: list[ListedRun], spec: dict[str, Any]) -> list[Claim]:
+    """The claims of a table, judged on the runs that it shows."""
+    return score(reproduction(load(select(found, spec, none=True)), spec), spec).claims

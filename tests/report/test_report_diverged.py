@@ -1,0 +1,190 @@
+"""Runs whose numbers stopped being finite are marked wherever they are shown, and are part of no mean."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_runs import diverge, write_study
+from layout_check import problems
+from test_report_page import Page
+
+from fednoise_core.report.figures import draw, style
+from fednoise_core.report.pages.study_page import study_page
+from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.run import listed_runs, load
+from fednoise_core.report.tables import build, latex, layout, markdown
+from workflow_scripts.steps import figure as figure_step
+from workflow_scripts.steps import metrics as metrics_step
+from workflow_scripts.steps import table as table_step
+
+METHODS = ["fedavg", "sce", "fedcorr", "local"]
+GRID = [
+    {"noises": ["sym40"], "partitions": ["iid"], "methods": METHODS},
+    {"noises": ["random40"], "partitions": ["iid"], "methods": METHODS},
+    {"noises": ["clean"], "partitions": ["iid"], "methods": ["fedavg"]},
+]
+TABLES: dict[str, dict[str, Any]] = {
+    "accuracy": {"kind": "accuracy"},
+    "last": {"kind": "accuracy", "metric": "last10_mean"},
+    "cost": {"kind": "cost"},
+    "diagnostics": {"kind": "diagnostics"},
+}
+FIGURES = {kind: {"kind": kind} for kind in ("curves", "dots", "rate", "bytes", "pareto")}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedCorr, the best method, diverges in 2 of 3 runs under sym40; local only, with its own models, in all."""
+    path = tmp_path_factory.mktemp("study")
+    study = write_study(path, grid=GRID, rounds=12, seeds=(0, 1, 2))
+    diverge(path / "runs/digits/sym40/iid/fedcorr/seed0", 5)
+    diverge(path / "runs/digits/sym40/iid/fedcorr/seed2", 9, dropped=7, best=False)
+    for seed in (0, 1, 2):
+        diverge(path / f"runs/digits/sym40/iid/local/seed{seed}", seed)  # before training, after round 1, after round 2
+    (path / "study.json").write_text(json.dumps(study | {"tables": TABLES, "figures": FIGURES}))
+    return path
+
+
+def table(root: Path, name: str) -> tuple[pd.DataFrame, layout.Grid]:
+    frame = build.build(listed_runs(root / "runs.json"), TABLES[name])
+    return frame, layout.grid(frame, TABLES[name])
+
+
+def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:
+    with style.styled():
+        return draw.draw(listed_runs(root / "runs.json"), {"kind": kind, **spec})
+
+
+@pytest.mark.parametrize("name", ["accuracy", "last"])
+def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: str) -> None:
+    frame, grid = table(root, name)
+    rows = {row.stub: row.cells for row in grid.rows}
+    assert rows["FedCorr"][0].text == "diverged (2 of 3)"
+    assert rows["Local only §"][0].text == "diverged (3 of 3)"
+    assert not rows["FedCorr"][0].bold
+    assert [rows["SCE"][0].bold, rows["FedCorr"][1].bold] == [True, True]  # the best of those that did not diverge
+    assert "±" in rows["FedCorr"][1].text
+    assert any(note.startswith("diverged (k of n): ") for note in grid.notes)
+    assert "Updates of clients that were not finite numbers, and were left out: FedCorr 7." in grid.notes
+    lost = frame[frame["diverged"] > 0]
+    assert dict(zip(lost["method"], lost["diverged"], strict=True)) == {"fedcorr": 2, "local": 3}
+    assert lost.filter(regex="_(mean|std)$").isna().all(axis=None)
+    assert "nan" not in markdown.markdown(grid) + latex.latex(grid, "x")
+
+
+def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path) -> None:
+    frame, grid = table(root, "diagnostics")
+    rows = [row for row in grid.rows if "diverged" in row.stub]
+    assert {row.stub for row in rows} == {"FedCorr, diverged (2 of 3)", "Local only §, diverged (3 of 3)"}
+    assert {cell.text for row in rows for cell in row.cells} == {"–"}
+    assert not any(cell.bold for row in rows for cell in row.cells)
+    known = frame[(frame["diverged"] == 0) & (frame["method"] == "fedcorr")]
+    assert known["suspects_recall_mean"].notna().all()
+    assert frame["noise_rate_mean"].notna().all()  # how noisy the labels are does not depend on the training
+
+
+def test_what_diverged_runs_cost_is_shown_and_marked(root: Path) -> None:
+    frame, grid = table(root, "cost")
+    assert frame["seconds_mean"].notna().all()
+    assert "FedCorr, diverged (2 of 6)" in {row.stub for row in grid.rows}
+
+
+def test_a_study_that_went_well_has_no_such_columns_or_words(tmp_path: Path) -> None:
+    write_study(tmp_path, grid=GRID[:1], rounds=3, seeds=(0,))
+    for name in TABLES:
+        frame, grid = table(tmp_path, name)
+        assert "diverged" not in frame
+        assert "diverged" not in markdown.markdown(grid)
+    assert "diverged" not in drawn(tmp_path, "curves").frame
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: str) -> None:
+    made = drawn(root, kind)
+    with style.styled():
+        assert problems(made.figure) == []
+    legends = [*made.figure.legends, *(axis.get_legend() for axis in made.figure.axes if axis.get_legend())]
+    beside = [text for axis in made.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
+    beside += [text for legend in legends for text in legend.get_texts()]
+    said = " | ".join(" ".join(text.get_text().split()) for text in beside) + " |"
+    wanted = ("FedCorr, diverged (2 of 6) |", "Local only §, diverged (3 of 6) |", "SCE |")
+    assert [words for words in wanted if words not in said] == []
+    assert "A run diverged" in made.caption
+    assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs." in made.alt
+    highest = made.alt.split("Highest ")[1]
+    assert "symmetric 0.4: SCE" in highest or "symmetric 0.4 · iid: SCE" in highest
+    one = made.frame[(made.frame["method"] == "fedcorr") & (made.frame["noise"] == "sym40")]
+    assert set(one["diverged"]) == {2}
+    end = one["mean"].iloc[-1]
+    assert math.isnan(end)
+    lines = [line.get_ydata() for axis in made.figure.axes for line in axis.get_lines()]
+    assert not [y for ys in lines for y in ys if y == 0 and list(ys) not in ([0, 1], [0, 0, 0])]  # FedAvg; beside names
+
+
+def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path) -> None:
+    made = drawn(root, "curves", noises=["sym40"], methods=["fedavg", "fedcorr"], smooth=1)
+    one = made.frame[made.frame["method"] == "fedcorr"].set_index("round")["mean"]
+    stored = [
+        pd.read_parquet(root / f"runs/digits/sym40/iid/fedcorr/seed{seed}/metrics.parquet")
+        .query("metric == 'accuracy' and client == -1")
+        .set_index("round")["value"]
+        for seed in (0, 1, 2)
+    ]
+    assert one.loc[:4].to_numpy() == pytest.approx(100 * np.mean([curve.loc[:4] for curve in stored], 0))
+    assert one.loc[5:].isna().all()
+    crosses = [line for line in made.figure.axes[0].get_lines() if line.get_marker() == "x"]
+    assert [line.get_ydata()[0] for line in crosses] == [pytest.approx(one.loc[4])]
+
+
+def test_the_numbers_that_git_keeps_and_the_plots_of_dvc(root: Path, tmp_path: Path) -> None:
+    out = {name: tmp_path / name for name in ("out", "headline", "accuracy", "curves")}
+    options = [word for name, path in out.items() for word in (f"--{name}", str(path))]
+    assert metrics_step.main(["--root", str(root), "--runs-list", str(root / "runs.json"), *options]) == 0
+    metrics, headline = json.loads(out["out"].read_text()), json.loads(out["headline"].read_text())
+    assert metrics["fedcorr"]["digits/sym40/iid"] == {"diverged": 2, "runs": 3}
+    assert set(metrics["fedcorr"]["digits/random40/iid"]) == {"best", "last", "last10_mean"}
+    assert headline["fedcorr"] == "diverged (2 of 6)"
+    assert headline["local"] == "diverged (3 of 6)"
+    assert 0 < headline["sce"] < 1
+    bars = pd.read_csv(out["accuracy"]).set_index("setting").loc["digits/sym40/iid"].set_index("method")
+    assert dict(bars["diverged"]) == {"FedAvg": 0, "SCE": 0, "FedCorr": 2, "Local only §": 3}
+    assert bars.loc[["FedCorr", "Local only §"], ["best", "last", "last10_mean"]].isna().all(axis=None)
+    assert bars.loc[["FedAvg", "SCE"], "best"].notna().all()
+    curves = pd.read_csv(out["curves"])
+    assert set(curves["setting"]) == {"digits/sym40/iid", "digits/random40/iid"}
+    lines = curves[curves["setting"] == "digits/sym40/iid"].groupby("method")["round"].max()
+    wanted = {"FedCorr, diverged (2 of 3)": 4, "SCE": 12, "FedAvg": 12, "FedAvg, no noise": 12}
+    assert dict(lines) == wanted  # of local no round has a mean
+    end = curves.query("setting == 'digits/sym40/iid' and method == 'SCE'")["drawn"].iloc[-1]
+    assert end == pytest.approx(bars.loc["SCE", "last10_mean"], abs=1e-4)
+    assert curves["start"].nunique() == 1
+
+
+def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
+    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    for folder, make, specs in (("tables", table_step, TABLES), ("figures", figure_step, FIGURES)):
+        for name, spec in specs.items():
+            prefix = ["--out-prefix", str(root / folder / name)]
+            assert make.main(["--spec", json.dumps(spec), *shared, *prefix]) == 0
+    found = listed_runs(root / "runs.json")
+    page = Page(study_page(json.loads((root / "study.json").read_text()), found, root))
+    assert "Diverged: FedCorr in 2 of 6 runs; Local only in 3 of 6 runs. Their outputs" in page.text
+    assert "Updates of clients that were not finite numbers were left out: FedCorr in 1 of 6 runs." in page.text
+    assert page.text.count("diverged (2 of 3)") >= 2
+    assert "nan" not in page.text.lower().split()
+    assert "FedCorrsymmetric 0.40divergeddivergeddiverged" in page.text  # a row of the table of runs
+
+
+def test_which_runs_diverged(root: Path) -> None:
+    runs = [run for run in load(listed_runs(root / "runs.json")) if run.diverged]
+    assert {(run.listed.method, run.listed.seed) for run in runs} == {
+        *(("local", seed) for seed in (0, 1, 2)),
+        *(("fedcorr", seed) for seed in (0, 2)),
+    }
+    assert frames.results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)

@@ -1,0 +1,617 @@
+"""Figures: readable texts, the right numbers, the same bytes every time, for small and for large federations."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_runs import (
+    METHODS,
+    NOISES,
+    PARTITIONS,
+    STOPPED,
+    SWEPT,
+    confusion,
+    diverge,
+    write_arrays,
+    write_labels,
+    write_partition,
+    write_study,
+)
+from layout_check import problems
+
+from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
+from fednoise_core.report.figures import draw, style
+from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.figures.kinds import figure_function
+from fednoise_core.report.figures.results.common import widen
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.runs.confusion import read_confusion
+from fednoise_core.report.runs.ranking import best_methods
+from fednoise_core.report.runs.run import listed_runs
+from fednoise_core.report.runs.settings import SettingArtifacts
+from fednoise_core.report.tables import build
+from fednoise_core.report.text.cells import method_words
+from workflow_scripts.steps import figure
+from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
+
+GRID = [
+    {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},
+    {"noises": ["random20", "random40"], "partitions": ["openset-nonuniform"], "methods": list(METHODS)},
+    {"noises": ["clean"], "partitions": list(PARTITIONS), "methods": ["fedavg"]},
+]
+MANY = {f"m{number}": f"Robust method number {number} with a long name" for number in range(11)}
+KINDS = [kind for kind in draw.FIGURES if kind not in OF_PAPERS]
+ONE: dict[str, Any] = {"noises": ["sym40"], "partitions": ["iid"]}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study")
+    write_study(path, grid=GRID, rounds=12)
+    return path
+
+
+@pytest.fixture(scope="module")
+def studies(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Studies that are hard to draw, by what they have or lack."""
+    found = {"plain": root} | {name: tmp_path_factory.mktemp(name) for name in ("many", "diverged", "unknown")}
+    block: dict[str, Any] = {**ONE, "methods": ["fedavg", "sce", "local", *SWEPT]}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, label in MANY.items():
+            patch.setitem(METHODS, name, {"name": name, "label": label})
+        methods = ["fedavg", *MANY, *SWEPT]
+        write_study(found["many"], grid=[{**ONE, "methods": methods}], rounds=3, seeds=(0,))
+    write_study(found["diverged"], grid=[block], rounds=3)
+    for folder in found["diverged"].glob("runs/*/*/*/*/*"):
+        diverge(folder, 0)
+    write_study(found["unknown"], grid=[block], rounds=3, clean_known=False, test_known=False)
+    return found
+
+
+def drawn(root: Path, **spec: Any) -> style.Drawn:
+    with style.styled():
+        made = draw.draw(listed_runs(root / "runs.json"), spec)
+        made.figure.draw_without_rendering()
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("study", ["plain", "column", "many", "diverged", "unknown"])
+def test_every_kind_is_readable(studies: dict[str, Path], kind: str, study: str) -> None:
+    spec: dict[str, Any] = {"kind": kind} | ({"metric": "clients"} if kind == "metric" else {})
+    spec |= {**ONE, "width": "column"} if study == "column" else {}
+    with style.styled():
+        made = draw.draw(listed_runs(studies["plain" if study == "column" else study] / "runs.json"), spec)
+        assert problems(made.figure) == []
+    assert made.figure.get_size_inches()[0] <= (3.4 if study == "column" else 7.0)
+    assert "n = " in made.caption or "one seed" in made.caption
+    assert made.caption.endswith(".")
+    assert made.title in made.alt
+    assert len(made.frame) > 0
+    if study == "diverged" and kind not in (*SETTING_FIGURES, "metric"):
+        assert "None has an accuracy at the end." in made.alt
+
+
+def test_the_check_sees_an_overlap_and_a_tiny_text() -> None:
+    figure = style.canvas(2, 2)
+    figure.text(0.3, 0.5, "one text")
+    figure.text(0.35, 0.5, "another", fontsize=5)
+    figure.text(0.95, 0.9, "cut off")
+    found = " ".join(problems(figure))
+    assert "overlap" in found
+    assert "is 5.0 pt" in found
+    assert "leaves the figure" in found
+
+
+def stored_curves(root: Path, place: str) -> list[np.ndarray]:
+    found = []
+    for seed in (0, 1):
+        frame = pd.read_parquet(root / "runs/digits" / place / f"seed{seed}" / "metrics.parquet")
+        found.append(100 * frame.query("metric == 'accuracy' and client == -1")["value"].to_numpy())
+    return found
+
+
+def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
+    chosen: dict[str, Any] = {"methods": ["fedcorr"], "noises": ["sym40"], "partitions": ["iid"]}
+    made = drawn(root, kind="curves", **chosen, smooth=1, x="work")
+    stored = stored_curves(root, "sym40/iid/fedcorr")
+    line = made.figure.axes[0].get_lines()[0]
+    assert line.get_ydata() == pytest.approx(np.mean(stored, 0))
+    assert line.get_xdata() == pytest.approx(1.4 * np.arange(13))  # the fake's FedCorr works more a round
+    assert made.frame["std"].to_numpy() == pytest.approx(np.std(stored, 0, ddof=1))
+    assert "at each the mean of the last" not in made.caption
+
+
+def beside(axis: Any) -> list[str]:
+    """The names beside a panel, from above."""
+    return [" ".join(text.get_text().split()) for text in axis.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("metric", "window"), [("last10_mean", 3), ("last", 1), ("best", 3)])
+def test_beside_a_line_stands_the_number_of_the_table(root: Path, metric: str, window: int) -> None:
+    made = drawn(root, kind="curves", **ONE, methods=["fedavg", "sce"], metric=metric)
+    line = next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedAvg")
+    mean = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
+    wanted = [mean[0], *(mean[max(1, n + 1 - window) : n + 1].mean() for n in range(1, 13))]
+    assert line.get_ydata() == pytest.approx(wanted)
+    table = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": metric})
+    row = table.query("noise == 'sym40' and partition == 'iid' and method == 'fedavg'").iloc[0]
+    assert f"{row[f'{metric}_mean']:.1f} FedAvg" in beside(made.figure.axes[0])
+    assert f"FedAvg {row[f'{metric}_mean']:.1f} %" in made.alt
+    assert ("mean of the last 3 evaluations" in made.caption) == (window == 3)
+    assert len(made.figure.axes[0].collections) == 2  # bands of few methods
+
+
+@pytest.mark.parametrize("y", [None, [0, 100], [92, 93]])
+def test_names_stand_beside_the_axes_in_order_and_poor_ones_are_marked(root: Path, y: list[float] | None) -> None:
+    made = drawn(root, kind="curves", **ONE, methods=list(METHODS), y=y, smooth=10)
+    (axis,) = made.figure.axes
+    ends = made.frame.groupby("method", sort=False)["drawn"].last()
+    (low, high), said = axis.get_ylim(), beside(axis)
+    assert y is None or [low, high] == y
+    assert [word.startswith("▾") for word in said].count(True) == (ends < low).sum()
+    table = build.build(
+        listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean", **ONE, "methods": list(METHODS)}
+    )
+    means = sorted(table["last10_mean_mean"], reverse=True)
+    assert [float(word.removeprefix("▾ ").split()[0]) for word in said] == pytest.approx(means, abs=0.051)
+    assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1 - 1e-6
+    assert ("The axis starts at" in made.caption) == (y != [0, 100])
+    if y is None:
+        assert ends["local"] < low
+        assert np.ptp(ends.drop("local")) > 0.6 * (high - low)
+
+
+def test_of_many_methods_the_best_are_in_colour_and_the_rest_is_named(studies: dict[str, Path]) -> None:
+    made = drawn(studies["many"], kind="curves")
+    grey = [line for line in made.figure.axes[0].get_lines() if line.get_color() == "#949494"]
+    assert len(grey) == len(made.frame["method"].unique()) - 8
+    for line in grey:
+        assert line.get_label() in made.caption.split("grey: ")[1]
+    assert "FedAvg" not in [line.get_label() for line in grey]  # the baseline
+    assert len(beside(made.figure.axes[0])) == made.frame["method"].nunique()
+
+
+def test_the_axis_keeps_what_is_not_far_below() -> None:
+    assert floor([95, 91, 90, 89, 87, 85, 84, 79, 57, 42]) == 70
+    assert floor([90, 80, 70, 60, 50, 40]) == 25  # no gap
+    assert floor([90, 89, 30, 29]) == 10  # half of the lines are no exception
+    assert floor([90.0]) is None
+    assert floor([]) is None
+    assert floor([np.nan, 90, 80]) == 75
+
+
+def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
+    chosen: dict[str, Any] = {"methods": list(METHODS), "metric": "last"}
+    made = drawn(root, kind="dots", noises=["sym40", "clean"], partitions=["iid"], **chosen)
+    axis = made.figure.axes[0]
+    last = {m: [c[-1] for c in stored_curves(root, f"sym40/iid/{m}")] for m in METHODS}
+    means = {method: float(np.mean(values)) for method, values in last.items()}
+    names = [text.get_text() for text in axis.get_yticklabels()]
+    order = sorted(METHODS, key=lambda method: -means[method])
+    assert [name.split(" †")[0].split(" ‡")[0].split(" §")[0] for name in names] == [METHODS[m]["label"] for m in order]
+    ticks = sorted(x for line in axis.get_lines() if line.get_marker() == "|" for x in line.get_xdata())
+    low = axis.get_xlim()[0]
+    assert ticks == pytest.approx(sorted(x for m, xs in last.items() for x in xs if means[m] >= low))
+    assert min(ticks) >= low  # no seed is cut off
+    upright = [line.get_xdata()[0] for line in axis.get_lines() if list(line.get_ydata()) == [0, 1]]
+    clean = float(np.mean([curve[-1] for curve in stored_curves(root, "clean/iid/fedavg")]))
+    assert sorted(upright) == pytest.approx(sorted([means["fedavg"], clean]))
+    assert f"◂\u202f{means['local']:.0f}" in axis.texts[0].get_text()
+    hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
+    assert [line.get_xdata()[0] for line in hollow] == [pytest.approx(means["coteaching-oracle"])]
+    assert "not compared: Co-teaching †" in made.alt
+    poor = drawn(root, kind="dots", noises=["sym40", "clean"], partitions=["iid"], methods=["fedavg"], metric="last")
+    assert poor.figure.axes[0].get_xlim()[1] > clean
+
+
+def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
+    select = {**ONE, "methods": list(METHODS), "metric": "last"}
+    frame = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
+    best = [
+        f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
+        for method, mean in frame.sort_values("last_mean", ascending=False)[["method", "last_mean"]].to_numpy()
+        if method in best_methods(frame, "last", 1)
+    ]
+    assert len(best) > 1
+    assert f": {' = '.join(best)} (tie)" in drawn(root, kind="dots", **select).alt
+    differences = drawn(root, kind="differences", **select)
+    said = differences.alt.split("Highest difference to FedAvg: ")[1]
+    assert "%" not in said
+    lowest = differences.frame["mean"].min()
+    assert said.endswith(f", lowest Local only § −{-lowest:.1f} points.")
+    assert "-" not in "".join(text.get_text() for text in differences.figure.axes[0].texts)
+
+
+def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "guess", {"name": "coteaching", "label": "Guess", "forget_rate": 0.4})
+    grid = [{"noises": ["sym40", "random20"], "partitions": ["iid"], "methods": ["guess", "fedavg"]}]
+    write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
+    made = drawn(tmp_path, kind="dots", metric="last")
+    hollow = [sum(line.get_markerfacecolor() == "white" for line in axis.get_lines()) for axis in made.figure.axes]
+    assert hollow == [1, 0]
+    assert "goes by is the nominal one in symmetric 0.4: there it is as if told (†)" in made.caption
+    assert [text.get_text() for text in made.figure.legends[0].get_texts()][1] == "not compared: †"
+
+
+def test_the_caption_says_which_rounds_were_evaluated(root: Path, tmp_path: Path) -> None:
+    assert "Test accuracy after every round, at each the mean of the last 3" in drawn(root, kind="curves").caption
+    write_study(tmp_path, grid=[{**GRID[0], "methods": ["fedavg"]}], rounds=6, eval_every=3)
+    assert "Test accuracy after every 3 rounds, mean over" in drawn(tmp_path, kind="curves").caption
+
+
+def test_no_point_stands_below_noise_rate_0(tmp_path: Path) -> None:
+    noises = ["clean", "random20", "random40"]
+    write_study(tmp_path, grid=[{"noises": noises, "partitions": ["iid"], "methods": list(METHODS)}], rounds=3)
+    made = drawn(tmp_path, kind="rate")
+    drawn_at = np.array([one.lines[0].get_xdata() for one in made.figure.axes[0].containers])
+    assert drawn_at.shape == (len(METHODS), 3)
+    assert drawn_at.min() == 0
+    assert (np.diff(drawn_at[:, 0]) > 0).all()  # still beside one another
+    assert drawn_at[:, 1:].mean(0) == pytest.approx([0.2, 0.4])
+
+
+def test_a_method_keeps_its_looks_in_every_figure(root: Path) -> None:
+    def colour(**spec: Any) -> Any:
+        made = drawn(root, noises=["sym40"], partitions=["iid"], **spec)
+        return next(line for line in made.figure.axes[0].get_lines() if line.get_label() == "FedCorr").get_color()
+
+    assert colour(kind="curves") == colour(kind="pareto") == colour(kind="curves", methods=["fedcorr", "fedavg"])
+
+
+def test_looks_stay_apart_without_colour() -> None:
+    looks = style.look([f"m{number}" for number in range(40)])
+    assert len({(one.marker, str(one.dash)) for one in looks.values()}) == 40
+    assert len({(one.colour, str(one.dash)) for one in looks.values()}) == 40
+    assert len({one.colour for one in list(looks.values())[:8]}) == 8
+    assert len({str(one.dash) for one in list(looks.values())[:7]}) == 7
+
+
+def luminance(colour: str) -> float:
+    parts = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return float(np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722))
+
+
+def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
+    light = [luminance(colour) for colour in style.COLOURS]
+    assert min(1.05 / (y + 0.05) for y in light) >= 3
+    grey = [116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y for y in light]  # CIE lightness
+    assert np.abs(np.diff(grey)).min() > 7
+    looks = list(style.look([f"m{number}" for number in range(16)]).values())
+    for place, one in enumerate(looks):
+        for other in looks[place + 1 :]:
+            if one.dash == other.dash:  # a grey print has nothing else to tell two lines apart
+                assert abs(grey[style.COLOURS.index(one.colour)] - grey[style.COLOURS.index(other.colour)]) > 6
+    for ground in ("#ffffff", "#1b6ab0", "#7a7a7a", "#ffb050", "#000000"):
+        contrast = sorted([luminance(ground) + 0.05, luminance(style.ink_on(ground)) + 0.05])
+        assert contrast[1] / contrast[0] >= 4.5
+
+
+def test_cost_is_cpu_seconds_and_its_front_leaves_out_references(tmp_path: Path) -> None:
+    methods = ["fedavg", "sce", "scaffold", "coteaching-oracle"]
+    write_study(tmp_path, grid=[{**ONE, "methods": methods}], rounds=2, seeds=[0])
+    both = drawn(tmp_path, kind="pareto")
+    assert [axis.get_xlabel() for axis in both.figure.axes] == ["CPU seconds a run", "MB a run, both ways"]
+    rows = both.frame.set_index("method")
+    for cost in ("cpu_seconds", "megabytes"):
+        fair = rows.drop("coteaching-oracle")
+        best = [not ((fair[cost] <= row[cost]) & (fair["mean"] > row["mean"])).any() for _, row in fair.iterrows()]
+        assert list(fair[f"front_{cost}"]) == best
+        assert not rows.loc["coteaching-oracle", f"front_{cost}"]
+    stored = json.loads((tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json").read_text())
+    assert rows.loc["sce", "cpu_seconds"] == pytest.approx(stored["cpu_seconds"])
+    alike = drawn(tmp_path, kind="pareto", methods=["fedavg", "sce"])
+    assert [axis.get_xlabel() for axis in alike.figure.axes] == ["CPU seconds a run"]
+    assert "No traffic: all send about the same, 1.6 to 1.6 MB a run." in alike.caption
+    path = tmp_path / "runs/digits/sym40/iid/sce/seed0/cost.json"
+    path.write_text(json.dumps({**stored, "cpu_seconds": None}))
+    wall = drawn(tmp_path, kind="pareto")
+    assert wall.figure.axes[0].get_xlabel() == "seconds a run (wall time)"
+    assert not wall.frame["front_seconds"].any()  # one run each: it tells of the machine
+    assert wall.frame["front_megabytes"].any()
+    assert "No front over time" in wall.caption
+
+
+@pytest.mark.parametrize(("values", "scale"), [((1, 5), "linear"), ((0.1, 5), "log"), ((0, 0.1, 38), "symlog")])
+def test_costs_far_apart_have_a_logarithmic_axis_with_a_place_for_none(values: tuple[float, ...], scale: str) -> None:
+    axis = style.canvas(3, 2).subplots()
+    axis.plot(values, values, "o")
+    widen([axis], values)
+    assert axis.get_xscale() == scale
+
+
+def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
+    made = drawn(root, kind="bytes", **ONE, methods=list(METHODS))
+    frame = made.frame.set_index(["budget", "method"])
+    half, whole = dict.fromkeys(made.frame["budget"])
+    assert list(set(frame.loc[whole]["budget_mb"])) == pytest.approx([1.01 * 12 * 2 * 0.4])  # what FedAvg sends
+    curve = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
+    assert frame.loc[whole, "fedavg"]["mean"] == pytest.approx(curve[10:].mean())  # the last quarter of 12 evaluations
+    assert frame.loc[half, "fedavg"]["mean"] == pytest.approx(curve[4:7].mean())
+    double = np.mean(stored_curves(root, "sym40/iid/scaffold"), 0)
+    assert frame.loc[whole, "scaffold"]["mean"] == pytest.approx(double[4:7].mean())  # sends twice as much
+    once = np.mean(stored_curves(root, "sym40/iid/feddpcont"), 0)
+    assert frame.loc[whole, "feddpcont"]["mean"] == pytest.approx(once[10:].mean())  # its release costs no round
+    alone = np.mean(stored_curves(root, "sym40/iid/local"), 0)
+    assert frame.loc[half, "local"]["mean"] == pytest.approx(alone[10:].mean())  # sends nothing
+    hollow = [line for line in made.figure.axes[0].get_lines() if line.get_markerfacecolor() == "white"]
+    told = frame.loc[whole, "coteaching-oracle"]["mean"]
+    assert [x for line in hollow for x in line.get_xdata()] == [pytest.approx(told)]
+    assert {line.get_color() for line in hollow} == {style.WRONG}
+    few = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[0.5], methods=["fedavg"])
+    assert few.frame["mean"].isna().all()  # its only model within the budget is untrained
+    asked = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[2.0])
+    assert set(asked.frame["budget"]) == {"2 MB"}
+    assert "2 MB" in asked.caption
+
+
+def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
+    made = drawn(root, kind="classes", noises=["sym40"], partitions=["iid"])
+    cell = made.frame[(made.frame["method"] == "sce") & (made.frame["class"] == 3)]["mean"].item()
+    stored = [pd.read_parquet(root / f"runs/digits/sym40/iid/sce/seed{s}/metrics.parquet") for s in (0, 1)]
+    values = [frame[frame["metric"] == "accuracy_class_3"]["value"].iloc[-10:].mean() for frame in stored]
+    assert cell == pytest.approx(100 * np.mean(values))
+    row = [text.get_text() for text in made.figure.axes[0].get_yticklabels()].index("SCE")
+    numbers = {(t.get_position()[1], t.get_position()[0]): t.get_text() for t in made.figure.axes[0].texts}
+    assert numbers[row, 3] == f"{cell:.0f}"
+
+
+def test_confusion_is_the_mean_of_the_seeds_shares(root: Path) -> None:
+    made = drawn(root, kind="confusion", noises=["sym40", "random40"], methods=list(METHODS))
+    assert set(made.frame["partition"]) == {"openset-uniform"}, "the first setting"
+    rows = made.frame[made.frame["method"] == "local"].set_index(["class", "predicted"])["mean"]
+    shares = []
+    for seed in (0, 1):
+        stored = pd.read_csv(root / f"runs/digits/sym40/openset-uniform/local/seed{seed}/confusion.csv")
+        counts = stored.filter(like="predicted_").to_numpy()
+        shares.append(100 * counts / counts.sum(1, keepdims=True))
+    wanted = np.mean(shares, 0)
+    assert rows.to_numpy().reshape(10, 10) == pytest.approx(wanted)
+    titles = [axis.get_title("left").strip() for axis in made.figure.axes]
+    axis = made.figure.axes[titles.index("Local only §")]
+    numbers = {(t.get_position()[1], t.get_position()[0]): t.get_text() for t in axis.texts if t.get_text()}
+    often = [(i, j) for i, j in np.argwhere(wanted >= 10)]
+    assert numbers == {(i, j): f"{wanted[i, j]:.0f}" for i, j in often}
+    i, j = max(((i, j) for i, j in often if i != j), key=lambda place: wanted[place])
+    assert f"Local only §: class {i} as class {j} ({wanted[i, j]:.0f} %)" in made.alt
+    order = list(made.frame.groupby("method", sort=False)["n"].first().index)
+    means = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    means = means[(means["partition"] == "openset-uniform") & (means["noise"] == "sym40")].set_index("method")
+    assert list(means.loc[order, "last10_mean_mean"]) == sorted(means.loc[order, "last10_mean_mean"], reverse=True)
+
+
+def test_confusion_leaves_out_what_has_no_room(root: Path) -> None:
+    made = drawn(root, kind="confusion", **ONE, methods=list(METHODS), width="column")
+    shown = made.frame["method"].nunique()
+    assert 4 <= shown < 9
+    assert f"Left out: {9 - shown} of 9 methods" in made.caption
+
+
+@pytest.mark.parametrize(("classes", "width"), [(2, "page"), (20, "column"), (100, "page"), (100, "column")])
+def test_confusion_of_few_and_many_classes(tmp_path: Path, classes: int, width: str) -> None:
+    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}], rounds=2)
+    for path in tmp_path.glob("runs/*/*/*/*/*/confusion.csv"):
+        path.write_text(confusion(0.6, classes, np.random.default_rng(0), images=10))
+    with style.styled():
+        made = draw.draw(listed_runs(tmp_path / "runs.json"), {"kind": "confusion", "width": width})
+        assert problems(made.figure) == []
+    assert len(made.frame) == 2 * classes**2
+
+
+def test_a_damaged_confusion_matrix_is_named(tmp_path: Path) -> None:
+    text, path = confusion(0.6, 10, np.random.default_rng(0)), tmp_path / "confusion.csv"
+    for damaged in (text.replace(",class 3,", ",class 3,1.5"), text[: text.index("4,class")]):
+        path.write_text(damaged)
+        with pytest.raises(ArtifactError, match=r"confusion\.csv: damaged"):
+            read_confusion(path)
+    path.write_text(text.splitlines()[0] + "\n")  # a run that diverged
+    assert read_confusion(path).counts is None
+
+
+def test_any_metric_is_drawn_with_the_phases(tmp_path: Path) -> None:
+    grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}]
+    write_study(tmp_path, grid=grid, rounds=6)
+    watched = np.linspace(0.1, 0.7, 6)
+    for seed in (0, 1):
+        folder = tmp_path / f"runs/digits/sym40/iid/sce/seed{seed}"
+        frame = pd.read_parquet(folder / "metrics.parquet")
+        frame["phase"] = np.where(frame["round"] > 4 + seed, "correct", "watch")
+        row = {"work": 1.0, "phase": "watch", "view": "", "client": -1, "metric": "watched_accuracy"}
+        more = pd.DataFrame([{**row, "round": n + 1, "value": value + seed / 10} for n, value in enumerate(watched)])
+        frame = pd.concat([frame, more]).astype({"round": "int32", "client": "int32"})
+        frame.to_parquet(folder / "metrics.parquet")
+    made = drawn(tmp_path, kind="metric", metric="watched_accuracy")
+    assert set(made.frame["method"]) == {"sce"}
+    assert made.frame["mean"].to_numpy() == pytest.approx(watched + 0.05)
+    lines = made.figure.axes[0].get_lines()
+    assert [5.5, 5.5] in [list(line.get_xdata()) for line in lines]
+    assert "SCE: correct from rounds 5 to 6" in made.caption
+    with pytest.raises(SpecError, match=r"none of the runs reports 'q' by round; they report .*watched_accuracy"):
+        drawn(tmp_path, kind="metric", metric="q")
+
+
+def test_rate_puts_clean_runs_at_zero_and_refuses_unknown_rates(root: Path, tmp_path: Path) -> None:
+    frame = drawn(root, kind="rate", methods=["fedavg"]).frame
+    line = frame[(frame["noise_kind"] == "random") & (frame["partition"] == "openset-nonuniform")]
+    assert list(line["rate"]) == [0, 0.2, 0.4]
+    grid = [{"noises": ["human"], "partitions": ["iid"], "methods": ["fedavg"]}]
+    NOISES["human"] = {"kind": "human", "key": "worst"}
+    try:
+        write_study(tmp_path, grid=grid, rounds=3, clean_known=False)
+    finally:
+        del NOISES["human"]
+    with pytest.raises(SpecError, match="noise human has no known rate"):
+        drawn(tmp_path, kind="rate")
+
+
+def test_the_histogram_counts_every_sample_of_every_client(root: Path) -> None:
+    frame = drawn(root, kind="histogram", noises=["sym40"], partitions=["openset-uniform"]).frame
+    split, _ = load_npz(root / "partitions/digits/sym40/openset-uniform/seed0.npz", "partition")
+    labels, _ = load_npz(root / "labels/digits/sym40/any/seed0.npz", "labels")
+    for kind, y in (("clean", labels["clean"]), ("given", labels["noisy"])):
+        counts = frame[frame["labels"] == kind].set_index(["client", "class"])["samples"]
+        assert counts.sum() == len(split["index"])
+        mine = y[split["index"][split["offsets"][3] : split["offsets"][4]]]
+        bad = frame[frame["labels"] == kind].set_index(["client", "class"])["mislabelled"]
+        assert bad.sum() == (labels["clean"] != labels["noisy"])[split["index"]].sum()
+        third = split["index"][split["offsets"][3] : split["offsets"][4]]
+        wrong = third[(labels["clean"] != labels["noisy"])[third]]
+        assert {k: n for k, n in bad[3].items() if n} == {k: n for k, n in enumerate(np.bincount(y[wrong])) if n}
+        assert counts[3].to_dict() == {k: n for k, n in enumerate(np.bincount(mine)) if n}
+
+
+def test_transition_shows_both_matrices_once_per_noise(root: Path) -> None:
+    made = drawn(root, kind="transition", noises=["sym40"])  # two partitions, one labels artifact
+    labels, _ = load_npz(root / "labels/digits/sym40/any/seed0.npz", "labels")
+    assert len(made.frame) == 200
+    minus = made.frame[made.frame["matrix"] == "realised minus nominal"]["probability"].to_numpy().reshape(10, 10)
+    assert minus == pytest.approx(labels["T_realised"] - labels["T_nominal"])
+    numbers = {text.get_text() for text in made.figure.axes[0].texts}
+    assert numbers == {".60", ".04"}
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> SettingArtifacts:
+    """100 classes with long names over 300 clients."""
+    folder = tmp_path_factory.mktemp("wide")
+    names = [f"rather_long_class_{k}" for k in range(100)]
+    y = write_arrays(folder / "arrays.npz", classes=100, n=6000, names=names)
+    noisy = write_labels(folder / "labels.npz", y, NOISES["sym40"], classes=100)
+    write_partition(folder / "partition.npz", noisy, {"kind": "openset", "mode": "uniform", "clients": 300})
+    paths = (folder / "labels.npz", folder / "partition.npz", folder / "arrays.npz")
+    return SettingArtifacts("wide", "sym40", "openset", 0, *paths)
+
+
+@pytest.mark.parametrize("kind", SETTING_FIGURES)
+def test_a_hundred_classes_and_three_hundred_clients_are_readable(wide: SettingArtifacts, kind: str) -> None:
+    with style.styled():
+        made = figure_function(SETTING_FIGURES[kind])([wide], {"kind": kind})
+        assert problems(made.figure) == []
+    if kind == "histogram":
+        assert "Evenly chosen clients" in made.caption
+
+
+@pytest.mark.parametrize("classes", [2, 12, 20])
+def test_heat_maps_with_numbers_fit(tmp_path: Path, classes: int) -> None:
+    names = [f"class number {k}" for k in range(classes)]
+    y = write_arrays(tmp_path / "arrays.npz", classes=classes, n=600, names=names)
+    noisy = write_labels(tmp_path / "labels.npz", y, NOISES["sym40"], classes=classes)
+    write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
+    paths = (tmp_path / "labels.npz", tmp_path / "partition.npz", tmp_path / "arrays.npz")
+    with style.styled():
+        made = figure_function(SETTING_FIGURES["transition"])([SettingArtifacts("d", "n", "p", 0, *paths)], {})
+        assert problems(made.figure) == []
+    assert len(made.frame) == 2 * classes**2
+
+
+def test_unknown_clean_labels_draw_what_is_known(studies: dict[str, Path]) -> None:
+    root = studies["unknown"]
+    assert set(drawn(root, kind="histogram").frame["labels"]) == {"given"}
+    assert drawn(root, kind="clients").frame["noise_rate"].isna().all()
+    assert list(drawn(root, kind="transition").frame["note"]) == ["unknown"]
+    assert "unknown" in drawn(root, kind="samples").caption
+    with pytest.raises(SpecError, match="clean labels are unknown"):
+        drawn(root, kind="histogram", show=["clean"])
+
+
+def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:
+    clean = np.array([0, 0, 0, 1, 1, 1, 0, 1])
+    split = {"index": np.arange(8), "offsets": np.array([0, 6, 8]), "valid": np.zeros(8, bool)}
+    spec = {"artifact": "partition", "partition": {"kind": "iid"}, "seed": 0, "clients": 2, "labels": "clean"}
+    save_npz(tmp_path / "p.npz", split, {**spec, "notes": {"samples": 8, "overlap": False}})
+    T = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.2, 0.8], [0.5, 0.5]]])
+    arrays = {"clean": clean, "noisy": clean, "rate": np.array(0.0), "T_nominal": T, "T_realised": np.eye(2)}
+    noise = {"artifact": "labels", "noise": {"kind": "fedcorr"}, "seed": 0, "nominal_rate": None, "classes": 2}
+    save_npz(tmp_path / "l.npz", arrays, noise)
+    one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", tmp_path / "p.npz", None)
+    with style.styled():
+        frame = figure_function(SETTING_FIGURES["transition"])([one], {}).frame
+    nominal = frame[frame["matrix"] == "nominal"]["probability"].to_numpy()
+    assert nominal == pytest.approx([(3 * 1 + 0.2) / 4, 0.8 / 4, 0.5 / 4, (3 * 1 + 0.5) / 4])  # 3 and 1 samples of each
+
+
+def test_open_set_noise_shows_the_foreign_image(tmp_path: Path) -> None:
+    y = write_arrays(tmp_path / "a.npz", n=40)
+    write_arrays(tmp_path / "donor.npz", n=60)
+    noise = {"kind": "open_set", "rate": 0.05, "donor": "other"}
+    labels = {
+        "clean": y,
+        "noisy": y,
+        "rate": np.array(2 / 40),
+        "replaced": np.array([3, 7]),
+        "donor": np.array([11, 5]),
+    }
+    spec = {"artifact": "labels", "noise": noise, "seed": 0, "nominal_rate": 0.05, "classes": 10}
+    save_npz(tmp_path / "l.npz", labels, spec)
+    one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", None, tmp_path / "a.npz", tmp_path / "donor.npz")
+    donors, _ = load_npz(tmp_path / "donor.npz", "arrays")
+    own, _ = load_npz(tmp_path / "a.npz", "arrays")
+    assert (one.image(7) == donors["x_train"][5]).all()
+    assert (one.image(8) == own["x_train"][8]).all()
+    alone = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", None, tmp_path / "a.npz")
+    assert (alone.image(7) == 128).all()
+
+
+def test_artifacts_that_do_not_belong_together_are_named(root: Path, tmp_path: Path) -> None:
+    y = write_arrays(tmp_path / "a.npz", n=50)
+    write_labels(tmp_path / "l.npz", y, NOISES["sym40"])
+    big = root / "partitions/digits/sym40/iid/seed0.npz"
+    one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", big, root / "raw/digits.npz")
+    with pytest.raises(ArtifactError, match=r"seed0\.npz: names sample \d+, but .*l\.npz has 50"):
+        _ = one.split
+    with pytest.raises(ArtifactError, match=r"l\.npz: 50 labels for 1200 samples"):
+        _ = one.arrays
+    with pytest.raises(ArtifactError, match="the runs list names no labels file"):
+        _ = SettingArtifacts("d", "n", "p", 0, None, None, None).labels
+
+
+def test_the_command_writes_the_same_bytes_again(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = ["--root", str(root), "--runs-list", str(root / "runs.json")]
+    for kind in ("curves", "histogram"):
+        for place in ("a", "b"):
+            spec = tmp_path / f"{kind}.json"
+            spec.write_text(json.dumps({"kind": kind, "noises": ["sym40"]}))
+            prefix = tmp_path / place / kind
+            assert figure.main(["--spec", str(spec), *shared, "--out-prefix", str(prefix)]) == 0
+        for ending in ("svg", "png", "pdf", "csv"):
+            one, two = (tmp_path / place / f"{kind}.{ending}" for place in ("a", "b"))
+            assert one.read_bytes() == two.read_bytes()
+    svg = (tmp_path / "a" / "curves.svg").read_text()
+    assert "<dc:date>" not in svg
+    assert "matplotlib" not in svg.lower().replace("http://matplotlib", "").split("<defs>")[0]
+    assert b"matplotlib" not in (tmp_path / "a" / "curves.png").read_bytes()
+    page = (tmp_path / "a" / "curves.pdf").read_bytes()
+    assert b"/FontFile2" in page  # a real font; of Type 3 are pictures of letters
+    assert b"/Type3" not in page
+    assert b"CreationDate" not in page
+    capsys.readouterr()
+    assert figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
+    assert "figure kind 'pie' is not one of dots, curves" in capsys.readouterr().err
+
+
+def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:
+    with style.styled():
+        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "curves", "title": "A < B & C"})
+        style.save(made, tmp_path / "f")
+    assert style.words_of(tmp_path / "f.svg") == ("A < B & C", made.caption, made.alt)
+    (tmp_path / "f.svg").write_text((tmp_path / "f.svg").read_text()[:3000])
+    with pytest.raises(ArtifactError, match=r"f\.svg: damaged SVG"):
+        style.words_of(tmp_path / "f.svg")
+
+
+def test_the_users_matplotlibrc_has_no_say(root: Path) -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9}), style.styled():
+        assert mpl.rcParams["font.size"] == style.STYLE["font.size"]
+    assert "matplotlib.pyplot" not in sys.modules or not mpl.pyplot.get_fignums()

@@ -1,0 +1,150 @@
+"""Settings in words: short, readable, and different wherever the settings differ."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_runs import NOISES, PARTITIONS, write_study
+
+from fednoise_core.report.runs import names, noise_rate
+from fednoise_core.report.runs.run import listed_runs, load
+from fednoise_core.report.runs.settings import artifacts_of
+from workflow_scripts.config.yaml_file import read_yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"kind": "none"}, "no noise"),
+        ({"kind": "symmetric", "rate": 0.4, "sampling": "iid"}, "symmetric 0.4"),
+        ({"kind": "symmetric", "rate": 0.4, "inclusive": True}, "symmetric 0.4, inclusive"),
+        ({"kind": "asymmetric", "rate": 0.2, "sparsity": 0.8, "noise_seed": 42}, "asymmetric 0.2, sparsity 0.8"),
+        ({"kind": "human", "labels": "worst"}, "human worst"),
+        ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.5, "labels": "noisy"}, "openset uniform"),
+        ({"kind": "openset", "clients": 100, "mode": "uniform", "q": 0.3}, "openset uniform, q = 0.3"),
+        ({"kind": "dirichlet", "alpha": 0.1, "clients": 10}, "Dirichlet, α = 0.1"),
+        ({"kind": "random", "rate": 0.4, "diag": "printed"}, "random 0.4, printed diagonal"),
+        ({"kind": "random_draws", "clients": 4, "size": 99, "overlap": False}, "99 images a client, no overlap"),
+        ({"kind": "random_draws", "clients": 4, "size": 10000}, "10,000 images a client"),
+        ({"kind": "classes_per_client", "clients": 4, "n": 3, "mode": "fedlsr"}, "3 classes a client"),
+        ({"kind": "classes_per_client", "n": 3, "mode": "shards"}, "3 shards a client"),
+        ({"kind": "classes_per_client", "n": 3, "mode": "disjoint_classes"}, "3 classes a client, dealt evenly"),
+        ({"kind": "bernoulli_dirichlet", "p": 0.5, "alpha": 1.0}, "Bernoulli–Dirichlet, p = 0.5, α = 1"),
+        ({"kind": "openset", "clients": 100, "mode": "nonuniform"}, "openset non-uniform"),
+        ({"kind": "fedcorr", "rho": 0.6, "tau": 0.5}, "FedCorr noise, ρ = 0.6, τ = 0.5"),
+        ({"kind": "localized", "low": 0.2, "high": 0.6, "flip": "pair"}, "localised pair, low 0.2, high 0.6"),
+        ({"kind": "fednoro", "rho": 0.6, "lower": 0.3, "upper": 0.7}, "FedNoRo noise, ρ = 0.6, lower 0.3, upper 0.7"),
+        ({"kind": "pair", "rate": 0.3, "offset": -1}, "pair 0.3, to the class before"),
+        ({"source": "cifar10", "subset": {"train": 6000, "test": 1000}, "mean": [0.5]}, "CIFAR-10, 6,000 images"),
+        ({"source": "cifar100", "human": True, "labels": "coarse"}, "CIFAR-100N coarse"),
+        ({"source": "npz", "path": "mine.npz"}, "its-id"),
+        ({"kind": "iid", "label": "all alike"}, "all alike"),
+        ({}, "its-id"),
+    ],
+)
+def test_a_spec_in_words(spec: dict[str, Any], words: str) -> None:
+    assert names.describe(spec, "its-id") == words
+
+
+def test_equal_words_are_told_apart_by_the_settings_that_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NOISES, "sym40-seed42", {"kind": "symmetric", "rate": 0.4, "noise_seed": 42})
+    monkeypatch.setitem(PARTITIONS, "iid10", {"kind": "iid", "clients": 10})
+    grid = [{"noises": ["sym40", "sym40-seed42"], "partitions": ["iid", "iid10"], "methods": ["fedavg"]}]
+    write_study(tmp_path, grid=grid, rounds=3, seeds=(0,))
+    runs = load(listed_runs(tmp_path / "runs.json"))
+    made = names.Names.of_runs(runs)
+    titles = {made.title(run.listed.setting) for run in runs}
+    assert titles == {
+        f"{noise} · iid, {clients} clients"
+        for noise in ("symmetric 0.4", "symmetric 0.4, noise seed 42")
+        for clients in (10, 20)
+    }
+    assert made.common(runs[0].listed.setting) == "digits"
+    shown = artifacts_of([run.listed for run in runs])  # headings of pictures, from the artifacts alone
+    assert {" · ".join(one.words) for one in shown} == {f"digits · {title}" for title in titles}
+    assert artifacts_of([runs[0].listed])[0].words == ("digits", "symmetric 0.4", "iid")
+
+
+def some_value(draw: random.Random, schema: dict[str, Any]) -> Any:
+    """A value that a schema allows, out of few, so that settings often share it."""
+    if "anyOf" in schema:
+        return some_value(draw, draw.choice(schema["anyOf"]))
+    if "enum" in schema:
+        return draw.choice(schema["enum"])
+    if "const" in schema:
+        return schema["const"]
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    some = {"boolean": [False, True], "integer": [1, 2], "number": [0.25, 0.5], "string": ["a", "b"], "null": [None]}
+    return draw.choice([value for kind in kinds for value in some.get(kind, [[], [[0.5]]])])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_two_settings_never_share_a_heading(seed: int) -> None:
+    """Noises and partitions of one kind or two, alike but for a few settings, or not even for these."""
+    draw = random.Random(seed)
+    parts: dict[str, dict[str, dict[str, Any]]] = {"dataset": {"d": {}, "e": {"source": "d"}}}
+    for family in ("noise", "partition"):
+        schema = read_yaml(ROOT / f"config/schema/{family}.yaml")
+        kinds = draw.sample(sorted(schema), 2)
+        parts[family] = {}
+        for number in range(12):
+            kind = draw.choice(kinds)
+            properties = schema[kind]["properties"].items()
+            spec = {key: some_value(draw, one) for key, one in properties if draw.random() < 0.4}
+            parts[family][f"id-{number}"] = {"kind": kind, **spec}
+    settings = list(itertools.product(*parts.values()))
+    named = names.Names(
+        (ids, {family: specs[part] for part, (family, specs) in zip(ids, parts.items(), strict=True)})
+        for ids in draw.sample(settings, 100)
+    )
+    chosen = [ids for ids in settings if all(part in known for part, known in zip(ids, named.parts, strict=True))]
+    assert len({named.title(ids) for ids in chosen}) == len(chosen)
+    for family in ("noise", "partition"):
+        for few in itertools.combinations(parts[family], 2):  # the words of two that stand alone differ, too
+            assert len(set(names.apart({name: parts[family][name] for name in few}).values())) == 2
+
+
+def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
+    specs = {
+        "a": {"kind": "random", "rate": 0.2},
+        "b": {"kind": "random", "rate": 0.4},
+        "c": {"kind": "random", "rate": 0.4, "diag": "printed"},
+        "d": {"kind": "fedcorr", "rho": 0.2, "tau": 0.5},
+        "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
+    }
+    words = {"a": "random", "b": "random", "c": "random, printed diagonal", "d": "FedCorr noise", "e": "FedCorr noise"}
+    assert names.apart_from_rate(specs) == words
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate"),
+    [
+        ({"kind": "symmetric", "rate": 0.4}, 0.4),  # nominal, not the realised one
+        ({"kind": "none"}, 0),
+        ({"kind": "human", "labels": "worst"}, 0.004),  # as realised: people were asked for no rate
+        ({"kind": "semantic", "rate": 0.4}, 0.2),  # five of ten classes are flipped
+        ({"kind": "symmetric", "rate": 0.4, "inclusive": True}, 0.36),
+        ({"kind": "random", "rate": 0.8, "diag": "printed"}, 0.2),
+        ({"kind": "fedcorr", "rho": 0.5, "tau": 0.5}, 0.3375),
+        ({"kind": "matrix", "rows": [[0.9, 0.1], [0.3, 0.7]]}, 0.2),
+    ],
+)
+def test_the_rate_is_the_share_of_wrong_labels_that_the_noise_stands_for(noise: dict[str, Any], rate: float) -> None:
+    run: Any = SimpleNamespace(spec={"noise": noise}, summary={"classes": 10, "diagnostics": {"noise_rate": 0.004}})
+    assert noise_rate.noise_rate(run) == pytest.approx(rate)
+
+
+def test_noise_that_changes_nothing_is_the_ceiling_whatever_its_key_rate_says() -> None:
+    quiet = [{"kind": "none"}, {"kind": "pair", "rate": 0}, {"kind": "fedcorr", "rho": 0.0, "tau": 0.5}]
+    assert all(noise_rate.noiseless(spec) for spec in [*quiet, {"kind": "random", "rate": 1.0, "diag": "printed"}])
+    assert not noise_rate.noiseless({"kind": "random", "rate": 0.0, "diag": "printed"})  # keeps no label
+    assert not noise_rate.noiseless({})

@@ -1,0 +1,65 @@
+"""config/schema/table.yaml and figure.yaml name exactly what the code can make, and every example there is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_runs import METHODS, STOPPED, SWEPT, write_study
+from jsonschema import Draft202012Validator
+
+from fednoise_core.report.figures import draw, style
+from fednoise_core.report.runs.run import ListedRun, listed_runs
+from fednoise_core.report.tables import build
+from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    family: yaml.safe_load((Path("config/schema") / f"{family}.yaml").read_text(encoding="utf-8"))
+    for family in ("table", "figure")
+}
+KINDS = [(family, kind) for family, kinds in SCHEMAS.items() for kind in kinds]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
+    path = tmp_path_factory.mktemp("study")
+    grid = [
+        {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},
+        {"noises": ["random40"], "partitions": ["openset-nonuniform"], "methods": list(METHODS)},
+    ]
+    write_study(path, grid=grid, rounds=4, seeds=(0,))
+    return listed_runs(path / "runs.json")
+
+
+def test_the_schema_lists_the_kinds_there_are() -> None:
+    assert set(SCHEMAS["table"]) == set(build.TABLES)
+    assert set(SCHEMAS["figure"]) == set(draw.FIGURES)
+
+
+@pytest.mark.parametrize(("family", "kind"), KINDS)
+def test_every_property_is_described_and_has_a_valid_default(family: str, kind: str) -> None:
+    entry = SCHEMAS[family][kind]
+    assert entry["description"].endswith(".")
+    for name, schema in entry["properties"].items():
+        assert schema["description"], name
+        assert name in entry["required"] or "default" in schema, name
+        if "default" in schema:
+            Draft202012Validator(schema).validate(schema["default"])
+
+
+@pytest.mark.parametrize(("family", "kind"), KINDS)
+def test_every_example_is_valid_and_made(family: str, kind: str, found: list[ListedRun]) -> None:
+    entry, example = SCHEMAS[family][kind], SCHEMAS[family][kind]["example"]
+    properties = {"kind": {"const": kind}, **entry["properties"]}
+    schema = {"type": "object", "properties": properties, "required": entry["required"], "additionalProperties": False}
+    Draft202012Validator(schema).validate(example)
+    full = {name: one["default"] for name, one in entry["properties"].items() if "default" in one} | example
+    for spec in (example, full):  # the defaults written out change nothing
+        if family == "table":
+            frame = build.build(found, spec)
+        else:
+            with style.styled():
+                frame = draw.draw(found, spec).frame
+        assert len(frame) > 0 or kind in OF_PAPERS  # these are of a paper's tables, and here is none

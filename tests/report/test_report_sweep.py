@@ -1,0 +1,97 @@
+"""The sweep figure shows a method's values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fake_runs
+import pytest
+from fake_runs import write_study
+from layout_check import problems
+
+from fednoise_core.io import SpecError, write_json
+from fednoise_core.report.figures import draw, style
+from fednoise_core.report.runs.run import listed_runs
+from fednoise_core.report.tables import build
+
+MU = ("0", "0.01", "0.1", "1")
+GRID = [{"noises": ["sym40", "random40"], "partitions": ["iid"], "methods": ["fedavg", *(f"prox@mu={m}" for m in MU)]}]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for mu in MU:
+        spec = {"name": "fedprox", "label": f"FedProx, mu {mu}", "mu": float(mu)}
+        monkeypatch.setitem(fake_runs.METHODS, f"prox@mu={mu}", spec)
+        monkeypatch.setitem(fake_runs.LEVEL, f"prox@mu={mu}", {"0": 0.97, "0.01": 0.8, "0.1": 0.85, "1": 0.7}[mu])
+    write_study(tmp_path, grid=GRID, rounds=12)
+    return tmp_path
+
+
+def drawn(root: Path, spec: Mapping[str, Any]) -> style.Drawn:
+    with style.styled():
+        return draw.draw(listed_runs(root / "runs.json"), {"kind": "sweep", **spec})
+
+
+def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
+    made = drawn(root, {"metric": "last"})
+    assert problems(made.figure) == []
+    axis = made.figure.axes[0]
+    assert axis.get_xscale() == "symlog"
+    assert axis.get_xlabel() == "mu" or made.figure.axes[-1].get_xlabel() == "mu"
+    line = next(bars.lines[0] for bars in axis.containers if bars.get_label() == "FedProx")
+    plain = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
+    mine = plain[(plain["noise"] == "sym40") & plain["method"].str.startswith("prox")]
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(
+        {float(m.split("=")[1]): v for m, v in zip(mine["method"], mine["last_mean"], strict=True)}
+    )
+    flat = next(line for line in axis.get_lines() if line.get_label() == "FedAvg")
+    assert len(set(flat.get_ydata())) == 1
+    assert "Dashed: a method without this setting." in made.caption
+    assert sorted(set(made.frame["value"])) == ["", *MU]
+
+
+def test_the_axis_is_logarithmic_where_it_fits(root: Path) -> None:
+    scale = {
+        ("0.01", "0.1", "1"): "log",
+        ("0.1", "1"): "log",
+        ("0", "1"): "linear",
+        ("0", "0.1"): "linear",
+    }
+    for values, wanted in scale.items():
+        made = drawn(root, {"methods": [f"prox@mu={m}" for m in values], "noises": ["sym40"]})
+        assert made.figure.axes[0].get_xscale() == wanted, values
+        assert problems(made.figure) == []
+
+
+def test_a_diverged_variant_is_a_gap_that_the_caption_names(root: Path) -> None:
+    fake_runs.diverge(root / "runs/digits/sym40/iid/prox@mu=0.1/seed1", 4)
+    made = drawn(root, {"noises": ["sym40"]})
+    line = next(bars.lines[0] for bars in made.figure.axes[0].containers if bars.get_label() == "FedProx")
+    assert [math.isnan(y) for y in line.get_ydata()] == [False, False, True, False]
+    assert "A run diverged" in made.caption
+    assert "FedProx, mu 0.1 in 1 of 2 runs" in made.alt
+    for folder in root.glob("runs/digits/random40/*/*/*"):
+        fake_runs.diverge(folder, 0)
+    assert problems(drawn(root, {"noises": ["random40"]}).figure) == []
+
+
+def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
+    for file in root.glob("runs/digits/*/iid/prox@*/*/summary.json"):
+        write_json(file, json.loads(file.read_text()) | {"oracle_rate": True})
+    with style.styled():
+        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "sweep"})
+    labels = [bars.get_label() for bars in made.figure.axes[0].containers]
+    assert "FedProx †" in labels
+    assert "FedProx" not in labels
+
+
+def test_a_figure_without_variants_is_refused(root: Path) -> None:
+    with pytest.raises(SpecError, match="none of its methods has a `sweep`"):
+        drawn(root, {"methods": ["fedavg"]})
+    with pytest.raises(SpecError, match="no method sweeps 'q'; swept: mu"):
+        drawn(root, {"field": "q"})

@@ -1,0 +1,226 @@
+"""Tables say what the runs say: numbers worked out here, best in bold, the ceiling apart, the same bytes every time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from fake_runs import METHODS, NOISES, write_study
+
+from fednoise_core.io import ArtifactError
+from fednoise_core.report.pages.headline import headline
+from fednoise_core.report.runs import noise_rate
+from fednoise_core.report.runs.csv_files import read_csv, write_csv
+from fednoise_core.report.runs.run import listed_runs
+from fednoise_core.report.tables import build, layout, markdown
+from workflow_scripts.steps import table
+
+ROOT = Path(__file__).parents[2]
+GRID = [
+    {
+        "noises": ["sym40"],
+        "partitions": ["openset-uniform", "iid"],
+        "methods": ["fedavg", "coteaching-oracle", "local"],
+    },
+    {"noises": ["random40"], "partitions": ["iid"], "methods": ["fedavg", "local"]},
+    {"noises": ["clean"], "partitions": ["openset-uniform", "iid"], "methods": ["fedavg"]},
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study")
+    write_study(path, grid=GRID, rounds=12, seeds=(0, 1, 2))
+    return path
+
+
+def frame_of(root: Path, **spec: Any) -> pd.DataFrame:
+    return build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **spec})
+
+
+def scores(root: Path, method: str, noise: str, partition: str, key: str) -> np.ndarray:
+    folders = sorted((root / "runs" / "digits" / noise / partition / method).iterdir())
+    return np.array([100 * json.loads((f / "summary.json").read_text())["accuracy"][key] for f in folders])
+
+
+def test_mean_and_sample_deviation_over_seeds(root: Path) -> None:
+    frame = frame_of(root, metric="last")
+    row = frame.query("method == 'local' and noise == 'random40'").iloc[0]
+    values = scores(root, "local", "random40", "iid", "last")
+    first = scores(root, "local", "random40", "iid", "round0")
+    assert row["seeds"] == 3
+    assert row["last_mean"] == pytest.approx(sum(values) / 3)
+    assert row["last_std"] == pytest.approx((sum((values - sum(values) / 3) ** 2) / 2) ** 0.5)  # n - 1, not n
+    assert row["gain_mean"] == pytest.approx(sum(values - first) / 3)
+    assert row["beats_round0"] == sum(values > first)
+    assert {"best_mean", "last10_mean_mean", "round0_mean"} <= set(frame.columns)
+
+
+def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
+    frame = frame_of(root)
+    frame.loc[frame["noise"] == "clean", "best_mean"] = 99.9
+    frame.loc[frame["method"] == "coteaching-oracle", "best_mean"] = 98.0
+    made = layout.grid(frame, {"kind": "accuracy"})
+    rows = {row.stub: row for row in made.rows}
+    assert list(rows) == ["FedAvg", "Co-teaching †", "Local only §", "FedAvg, no noise"]
+    assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but told the rate
+    bold = [[cell.bold for cell in rows[name].cells] for name in ("FedAvg", "Local only §")]
+    assert bold == [[True, True, True, False], [False] * 4]  # local models are far below
+    assert "Without a part in it: the row without noise, †." in made.notes[0]
+    assert any(note.startswith("† was told the true noise rate") for note in made.notes)
+    assert any(note.startswith("§ the mean over personal models") for note in made.notes)
+    assert rows["Co-teaching †"].cells[2].text == "–"
+    assert rows["FedAvg, no noise"].style == "ceiling"
+    assert not any(cell.bold for cell in rows["FedAvg, no noise"].cells)
+    assert [cell.text[:4] for cell in rows["FedAvg, no noise"].cells[:3]] == [
+        "99.9"
+    ] * 3  # iid stands under both noises
+
+
+@pytest.mark.parametrize(
+    ("second", "spread", "bold"),
+    [
+        (79.97, 0.0, [True, True]),  # equal as shown
+        (79.1, 0.0, [True, True]),
+        (78.9, 0.0, [True, False]),
+        (78.7, 0.9, [True, True]),  # 1.3 apart: more than the best one's deviation, but not than √(1² + 0.9²) = 1.35
+        (78.7, 0.8, [True, False]),
+    ],
+)
+def test_means_tie_within_the_deviation_of_their_difference(
+    root: Path, second: float, spread: float, bold: list[bool]
+) -> None:
+    frame = frame_of(root, noises=["random40"])
+    frame["best_mean"], frame["best_std"] = [80.0, second], [1.0, spread]
+    made = layout.grid(frame, {"kind": "accuracy"})
+    assert [row.cells[0].bold for row in made.rows] == bold
+    assert "ties with it" in made.notes[0]
+
+
+def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "guess", {"name": "coteaching", "label": "Guess", "forget_rate": 0.4})
+    monkeypatch.setitem(NOISES, "sym20", {"kind": "symmetric", "rate": 0.2})
+    grid = [{"noises": ["sym40", "sym20"], "partitions": ["iid"], "methods": ["guess", "fedavg", "local"]}]
+    write_study(tmp_path, grid=grid, rounds=3, seeds=(0, 1))
+    frame = frame_of(tmp_path)
+    assert list(frame[frame["as_told"] > 0]["noise"]) == ["sym40"]
+    frame.loc[frame["method"] == "guess", "best_mean"] = 99.0
+    made = layout.grid(frame, {"kind": "accuracy"})
+    told, free = next(row for row in made.rows if row.stub == "Guess").cells[:2]
+    assert (told.bold, free.bold) == (False, True)
+    assert told.text.endswith(" †")
+    assert "†" not in free.text
+    words = "The noise rate that Guess goes by is the nominal one in symmetric 0.4: there it is as if told (†)"
+    assert f"{words}, and not compared." in made.notes
+    first = headline([({"kind": "accuracy"}, frame)], "fedavg")
+    assert first is not None
+    assert [won.methods for won in first.rows if won.setting.noise == "sym40"] == [["FedAvg"]]
+
+
+def test_the_settings_that_are_a_noise_rate_are_those_that_an_oracle_fills() -> None:
+    """`rates.RATES` repeats what the methods declare."""
+    schema = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
+    found = {
+        method: (key, value.get("default"))
+        for method, kind in schema.items()
+        for key, value in kind["properties"].items()
+        if {"const": "oracle_nominal"} in value.get("anyOf", [])
+    }
+    assert found == noise_rate.RATES
+    assert noise_rate.as_told({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
+    inclusive = {"kind": "symmetric", "rate": 0.4, "inclusive": True}
+    assert not noise_rate.as_told({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
+
+
+def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
+    frame = frame_of(root, kind="diagnostics", noises=["sym40"])
+    whole = layout.grid(frame, {"kind": "diagnostics"})
+    assert not any("(n = " in cell.text for row in whole.rows for cell in row.cells)
+    frame.loc[frame["method"] == "coteaching-oracle", "suspects_precision_n"] = 1
+    made = layout.grid(frame, {"kind": "diagnostics"})
+    assert any("(n = 1)" in cell.text for row in made.rows for cell in row.cells)
+    assert any(note.startswith("(n = k): only k of the seeds") for note in made.notes)
+
+
+def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
+    made = layout.grid(frame_of(root), {"kind": "accuracy"})
+    assert made.levels == [
+        [("symmetric 0.4", 2), ("random 0.4", 1), ("", 1)],
+        [("openset uniform", 1), ("iid", 1), ("iid", 1), ("above round\xa00", 1)],
+    ]
+    assert "n = 3 seeds" in made.caption
+    assert made.caption.endswith("All on digits.")
+
+
+def test_one_seed_has_no_spread(root: Path) -> None:
+    made = layout.grid(frame_of(root, seeds=[1]), {"kind": "accuracy"})
+    assert "±" not in markdown.markdown(made).split("|", 1)[1]
+    assert "one seed, so no spread" in made.caption
+
+
+def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
+    made = layout.grid(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
+    assert {row.stub for row in made.rows if row.style == ""} == {"Co-teaching †"}
+    assert made.rows[0].stub == "digits · symmetric 0.4 · openset uniform: realised noise rate 0.404"
+
+
+def test_diagnostics_leave_out_settings_without_wrong_labels(root: Path) -> None:
+    frame = frame_of(root, kind="diagnostics").assign(suspects_precision_mean=0.0)  # all methods name suspects
+    frame.loc[frame["noise"] == "clean", "noise_rate_mean"] = 0.0
+    made = layout.grid(frame, {"kind": "diagnostics"})
+    assert not [row.stub for row in made.rows if "no noise" in row.stub]
+    alone = layout.grid(frame[frame["noise"] == "clean"], {"kind": "diagnostics"})
+    assert [row.stub for row in alone.rows if row.style == ""]
+
+
+def test_unknown_clean_labels_read_unknown(tmp_path: Path) -> None:
+    grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
+    write_study(tmp_path, grid=grid, rounds=12, clean_known=False)
+    made = layout.grid(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
+    assert made.rows == []
+    assert "unknown: nobody knows the clean labels of digits." in made.notes
+    assert made.notes[-1] in markdown.markdown(made)
+
+
+def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> None:
+    frame = frame_of(root, kind="cost")
+    row = frame.query("method == 'fedavg'").iloc[0]
+    assert row["up_mb_mean"] == pytest.approx(12 * 0.4)
+    assert row["runs"] == 15
+    assert row["cpu_seconds_mean"] == pytest.approx(0.97 * row["seconds_mean"])
+    write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedmd"]}], rounds=12)
+    made = layout.grid(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
+    assert made.rows[0].cells[0].text == "4\u202f240 / 9\u202f930"
+
+
+def test_ids_survive_the_csv(root: Path, tmp_path: Path) -> None:
+    frame = frame_of(root)
+    frame["noise"] = frame["noise"].replace({"clean": "none", "sym40": "040"})
+    write_csv(tmp_path / "t.csv", frame)
+    back = read_csv(tmp_path / "t.csv")
+    assert list(back["noise"]) == list(frame["noise"])
+    assert back["best_mean"].to_numpy() == pytest.approx(frame["best_mean"].to_numpy(), abs=1e-4)
+    (tmp_path / "t.csv").write_text("dataset,best_mean\ndigits,eighty\n")
+    with pytest.raises(ArtifactError, match=r"t\.csv: column best_mean"):
+        read_csv(tmp_path / "t.csv")
+
+
+def test_the_command_writes_the_same_bytes_again(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--spec", '{"kind": "accuracy"}', "--root", str(root), "--runs-list", str(root / "runs.json")]
+    for place in ("a", "b"):
+        assert table.main([*arguments, "--out-prefix", str(tmp_path / place / "main")]) == 0
+    for ending in ("csv", "md", "tex"):
+        assert (tmp_path / "a" / f"main.{ending}").read_bytes() == (tmp_path / "b" / f"main.{ending}").read_bytes()
+    capsys.readouterr()
+    assert table.main(["--spec", '{"kind": "pie"}', *arguments[2:], "--out-prefix", str(tmp_path / "d")]) == 2
+    assert "table kind 'pie' is not one of accuracy" in capsys.readouterr().err
+    assert not (tmp_path / "d.csv").exists()

@@ -1,0 +1,147 @@
+"""docs/results_files.md says what is in every file that a run leaves: no more, no less."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import toy
+from safetensors import safe_open
+
+from workflow_scripts.paths import RUN_OUTPUTS
+
+TEXT = (Path(__file__).parents[2] / "docs/results_files.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (\S+\.\w+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+SOMETIMES = {  # said to be absent in some runs
+    "summary.json": {"valid_accuracy", "diverged", "dropped_updates", "epsilon_a_release", "releases_of_a_label"},
+    "spec.json": {"digest", "code", "versions", "inputs"},
+    "cost.json": set(),
+}
+METHODS = ["fedavg", "fedcorr", "feddpcont", "local", "ditto_efc", "lc"]  # they fill all files, between them
+
+
+def tables(name: str) -> list[list[list[str]]]:
+    """The tables of a file's section, without their heads: the cells of each row."""
+    found = re.findall(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", SECTIONS[name], re.MULTILINE)
+    return [[[cell.strip() for cell in row.strip("|").split("|")] for row in body.splitlines()] for body in found]
+
+
+def told(name: str, table: int = 0) -> list[str]:
+    """The names in the first column of a table."""
+    return [word for row in tables(name)[table] for word in re.findall(r"`([^`]+)`", row[0])]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found, whole = {}, toy.partition()
+    held = dataclasses.replace(whole, valid=np.arange(len(whole.index)) % 5 == 4)
+    for name in METHODS:
+        found[name] = tmp_path_factory.mktemp(name)
+        toy.play(name, out=found[name], split=held if name == "lc" else whole)
+    return found
+
+
+def test_every_file_has_its_section(runs):
+    assert set(SECTIONS) == set(RUN_OUTPUTS)
+    for folder in runs.values():
+        assert {path.name for path in folder.iterdir()} == set(RUN_OUTPUTS)
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "diagnostics.parquet"])
+def test_columns_and_types_of_the_tables(runs, name):
+    for folder in runs.values():
+        schema = pq.read_schema(folder / name)
+        assert [[f"`{f.name}`", str(f.type)] for f in schema] == [row[:2] for row in tables(name)[0]]
+
+
+def test_every_metric_is_told(runs):
+    seen: dict[str, set[str]] = {"metrics.parquet": set(), "diagnostics.parquet": set()}
+    for folder in runs.values():
+        for row in pq.read_table(folder / "metrics.parquet").to_pylist():
+            if row["view"] or row["metric"] in told("metrics.parquet", 1):  # others are the method's own
+                metric = re.sub(r"_class_\d+", "_class_<k>", row["metric"])
+                seen["metrics.parquet"].add(metric)
+                where = next(cells[1] for cells in tables("metrics.parquet")[1] if f"`{metric}`" in cells[0])
+                assert (where == "view") is bool(row["view"]), metric
+        rows = pq.read_table(folder / "diagnostics.parquet").to_pylist()
+        seen["diagnostics.parquet"] |= {row["metric"] for row in rows}
+    assert seen["metrics.parquet"] == set(told("metrics.parquet", 1)) - {"dropped_updates"}
+    assert seen["diagnostics.parquet"] == set(told("diagnostics.parquet", 1))
+
+
+@pytest.mark.parametrize("name", ["suspects.csv", "sites.csv"])
+def test_columns_of_the_lists_of_labels(runs, name):
+    for folder in runs.values():
+        with open(folder / name, encoding="utf-8", newline="") as file:
+            assert next(csv.reader(file)) == told(name)
+
+
+def test_columns_of_the_confusion_matrix(runs):
+    for folder in runs.values():
+        with open(folder / "confusion.csv", encoding="utf-8", newline="") as file:
+            columns = next(csv.reader(file))
+        assert list(dict.fromkeys(re.sub(r"_\d+$", "_<k>", name) for name in columns)) == told("confusion.csv")
+
+
+@pytest.mark.parametrize("name", list(SOMETIMES))
+def test_keys_of_the_json_files(runs, name):
+    every: set[str] = set()
+    for folder in runs.values():
+        keys = set(json.loads((folder / name).read_text(encoding="utf-8")))
+        assert set(told(name)) - SOMETIMES[name] <= keys
+        every |= keys
+    assert every <= set(told(name))
+
+
+def test_the_summarys_parts(runs):
+    made = json.loads((runs["lc"] / "summary.json").read_text(encoding="utf-8"))
+    assert "valid_accuracy" in made
+    (row,) = [row for row in tables("summary.json")[0] if row[0] == "`accuracy`"]
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(made["accuracy"])
+    for view in made["views"].values():
+        assert view.keys() == made["accuracy"].keys()
+    versions = json.loads((runs["lc"] / "cost.json").read_text(encoding="utf-8"))["versions"]
+    (row,) = [row for row in tables("cost.json")[0] if row[0] == "`versions`"]
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(versions)
+
+
+def test_the_models_metadata(runs):
+    def facts(folder: Path) -> dict[str, Any]:
+        with safe_open(folder / "model.safetensors", "pt") as file:
+            (key,) = file.metadata()
+            assert key == "fednoise"
+            return json.loads(file.metadata()[key])
+
+    for name, folder in runs.items():
+        found = facts(folder)
+        assert set(found) == set(told("model.safetensors")) - {"left_out"}
+        (row,) = [row for row in tables("model.safetensors")[0] if row[0] == "`nets`"]
+        words = set(re.findall(r"`(\w+)`", row[1]))
+        for net in found["nets"].values():
+            assert set(net) == words
+        personal = any(prefix.startswith("client") for prefix in found["nets"])
+        assert personal is (name == "local")
+        data = toy.arrays()
+        assert (found["mean"], found["std"]) == (list(data.mean), list(data.std))
+
+
+def test_what_only_the_workflow_writes(tmp_path):
+    """The keys of spec.json that need a planned job."""
+    from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, train
+
+    for name, part in (("arrays", toy.arrays()), ("labels", toy.labels()), ("partition", toy.partition())):
+        part.save(tmp_path / f"{name}.npz")
+    method, how = toy.settings("fedavg", rounds=1)
+    files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}
+    job = TrainingJob(
+        {"method": method, "train": how, "seed": 0}, **files, out=tmp_path / "run", work=tmp_path / "work", code="c"
+    )
+    train(job, TrainingOptions(), lambda: False)
+    assert set(json.loads((tmp_path / "run/spec.json").read_text(encoding="utf-8"))) == set(told("spec.json"))

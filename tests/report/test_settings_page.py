@@ -1,0 +1,97 @@
+"""Every example of the schemas passes the validator, and the site's page of settings says types and ranges in words.
+
+That data set, noise and partition examples can be made is tested with their readers and models; nets are trained here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import settings_page
+import yaml
+
+from fednoise_core.data.arrays import Arrays
+from workflow_scripts.config.validation import Schemas
+from workflow_scripts.config.yaml_file import Place
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = Schemas(ROOT / "config/schema")
+EXAMPLES = [
+    pytest.param(family, kind["example"], id=f"{family}-{name}")
+    for family in settings_page.FAMILIES
+    for name, kind in SCHEMAS.load(family).items()
+]
+NETS: dict[str, dict[str, Any]] = SCHEMAS.load("net")
+
+
+@pytest.mark.parametrize(("family", "spec"), EXAMPLES)
+def test_every_example_validates(family: str, spec: dict[str, Any]) -> None:
+    SCHEMAS.check_kind(family, spec, Place("example"))
+
+
+def test_settings_of_kinds_have_rows_with_type_default_and_meaning_and_equal_ones_share_one() -> None:
+    rate = {"type": "number", "minimum": 0, "maximum": 1, "description": "Share."}
+    inner = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "default": 3}}}
+    kinds = {
+        "one": {"properties": {"rate": rate, "deep": inner}, "required": ["rate"]},
+        "two": {"properties": {"rate": {**rate, "description": "Another."}, "deep": inner}, "required": []},
+    }
+    told = {name: {"description": "a | b", "example": {"kind": name}, **kind} for name, kind in kinds.items()}
+    lines = "".join(settings_page._kinds("kind", told)).splitlines()
+    assert [line for line in lines if line.startswith("| `")] == [
+        "| `one` | a \\| b | `rate`, `deep` | `{kind: one}` |",
+        "| `two` | a \\| b | `rate`, `deep` | `{kind: two}` |",
+        "| `rate` | `one` | number, 0 ≤ x ≤ 1 | required | Share. |",
+        "| `rate` | `two` | number, 0 ≤ x ≤ 1 | – | Another. |",
+        "| `deep` | all | {n} | – | – |",
+        "| `deep.n` | all | integer ≥ 1 | `3` | – |",
+    ]
+
+
+def test_ranges_in_words() -> None:
+    words = {
+        "integer ≥ 1": {"type": "integer", "minimum": 1},
+        "number > 0": {"type": "number", "exclusiveMinimum": 0},
+        "number, 0 ≤ x < 1": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "number, 0 < x ≤ 1": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "`a` \\| `1` \\| `null`": {"enum": ["a", 1, None]},
+        "text, or `null`": {"type": ["string", "null"]},
+        "list of 1–3 numbers": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "number"}},
+        "integer, or {a, b}": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}, "b": {}}}]},
+    }
+    assert {settings_page.type_in_words(schema, {}): schema for schema in words.values()} == words
+
+
+@pytest.mark.parametrize("name", list(NETS))
+def test_every_net_takes_a_training_step(name: str) -> None:
+    from fednoise_core import Partition, inject, run
+
+    net = {key: value for key, value in NETS[name]["example"].items() if key != "weights"}
+    channels = NETS[name]["input"][0]
+    draw = np.random.default_rng(0)
+    shape = (12, 32, 32) if channels == 1 else (12, 32, 32, channels)
+    x, y = draw.integers(0, 256, shape, dtype=np.uint8), np.arange(12) % 3
+    data = Arrays(x[:8], y[:8], x[8:], y[8:], 3, (0.5,) * channels, (0.25,) * channels)
+    everything = Partition.build([np.arange(8)], {"artifact": "partition"})
+    train = {"net": net, "rounds": 1, "fraction": 1.0, "epochs": 1, "batch": 8, "lr": 0.01}
+    found = run(data, inject(data, {"kind": "none"}, 0), everything, "fedavg", train)
+    losses = [value for *_, metric, value in found.outcome.record.metrics if metric == "loss"]
+    assert len(losses) == 2  # before the step and after it
+    assert np.isfinite(losses).all()
+    assert losses[0] != losses[1]
+
+
+def test_settings_shown_on_other_pages_validate() -> None:
+    def shown(page: str) -> dict[str, Any]:
+        (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
+        return yaml.safe_load(block)
+
+    figures = shown("pictures.md")["figures"]
+    assert {spec["kind"] for spec in figures.values()} == {"histogram", "transition", "clients", "samples"}
+    for name, spec in figures.items():
+        SCHEMAS.check_kind("figure", spec, Place("docs/pictures.md", (name,)))
+    SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], Place("docs/nets.md"))

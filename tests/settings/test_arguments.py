@@ -1,0 +1,203 @@
+"""The Python interface: a wrong argument is one SpecError or TypeError that names it, before any work."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toy
+
+import fednoise_core as fn
+from fednoise_core.io import SpecError
+from workflow_scripts.steps import noise, partition
+
+ROOT = Path(__file__).parents[2]
+WRONG = [None, -1, 1.5, "", [], {}, object(), np.zeros(3), True, math.nan, math.inf, b"x", ("a",), {"a": 1}, {1: 2}]
+ONE_ROUND = {"rounds": 1, "epochs": 1, "fraction": 0.5}
+
+
+@functools.cache
+def data() -> fn.Arrays:
+    return fn.dataset({"source": "digits", "subset": {"train": 200, "test": 20}})
+
+
+@functools.cache
+def labels() -> fn.Labels:
+    return fn.inject(data(), {"kind": "symmetric", "rate": 0.2}, 0)
+
+
+@functools.cache
+def split() -> fn.Partition:
+    return fn.partition_of(data(), {"kind": "iid", "clients": 4}, 0)
+
+
+def run(**change: Any) -> Any:
+    given = {"arrays": data(), "labels": labels(), "partition": split(), "method": "fedavg", "train": ONE_ROUND}
+    return fn.run(**given | change)
+
+
+def refused(call: Any, name: str, wrong: list[Any]) -> None:
+    for value in wrong:
+        with pytest.raises((SpecError, TypeError)) as caught:
+            call(value)
+        message = str(caught.value)
+        assert message.startswith(name), (value, message)
+        assert "\n" not in message
+
+
+def without(*right: Any) -> list[Any]:
+    return [value for value in WRONG if not any(value is one for one in right)]
+
+
+FOREIGN = {"kind": "openset_images", "rate": 0.1, "donor": "x"}
+OPENSET = {"kind": "openset", "clients": 3, "mode": "uniform"}
+EMPTY, NONE, TRUE, TEXT = WRONG[5], None, True, ""
+CALLS = [
+    ("dataset", lambda v: fn.dataset(v), WRONG),
+    ("places", lambda v: fn.dataset("digits", v), [3, "x", {}, [3]]),
+    ("cache", lambda v: fn.dataset("digits", (), v), without(TEXT)),
+    ("data", lambda v: fn.inject(v, "none", 0), without(TEXT)),
+    ("noise", lambda v: fn.inject(data(), v, 0), WRONG),
+    ("seed", lambda v: fn.inject(data(), "none", v), WRONG),
+    ("partition", lambda v: fn.inject(data(), "none", 0, v), without(NONE)),
+    ("donor", lambda v: fn.inject(data(), FOREIGN, 0, None, v), without(NONE, TEXT)),
+    ("data", lambda v: fn.partition_of(v, "natural", 0), without(TEXT)),
+    ("partition", lambda v: fn.partition_of(data(), v, 0), WRONG),
+    ("seed", lambda v: fn.partition_of(data(), {"kind": "iid", "clients": 3}, v), WRONG),
+    ("labels", lambda v: fn.partition_of(data(), OPENSET, 0, v), without(NONE)),
+    *((name, lambda v, name=name: run(**{name: v}), WRONG) for name in ("arrays", "labels", "partition")),
+    *((name, lambda v, name=name: run(**{name: v}), WRONG) for name in ("seed", "device")),
+    ("method", lambda v: run(method=v), WRONG),
+    ("train", lambda v: run(train=v), without(NONE, EMPTY)),
+    *(
+        (name, lambda v, name=name: run(**{name: v}), without(NONE))
+        for name in ("donor", "pool", "saving", "out", "spec")
+    ),
+    ("executor", lambda v: run(executor=v), WRONG),
+    ("label", lambda v: run(label=v), without(TEXT)),
+    ("threads", lambda v: run(threads=v), WRONG),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "wrong"), CALLS, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_wrong_argument_is_named(name, call, wrong):
+    refused(call, name, wrong)
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(fn.Train)])
+def test_a_training_setting_that_no_file_could_hold_is_refused_before_training(field):
+    for value in (math.inf, -math.inf, math.nan, object(), np.zeros(2)):
+        with pytest.raises(SpecError, match=rf"train[.: ].*{field}"):
+            run(train={**ONE_ROUND, field: value})
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"lr": math.inf}, r"train\.lr: "),
+        ({"augment": {"name": "crop", "pad": -1}}, r"train\.augment\.pad: "),
+        ({"augment": {"name": "crop", "pad": 9}}, r"train\.augment\.pad for images of 8x8: "),
+        ({"augment": "colour"}, r"train\.augment: changes of colour need images of 3 channels, these have 1"),
+        ({"augment": {"name": ["crop"]}}, r"train\.augment: unknown augmentation \[.crop.\]"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_training(train, message):
+    with pytest.raises(SpecError, match=message):
+        run(train={**ONE_ROUND, **train})
+
+
+def test_a_name_stands_for_its_settings():
+    np.testing.assert_array_equal(fn.dataset("digits").x_train, fn.dataset({"source": "digits"}).x_train)
+    np.testing.assert_array_equal(fn.inject(data(), "none", 0).noisy, data().y_train)
+    by_numpy = fn.inject(data(), {"kind": "symmetric", "rate": np.float64(0.2), "noise_seed": np.int64(3)}, np.int64(0))
+    assert by_numpy.spec["noise"] == {"kind": "symmetric", "rate": 0.2, "noise_seed": 3}
+    assert type(by_numpy.spec["noise"]["noise_seed"]) is int  # else the file could not be written
+    with pytest.raises(SpecError, match="noise: the key 'rate' is missing"):
+        fn.inject(data(), "symmetric", 0)
+    with pytest.raises(SpecError, match="partition natural: this data set has no client ids"):
+        fn.partition_of(data(), "natural", 0)
+    with pytest.raises(SpecError, match=r"source: 'cifar' is unknown; did you mean 'cifar10"):
+        fn.dataset("cifar")
+
+
+def test_an_unknown_argument_and_device_are_named():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'exectuor'"):
+        run(exectuor="auto")
+    with pytest.raises(SpecError, match="device: 'cuda:99', but torch finds"):
+        run(device="cuda:99")
+    with pytest.raises(SpecError, match="device: 'gpu' is none of"):
+        run(device="gpu")
+
+
+def test_a_plain_array_is_taken_as_labels():
+    mine = (data().y_train + 1) % 10
+    made = dataclasses.replace(data(), given={"mine": mine})
+    by_set = run(arrays=made, labels=fn.inject(made, "given", 0))
+    by_hand = run(labels=mine.astype(np.uint8))
+    assert by_hand.summary["diagnostics"] == by_set.summary["diagnostics"]
+    assert by_hand.summary["diagnostics"]["noise_rate"] == 1.0
+    assert by_hand.curve == by_set.curve
+    drawn = fn.partition_of(data(), OPENSET, 0, labels().noisy)
+    np.testing.assert_array_equal(drawn.index, fn.partition_of(data(), OPENSET, 0, labels()).index)
+    unsure = dataclasses.replace(data(), clean_known=False)
+    assert run(arrays=unsure, labels=mine).summary["diagnostics"]["noise_rate"] is None
+    for wrong, message in (
+        (mine[:-1], r"labels: got an array int64 \[199\]; integers \[200\], one per image"),
+        (mine + 1, r"labels: they are 1\.\.10; this data set's classes are 0\.\.9"),
+        (mine / 2, r"labels: got an array float64"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            run(labels=wrong)
+        with pytest.raises(SpecError, match=message):
+            fn.partition_of(data(), OPENSET, 0, wrong)
+
+
+def test_labels_and_partition_of_other_data_are_refused():
+    other = fn.dataset({"source": "digits", "subset": {"train": 200, "test": 20}, "split_seed": 5})
+    unsure, iid = dataclasses.replace(data(), clean_known=False), {"kind": "iid", "clients": 4}
+    given = fn.inject(unsure, "given", 0)
+    assert run(arrays=unsure, labels=given).summary["rounds"] == 1
+    for change, message in (
+        ({"arrays": other}, r"labels: made for other arrays: \d+ of 200 clean labels differ"),
+        ({"arrays": dataclasses.replace(other, clean_known=False), "labels": given}, "labels: made for other arrays"),
+        ({"partition": fn.partition_of(data().take(np.arange(100)), iid, 0)}, "partition: made for 100 training"),
+        ({"partition": fn.partition_of(other, iid, 0)}, "partition: made for other arrays"),
+        ({"partition": dataclasses.replace(split(), offsets=split().offsets[::-1])}, "partition: .*offsets must rise"),
+        ({"labels": dataclasses.replace(labels(), rate=0.9)}, "labels: rate says"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            run(**change)
+    with pytest.raises(SpecError, match="partition: made for other arrays"):
+        fn.inject(data(), "none", 0, fn.partition_of(other, iid, 0))
+
+
+def test_the_commands_say_a_wrong_spec_in_one_line(tmp_path, capsys):
+    data().save(tmp_path / "a.npz")
+    files = ["--arrays", str(tmp_path / "a.npz"), "--out", str(tmp_path / "out.npz"), "--seed", "0"]
+    for command in (noise, partition):
+        for spec in ('{"kind": [1]}', '{"kind": "iid", "clients": NaN}'):
+            assert command.main(["--spec", spec, *files]) == 2
+            assert len(capsys.readouterr().err.splitlines()) == 1
+    assert fn.inject(tmp_path / "a.npz", "none", 0).spec == fn.inject(data(), "none", 0).spec
+    assert fn.inject(data(), "none", 0).spec["data"] != fn.inject(data().take(np.arange(9)), "none", 0).spec["data"]
+
+
+def test_a_run_leaves_torchs_switches_as_they_were():
+    tiny, threads = torch.tensor([1e-310], dtype=torch.float64), torch.get_num_threads()
+    toy.play("fedavg", rounds=1)
+    with pytest.raises(SpecError, match="executor"):
+        toy.play("fedavg", executor="nosuch")
+    assert tiny * 1 > 0
+    assert torch.get_num_threads() == threads
+
+
+def test_what_a_session_shows_is_a_line():
+    assert repr(data()) == "<Arrays digits 200 training and 20 test images 8x8, 250 public, 10 classes>"
+    assert repr(labels()) == f"<Labels symmetric: 200 of 10 classes, {100 * labels().rate:.1f} % wrong>"
+    assert repr(split()) == "<Partition iid: 4 clients with 50 to 50 of 200 samples>"

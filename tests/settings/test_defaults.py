@@ -1,0 +1,33 @@
+"""A setting at its default, left out or written out, is the same: what identifies a run leaves it out.
+
+The schemas of methods, nets, noises, partitions and training settings are made from the code's own defaults; an
+augmentation may be a chain, in which a setting goes to several parts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednoise_core.data import augment
+from workflow_scripts.config.yaml_file import read_yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def written_out(family: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every kind with each of its defaults alone."""
+    kinds = read_yaml(ROOT / f"config/schema/{family}.yaml")
+    return [
+        (kind, {key: schema["default"]})
+        for kind, found in kinds.items()
+        for key, schema in found["properties"].items()
+        if "default" in schema
+    ]
+
+
+@pytest.mark.parametrize(("name", "default"), written_out("augment"), ids=str)
+def test_defaults_of_augmentations(name: str, default: dict[str, Any]) -> None:
+    assert augment.build({"name": name, **default}) == augment.build(name)

@@ -1,0 +1,175 @@
+"""The schemas of the workflow and the models that they are made of take and refuse the same, in the same words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+from pydantic import MISSING
+
+from fednoise_core.data import augment
+from fednoise_core.data.sources import reader
+from fednoise_core.engine.state import State
+from fednoise_core.io import SpecError
+from fednoise_core.methods import METHODS, make, method_class
+from fednoise_core.settings.declare import Settings, check, model_of
+from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.train import Train, stage
+from workflow_scripts.config.validation import KIND_KEYS, Schemas
+from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.docgen import config_schema
+
+SCHEMAS = Schemas(Path(__file__).parents[2] / "config" / "schema")
+
+
+def model(family: str, name: str) -> type[Settings]:
+    """The model that an entry of a schema is made of."""
+    if family == "train":
+        return model_of(Train)
+    if family == "dataset":
+        return import_module(reader(name)).SETTINGS[name]
+    if family == "augment":
+        return augment.model(name)
+    owner = resolve({"kind": name}, config_schema.REGISTRIES[family], family)
+    return model_of(owner, *(config_schema.SHARED[family](name) if family in config_schema.SHARED else ()))
+
+
+def entries(family: str) -> dict[str, Any]:
+    return {"train": SCHEMAS.load("train")} if family == "train" else SCHEMAS.load(family)
+
+
+def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: bool) -> str:
+    """What is wrong with settings, "" if nothing is."""
+    try:
+        if not by_schema:
+            check(model(family, name), values, "")
+        elif family == "train":
+            SCHEMAS.check("train", values, Place(""))
+        else:
+            SCHEMAS.check_kind(family, {KIND_KEYS.get(family, "kind"): name, **values}, Place(""))
+    except SpecError as error:
+        return str(error).removeprefix(": ").removeprefix(".")
+    return ""
+
+
+def test_an_old_schema_is_noticed_and_written_anew(tmp_path):
+    (tmp_path / "train.yaml").write_text("old")
+    assert config_schema.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert config_schema.main(["--folder", str(tmp_path)]) == 0
+    assert config_schema.main(["--check", "--folder", str(tmp_path)]) == 0
+
+
+KINDS = [(family, name) for family in config_schema.FAMILIES for name in entries(family)]
+
+
+@pytest.mark.parametrize(("family", "name"), KINDS)
+def test_schema_has_the_settings_and_defaults_of_the_model(family, name):
+    known, entry = model(family, name).model_fields, entries(family)[name]
+    assert entry["properties"].keys() == known.keys()
+    for key, field in known.items():
+        described = entry["properties"][key]
+        assert described["description"]
+        assert ("default" in described) == (not field.is_required() and field.default is not MISSING)
+        if "default" in described:
+            assert (described["default"], type(described["default"])) == (field.default, type(field.default)), key
+    assert entry.get("required", []) == [key for key, field in known.items() if field.is_required()]
+
+
+@pytest.mark.parametrize("family", METHODS)
+def test_the_example_of_the_schema_works(family):
+    example = SCHEMAS.load("method")[family]["example"]
+    SCHEMAS.check_kind("method", example, Place("example"))
+    assert type(make(example, Train())) is method_class(family)
+
+
+NUMBERS = [-1, -1e-9, 0, 1e-9, 0.3, 0.5, 1 - 1e-9, 1, 1 + 1e-9, 1.5, 2, 7, 64, 1e6]
+NUMBERS += [float("inf"), float("-inf"), float("nan")]
+OTHERS = ["x", "", True, None, [], {}, [1], "0.5", 2.5]
+
+
+@pytest.mark.parametrize(("family", "name"), KINDS)
+def test_schema_and_model_take_and_refuse_the_same(family, name):
+    """Every setting with numbers on, inside and beyond every bound, and with values of other types."""
+    entry = entries(family)[name]
+    needed = {key: entry["example"][key] for key in entry.get("required", []) if key in entry["example"]}
+    for key, described in entry["properties"].items():
+        options = [described, *described.get("anyOf", [])]
+        values = [*NUMBERS, *OTHERS, *(value for one in options for value in one.get("enum", []))]
+        refused = [refusal(family, name, {**needed, key: value}, by_schema=False) for value in values]
+        for value, words in zip(values, refused, strict=True):
+            by_schema = refusal(family, name, {**needed, key: value}, by_schema=True)
+            assert bool(by_schema) == bool(words), (key, value, words, by_schema)
+            if not isinstance(value, float) or math.isfinite(value):  # the workflow has words of its own for these
+                assert by_schema == words, (key, value)
+        assert "" in refused or "list" in words or "{" in words or key in ("map", "rows"), (key, "takes nothing")
+        assert any(refused), (key, "takes everything")
+
+
+def test_schema_alone_knows_the_oracle():
+    assert not refusal("method", "coteaching", {"forget_rate": "oracle_nominal"}, by_schema=True)
+    with pytest.raises(SpecError, match="forget_rate"):
+        make({"name": "coteaching", "forget_rate": "oracle_nominal"}, Train())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("net", ["mlp", {"name": "small_cnn"}]), ("net", {"name": "mlp", "hidden": 3}), ("augment", {})]
+)
+def test_nets_and_augmentations_may_carry_options(key, value):
+    assert [refusal("train", "train", {key: value}, by_schema=which) for which in (True, False)] == ["", ""]
+
+
+def test_train_is_not_a_field_that_a_spec_may_set():
+    with pytest.raises(SpecError, match="unknown key"):
+        make({"name": "fedavg", "train": {}}, Train())
+
+
+@pytest.mark.parametrize(
+    ("rounds", "share", "expected"),
+    [
+        (300, 0.5, 150),
+        (100, 0.2, 20),
+        (3, 0.1, 1),
+        (5, 0.5, 3),
+        (30, 0.05, 2),
+        (10, 0.0, 1),
+        (100, 1, 1),
+        (100, 250, 250),
+    ],
+)
+def test_stages_scale_with_the_rounds_and_round_half_up(rounds, share, expected):
+    assert stage(rounds, share) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("lc", {"switch": 0.25}, [10, 40]),
+        ("t_revision", {"switch": 0.25, "revise": 0.5}, [10, 20, 40]),
+        ("dividemix", {"warmup": 0.25}, [10, 40]),
+        ("fedcorr", {"iterations": 1, "tune_rounds": 0.25, "full_rounds": 0.1}, [1, 11, 15]),
+    ],
+)
+def test_shares_are_of_all_rounds(name, fields, expected):
+    """They give the same phases as the rounds that they stand for."""
+    fed = toy.federation(train={"rounds": 40})
+    rounds = {key: value if key == "iterations" else int(value * 40) for key, value in fields.items()}
+    for settings in (fields, rounds):
+        assert [phase.end for phase in make({"name": name, **settings}, fed.train).phases(fed)] == expected
+
+
+def test_shares_of_the_prestop_and_of_the_ramp():
+    train = Train(rounds=40)
+    teaching = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 0.25}, train)
+    assert [teaching.forgotten(t) for t in (5, 10)] == [0.1, 0.2]
+    for latest, start, stops in ((0.5, 0.25, [0, 0, 20]), (0, 0.25, [0, 12, 20]), (0, 0.5, [0, 0, 0])):
+        method = make({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
+        found = []
+        for round in (10, 12, 20):
+            state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)
+            found.append(method._watched(state, 0.5 if latest == 0 else 0.6)["round"])
+        assert found == stops, latest

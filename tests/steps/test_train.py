@@ -1,0 +1,210 @@
+"""`python -m workflow_scripts.steps.train`: what stops it, what it refuses, what it records."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy
+from filelock import FileLock
+
+from fednoise_core.engine import loop
+from workflow_scripts.provenance.step_code import StepCode
+from workflow_scripts.steps import train
+
+ROOT = Path(__file__).parents[2]
+KEPT = [
+    *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
+    *("model.safetensors", "spec.json", "summary.json"),
+]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("inputs")
+    parts = {"arrays": toy.arrays(), "labels": toy.labels(), "partition": toy.partition()}
+    for name, part in parts.items():
+        part.save(folder / f"{name}.npz")
+    return {name: str(folder / f"{name}.npz") for name in parts}
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """The command takes SIGTERM and SIGINT for itself, and keeps them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def words(
+    folder: Path, inputs: dict[str, str], *more: str, name: str = "fedavg", **changes: dict[str, Any]
+) -> list[str]:
+    """The command line of a run. changes: of its spec."""
+    method, how = toy.settings(name)
+    spec = {"method": method, "train": how, "seed": 0, **changes}
+    files = [f"--{key}={file}" for key, file in inputs.items()]
+    where = [f"--out={folder / 'out'}", f"--work={folder / 'work'}"]
+    return ["--device=cpu", "--checkpoint-seconds=1000", "--spec", json.dumps(spec), *files, *where, *more]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {kept: (folder / "out" / kept).read_bytes() for kept in KEPT}
+
+
+def at_round(monkeypatch: pytest.MonkeyPatch, wanted: int, act: Any) -> None:
+    """Call `act` when that many rounds were reported."""
+    report, seen = loop.Progress.round, []
+
+    def watched(self: Any, *args: Any) -> None:
+        report(self, *args)
+        seen.append(1)
+        if len(seen) == wanted:
+            act()
+
+    monkeypatch.setattr(loop.Progress, "round", watched)
+
+
+@pytest.mark.parametrize(("name", "number"), [("fedavg", "TERM"), ("scaffold", "INT")])
+def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number, inputs, tmp_path, monkeypatch, capsys):
+    assert train.main(words(tmp_path / "whole", inputs, name=name)) == 0
+    with monkeypatch.context() as patch:
+        at_round(patch, 2, lambda: os.kill(os.getpid(), getattr(signal, f"SIG{number}")))
+        assert train.main(words(tmp_path / "broken", inputs, name=name)) == train.STOPPED
+    said = capsys.readouterr()
+    assert re.search(r"^\S+/broken/out: stopped after round 2; the same command goes on$", said.out, re.M)
+    assert said.err == ""
+    assert list(tmp_path.rglob("checkpoint.pt"))
+    assert train.main(words(tmp_path / "broken", inputs, name=name)) == 0
+    assert "resumed from round 2" in capsys.readouterr().out
+    assert files_of(tmp_path / "broken") == files_of(tmp_path / "whole")
+    assert not list(tmp_path.rglob("checkpoint.pt"))
+    assert not list(tmp_path.rglob("progress.jsonl"))
+
+
+def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
+    """Not a traceback, and the checkpoint is there."""
+    _, how = toy.settings("fedavg", rounds=5000)
+    command = [sys.executable, "-m", "workflow_scripts.steps.train", *words(tmp_path, inputs, train=how)]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    progress = tmp_path / "work/progress.jsonl"
+    while not (progress.exists() and progress.read_text().count("\n") > 2):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == train.STOPPED
+    assert re.fullmatch(r".*: stopped after round \d+; the same command goes on", out.splitlines()[-1])
+    assert err == ""
+    assert (tmp_path / "work/checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": {"name": "scaffold", "no": 1}}, "no: unknown key"),
+        ({"label": "x"}, "--spec: label: unknown key"),  # it decides no number
+    ],
+)
+def test_a_wrong_spec_is_one_line(change, message, inputs, tmp_path, capsys):
+    assert train.main(words(tmp_path, inputs, **change)) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out/summary.json").exists()
+
+
+@pytest.mark.parametrize("count", ["x", "0", "33"])
+def test_a_wrong_number_of_lanes_is_one_line(count, inputs, tmp_path, capsys):
+    assert train.main(words(tmp_path, inputs, f"--executor=lanes:{count}")) == 2
+    assert "train: executor: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "safetensors"])
+def test_what_writing_the_results_needs_is_asked_for_first(package, inputs, tmp_path, capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else find(name, *rest))
+    assert train.main(words(tmp_path, inputs)) == 2
+    assert f"pip install {package}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_second_process_in_a_work_folder_is_refused(inputs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train, "PATIENCE", 0.1)
+    (tmp_path / "work").mkdir()
+    with FileLock(tmp_path / "work/lock"):
+        assert train.main(words(tmp_path, inputs)) == 2
+    assert f"{tmp_path / 'work'}: another process trains here" in capsys.readouterr().err
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp_path, monkeypatch):
+    """The process of a Snakemake that was killed holds the lock, ends, and this one gets it."""
+    alone = train._alone
+
+    @contextlib.contextmanager
+    def after_another(work: Path) -> Iterator[None]:
+        monkeypatch.setattr(train, "_alone", alone)
+        assert train.main(words(tmp_path, inputs)) == 0
+        monkeypatch.setattr(train, "train", None)
+        with alone(work):
+            yield
+
+    monkeypatch.setattr(train, "_alone", after_another)
+    assert train.main(words(tmp_path, inputs)) == 0
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["lock"]
+
+
+def test_a_finished_run_that_is_trained_again_is_unfinished_meanwhile(inputs, tmp_path, monkeypatch):
+    """Snakemake forces it. What was run by hand, without a planned code, records its own."""
+    assert train.main(words(tmp_path, inputs)) == 0
+    steps, record = StepCode(ROOT), tmp_path / "out/spec.json"
+    assert json.loads(record.read_text())["code"] == steps.code(steps.train("fedavg", ["mlp"]))
+    sums, there, again = tmp_path / "out/SHA256SUMS", [], train.train
+    monkeypatch.setattr(train, "train", lambda *args: (there.append(sums.exists()), again(*args)))
+    monkeypatch.setattr(train, "_code", lambda *_: "def")
+    assert train.main(words(tmp_path, inputs)) == 0
+    assert there == [False]
+    assert json.loads(record.read_text())["code"] == "def"
+
+
+def test_executor_and_threads_are_those_asked_for(inputs, tmp_path, capsys, monkeypatch):
+    import torch
+
+    seen = []
+    at_round(monkeypatch, 1, lambda: seen.append(torch.get_num_threads()))
+    assert train.main(words(tmp_path, inputs, "--executor=workers:2", "--threads=2")) == 0
+    torch.set_num_threads(1)
+    assert seen == [2]
+    assert "workers x 2, cpu" in capsys.readouterr().out
+
+
+UNWANTED = {"pandas", "sklearn", "scipy", "torchvision", "matplotlib", "snakemake", "pyarrow", "dvc", "cleanlab", "PIL"}
+
+
+def test_a_training_process_imports_only_what_it_needs_until_its_results_are_written(inputs, tmp_path):
+    """Looked at after each round; parquet files, written at the end, need pyarrow."""
+    code = (
+        "import sys, json; from fednoise_core.engine import loop; from workflow_scripts import train\n"
+        "report = loop.Progress.round\n"
+        "def watched(self, *args):\n"
+        "    report(self, *args); print('LOADED', json.dumps(sorted({m.split('.')[0] for m in sys.modules})))\n"
+        "loop.Progress.round = watched\n"
+        "sys.exit(train.main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, *words(tmp_path, inputs)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT).stdout
+    loaded = set(json.loads(next(line for line in said.splitlines() if line.startswith("LOADED")).split(" ", 1)[1]))
+    assert "torch" in loaded
+    assert not loaded & UNWANTED

@@ -1,0 +1,71 @@
+"""docs/papers.md lists every table and figure of the papers with its target, and the runs that it needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.study import Study
+
+ROOT = Path(__file__).parents[2]
+IN_THE_PAPERS = {  # paper → its tables and figures, by number
+    "FedDPCont": (range(1, 13), range(1, 5)),
+    "FedEFC": (range(1, 4), range(1, 4)),
+    "FedHNL": (range(1, 4), range(1, 3)),
+    "FedMixCon": (range(1, 5), range(1, 8)),
+}
+ROW = re.compile(r"^\| (\w+), (table|figure) (\d+) \| `(\w+)`(?:, `[\w-]+`)* \| [^|]+ \| (\d+|–) \|$", re.M)
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The project of somebody who has Clothing1M."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("FEDNOISE_DATA", raising=False)
+    whole = Project._facts
+    monkeypatch.setattr(Project, "absent", lambda self, dataset: False)
+    monkeypatch.setattr(
+        Project,
+        "_facts",
+        lambda self, dataset: (1_000_000, 14, 224) if dataset.startswith("clothing1m") else whole(self, dataset),
+    )
+    return Project(read_yaml("config/config.yaml"))
+
+
+def test_every_table_and_figure_is_a_target_or_told_to_be_none(project: Project) -> None:
+    text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+    studies = {name: Study(project, name) for name in project.papers}
+    listed = ROW.findall(text)
+    for paper, kind, which, target, runs in listed:
+        study, part = studies[paper.lower()], f"{kind}{which}"
+        assert target == f"{study.name}_{part}"
+        shown = {**study.tables, **study.figures}[part]
+        study.check_present(part)
+        if runs != "–":
+            assert len(study.select(shown)) == int(runs), target
+    without = " ".join(text[text.index("Without a target") :].split("##")[0].split())
+    for name, (tables, figures) in IN_THE_PAPERS.items():
+        found = {(kind, int(which)) for paper, kind, which, *_ in listed if paper == name}
+        whole = {*(("table", one) for one in tables), *(("figure", one) for one in figures)}
+        assert found <= whole
+        for kind, which in whole - found:
+            assert drawn(without, name, kind, which), (name, kind, which)
+    assert {target for *_, target, _ in listed} == {
+        f"{name}_{part}"
+        for name, study in studies.items()
+        for part in (*study.tables, *study.figures)
+        if re.fullmatch(r"(table|figure)\d+", part)
+    }
+
+
+def drawn(text: str, paper: str, kind: str, number: int) -> bool:
+    """Whether the sentence about what has no target names it: "FedDPCont figures 1 and 2"."""
+    for found in re.finditer(rf"{paper} {kind}s? (\d+)(?: (and|to) (\d+))?", text):
+        first, word, last = int(found[1]), found[2], int(found[3] or found[1])
+        if number in (first, last) or (word == "to" and first <= number <= last):
+            return True
+    return False

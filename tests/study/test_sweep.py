@@ -1,0 +1,200 @@
+"""`sweep` in a method's definition: which variants it stands for; a mistake is one message with file and key."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fednoise_core.io import SpecError
+from fednoise_core.settings.variants import family, settings, swept_field, told, variant_id, without
+from workflow_scripts.config.project import Project
+from workflow_scripts.study.study import Study
+
+ROOT = Path(__file__).parents[2]
+CONFIG = {"device": "cpu", "scale": "paper", "studies": ["toy"], "data_root": None, "overlay": {}}
+STUDY: dict[str, Any] = {
+    "title": "Toy",
+    "partitions": {
+        "held": {"kind": "iid", "clients": 5, "validation": 0.2},
+    },
+    "methods": {
+        "prox": {"name": "fedprox", "label": "Prox", "weighting": "uniform", "sweep": {"mu": [0, 0.1, 1e-5]}},
+        "cot": {"name": "coteaching", "sweep": {"forget_rate": ["oracle_nominal", 0.2]}},
+    },
+    "train": {"net": "mlp", "rounds": 3},
+    "seeds": [0, 1],
+    "grid": [{"datasets": ["digits"], "noises": ["sym40"], "partitions": ["held"], "methods": ["fedavg", "prox"]}],
+    "tables": {"main": {"kind": "accuracy"}},
+    "figures": {"mu": {"kind": "sweep"}},
+}
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
+    """The study above after an edit, in a project with the real schemas, catalogue and data sets."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "fednoise_core/nets").mkdir(parents=True)
+    shutil.copy(ROOT / "fednoise_core/nets/__init__.py", tmp_path / "fednoise_core/nets")
+    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(CONFIG))
+    monkeypatch.chdir(tmp_path)
+
+    def make(edit: Callable[[dict[str, Any]], Any] = lambda _: None, **config: Any) -> Study:
+        data = json.loads(json.dumps(STUDY))
+        edit(data)
+        (tmp_path / "config/studies/toy.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+        return Study(Project({**CONFIG, **config}, tmp_path), "toy")
+
+    return make
+
+
+def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
+    made = study()
+    ids = ["fedavg", "prox@mu=0", "prox@mu=0.1", "prox@mu=1e-05"]
+    assert list(dict.fromkeys(run.method for run in made.runs)) == ids
+    run = made.run("digits", "sym40", "held", "prox@mu=0.1", 1)
+    assert run.folder.startswith("store/runs/digits/symmetric-0.4/iid-5/fedprox/seed1/")
+    assert run.label == "Prox, mu 0.1"
+    assert run.spec["method"] == {"name": "fedprox", "mu": 0.1, "weighting": "uniform"}  # as any other
+
+    def written_out(data: dict[str, Any]) -> None:
+        data["methods"]["prox"] = {"name": "fedprox", "weighting": "uniform", "mu": 0.1}
+        data["tables"], data["figures"] = {}, {}
+
+    assert study(written_out).run("digits", "sym40", "held", "prox", 1).spec == run.spec
+
+
+def test_selections_name_methods_or_single_variants(study: Callable[..., Study]) -> None:
+    made = study()
+    assert {run.method for run in made.select({"methods": ["prox"]})} == {run.method for run in made.runs} - {"fedavg"}
+    assert {run.method for run in made.select({"methods": ["prox@mu=0", "fedavg"]})} == {"prox@mu=0", "fedavg"}
+    assert set(made.described()["methods"]) == {run.method for run in made.runs}
+
+    def one(data: dict[str, Any]) -> None:
+        data["grid"][0]["methods"] = ["prox@mu=0.1"]
+        data["tables"] = {"one": {"kind": "accuracy", "methods": ["prox@mu=0.1"]}}
+
+    assert {run.method for run in study(one).runs} == {"prox@mu=0.1"}
+
+
+def test_every_combination_of_two_fields(study: Callable[..., Study]) -> None:
+    def two(data: dict[str, Any]) -> None:
+        data["methods"]["prox"] = {"name": "fedprox", "sweep": {"mu": [1, 0.5], "weighting": ["uniform", "samples"]}}
+        data["figures"]["mu"]["field"] = "mu"
+
+    methods = list(dict.fromkeys(run.method for run in study(two).runs))
+    assert methods[1:3] == ["prox@mu=1@weighting=uniform", "prox@mu=1@weighting=samples"]
+    assert len(methods) == 5
+
+
+def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        entry = {"name": "fedprox", "train": {"epochs": 2}, "sweep": {"mu": [0.1], "train.lr": [0.1, 0.01]}}
+        data["methods"]["prox"] = entry
+        data["figures"] = {"rate": {"kind": "sweep", "field": "train.lr"}}
+
+    found = {run.method: run for run in study(edit).runs if run.seed == 0}
+    run = found["prox@mu=0.1@train.lr=0.01"]
+    assert [run.spec["train"][key] for key in ("lr", "epochs")] == [0.01, 2]
+    assert run.spec["method"]["mu"] == 0.1
+    assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
+    assert run.label == "prox, mu 0.1, lr 0.01"
+    with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value beside the sweep"):
+        study(lambda data: (edit(data), data["methods"]["prox"]["sweep"].update({"train.epochs": [1]})))
+
+
+def test_a_rate_that_only_an_oracle_knows(study: Callable[..., Study]) -> None:
+    def oracle(data: dict[str, Any]) -> None:
+        data["grid"][0]["methods"].append("cot")
+        data["figures"] = {}
+
+    made = study(oracle)
+    told_rate = made.run("digits", "sym40", "held", "cot@forget_rate=oracle_nominal", 0)
+    assert (told_rate.spec["method"]["forget_rate"], told_rate.oracle_rate) == (0.4, True)
+    assert made.run("digits", "sym40", "held", "cot@forget_rate=0.2", 0).oracle_rate is False
+
+
+def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
+    def smaller(data: dict[str, Any]) -> None:
+        data["scales"] = {"smoke": {"methods": {"prox": {"sweep": {"mu": [0.1]}}}}}
+        data["tables"]["zero"] = {"kind": "accuracy", "methods": ["prox@mu=0"]}
+
+    made = study(smaller, scale="smoke", overlay={"seeds": [0]})
+    assert [run.method for run in made.runs] == ["fedavg", "prox@mu=0.1"]
+    assert list(made.tables) == ["main"]  # the other has no run at this scale
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"mu": [0.1, -1]}, r"toy.yaml: methods.prox.mu: "),
+        ({"my": [1]}, r"toy.yaml: methods.prox.my: unknown key; did you mean 'mu'"),
+        ({"mu": 0.1}, r"toy.yaml: methods.prox.sweep.mu: "),
+        ({"mu": []}, r"toy.yaml: methods.prox.sweep.mu: "),
+        ({}, r"toy.yaml: methods.prox.sweep: "),
+        ([1], r"toy.yaml: methods.prox.sweep: expected "),
+        ({"mu": [1, 1.0]}, r"toy.yaml: methods.prox.sweep.mu: "),
+        ({"mu": [[1]]}, r"toy.yaml: methods.prox."),
+        ({"weighting": ["samples"]}, r"toy.yaml: methods.prox.sweep.weighting: weighting has a value beside the sweep"),
+        ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value beside the sweep"),
+        ({"train.lr": [-1]}, r"toy.yaml: methods.prox.train.lr: "),
+        ({"train.rate": [1]}, r"toy.yaml: methods.prox.train.rate: unknown key"),
+        ({"train": ["fedavg"]}, r"toy.yaml: methods.prox.train: "),
+    ],
+)
+def test_mistakes_in_a_sweep(study: Callable[..., Study], sweep: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        study(lambda data: data["methods"]["prox"].update(sweep=sweep))
+
+
+def test_mistakes_in_the_catalogue_name_it(study: Callable[..., Study], tmp_path: Path) -> None:
+    made = study()
+    file = tmp_path / "config/catalogue.yaml"
+    text = file.read_text()
+    for sweep, key in (("{mu: [-1]}", "mu"), ("{mu: 1}", "sweep.mu")):
+        file.write_text(text.replace("name: fedprox,", f"name: fedprox, sweep: {sweep},"))
+        with pytest.raises(SpecError, match=rf"config/catalogue.yaml: methods.fedprox.{key}: "):
+            _ = Project(CONFIG, tmp_path).catalogue
+    assert made.runs
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda d: d["methods"]["prox"].pop("sweep"), r"toy.yaml: figures.mu: none of its methods has a `sweep`"),
+        (lambda d: d["figures"]["mu"].update(field="q"), r"toy.yaml: figures.mu: no method sweeps 'q'; swept: mu"),
+        (lambda d: d["grid"][0]["methods"].append("cot"), r"figures.mu: its methods sweep mu, forget_rate: say which"),
+        (lambda d: d["grid"][0].update(methods=["prox@mu=3"]), r"grid\[0\].methods: unknown variant 'prox@mu=3'"),
+        (lambda d: d["tables"]["main"].update(methods=["prox@mu=3"]), r"main.methods\[0\]: no run has 'prox@mu=3'"),
+        (lambda d: d["methods"].update({"a@mu=1": {"name": "fedavg"}}), "methods: .*, got .a@mu=1."),
+        (lambda d: d["methods"].update({"a=1": {"name": "fedavg"}}), "methods: .*, got .a=1."),
+    ],
+)
+def test_mistakes_beside_a_sweep(study: Callable[..., Study], edit: Callable[[Any], Any], message: str) -> None:
+    def clean_tables(data: dict[str, Any]) -> None:
+        if "cot" in json.dumps(data["grid"]):
+            data["tables"] = {}
+        edit(data)
+
+    with pytest.raises(SpecError, match=message):
+        study(clean_tables)
+
+
+def test_ids_are_read_back() -> None:
+    made = variant_id("prox", {"mu": 0.1, "weighting": "uniform", "on": True, "of": None})
+    assert made == "prox@mu=0.1@weighting=uniform@on=true@of=null"
+    assert (family(made), settings(made)["weighting"]) == ("prox", "uniform")
+    assert told(settings(variant_id("a", {"forget_rate": 20}))) == "forget rate 20"
+    assert without("Prox, mu 0.1", "prox@mu=0.1") == "Prox"
+    assert (family("fedavg"), settings("fedavg"), without("A, b", "fedavg")) == ("fedavg", {}, "A, b")
+    assert variant_id("p", {"v": 1.0}) == variant_id("p", {"v": 1}) == "p@v=1"
+    assert len({variant_id("p", {"v": value}) for value in (0.1, 0.1 + 1e-16 * 2, 1e-8, 2**53, 1e22)}) == 5
+    assert swept_field(["a", "b@q=1"]) == "q"
+    for value in ("a/b", "", "a@b", "x" * 40, "..="):
+        with pytest.raises(SpecError, match="can stand in no path"):
+            variant_id("p", {"v": value})

@@ -1,0 +1,139 @@
+"""The contract suite on classes outside the package, in a process of its own: passes the one that keeps it, and says of
+each of the others what it does wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import unittest.mock
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednoise_core.methods import METHODS
+from fednoise_core.testing.plugin import _subjects
+
+HERE = Path(__file__).parent
+SUITE = ["-m", "pytest", "-p", "fednoise_core.testing.plugin", "--pyargs", "fednoise_core.testing"]
+
+
+def suite(folder: Path, *words: str, start: list[str] = SUITE) -> subprocess.CompletedProcess[str]:
+    """The suite as a user starts it: from a folder beside which there is no configuration of pytest."""
+    for file in ("contract_methods.py", "broken_methods.py"):
+        (folder / file).write_bytes((HERE / file).read_bytes())
+    paths = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, *start, "-q", "--tb=short", "-p", "no:cacheprovider", *words]
+    env = {**os.environ, "PYTHONPATH": paths}
+    env.pop("PYTEST_ADDOPTS", None)  # meant for the tests that call this
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
+
+
+def test_a_method_that_keeps_the_contract_passes(tmp_path: Path) -> None:
+    own = ["--method", "contract_methods:Pulled", "--fields", '{"mu": 0.1}']
+    made = suite(tmp_path, *own, start=["-m", "fednoise_core.testing"])
+    assert made.returncode == 0, made.stdout + made.stderr
+    passed = re.search(r"^(\d+) passed", made.stdout, re.MULTILINE)
+    assert passed is not None
+    assert int(passed[1]) >= 19  # nothing is skipped
+    assert "skipped" not in made.stdout
+
+
+BROKEN = {
+    "ReadsANumber": (
+        "test_its_step_can_be_captured_and_replayed",
+        "ReadsANumber: its step cannot be captured and runs eagerly (operation not permitted when stream is capturing: "
+        "_local_scalar_dense.default, broken_methods.py, line ",
+    ),
+    "ChangesInPlace": (
+        "test_it_runs_to_its_end_and_its_models_predict",
+        "state['seen'] was changed in place",
+    ),
+    "DrawsGlobally": (
+        "test_global_random_generators_are_neither_used_nor_changed",
+        "broken_methods:DrawsGlobally uses torch's global random generator: draw from client.random_stream(words)",
+    ),
+    "Peeks": ("test_it_runs_to_its_end_and_its_models_predict", "WireError: "),
+    "ReachesInside": ("test_its_source_keeps_out_of_private_parts", "private fed._world"),
+    "SaysMore": (
+        "test_what_crosses_is_what_it_declares",
+        "up 'samples' crossed in round 1 and is not declared\n"
+        "declared, perhaps by a base: {'down': ('model',), 'up': ('model',)}\n"
+        'this run: wire: ClassVar = {"down": ("model",), "up": ("model", "samples")}',
+    ),
+    "TellsLabels": ("test_no_client_tells_its_labels", ": up 'told'"),
+    "LosesCount": ("test_it_resumes_bit_exactly_after_every_round", "resumed after round 1, it ends in another state"),
+}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    words = [word for name in BROKEN for word in ("--method", f"broken_methods:{name}")]
+    tests = "runs_to or resumes or captured or global or source or declares or tells"
+    made = suite(tmp_path_factory.mktemp("broken"), *words, "-k", tests)
+    assert made.returncode == 1, made.stdout + made.stderr
+    return made.stdout
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_breaks_it_is_named(broken: str, name: str) -> None:
+    test, message = BROKEN[name]
+    heading = f"{test}[broken_methods:{name}]"
+    part = re.search(rf"^_+ (ERROR at setup of )?{re.escape(heading)} _+$(.*?)^(_{{5}}|={{5}})", broken, re.M | re.S)
+    assert part is not None, broken
+    assert message in part[2]
+
+
+@pytest.mark.parametrize("name", ["ReadsANumber", "DrawsGlobally", "LosesCount"])
+def test_a_method_fails_only_where_it_breaks_the_contract(broken: str, name: str) -> None:
+    assert f"test_it_runs_to_its_end_and_its_models_predict[broken_methods:{name}]" not in broken
+
+
+class Given:
+    """Options of pytest, as far as the suite asks for them."""
+
+    def __init__(self, words: list[str]):
+        pairs = list(zip(words[::2], words[1::2], strict=True))
+        self.given = {key: [value for name, value in pairs if name == key] for key in ("--method", "--fields")}
+        self.train = dict(pairs).get("--train", "{}")
+
+    def getoption(self, name: str) -> Any:
+        return self.train if name == "--train" else self.given[name]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name the method under test: --method package.module:Class"),
+        (["--method", "fedavgg"], "method.name: unknown method 'fedavgg'; did you mean 'fedavg'?"),
+        (["--method", "nowhere:It"], "--method nowhere:It: nowhere cannot be imported from this folder"),
+        (["--method", "broken_methods:Missing"], "has no attribute 'Missing'"),
+        (["--method", "broken_methods:NO_METHOD"], "no subclass of fednoise_core.methods.fedavg.FedAvg"),
+        (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"),
+        (["--method", "fedavg", "--fields", "[1]"], "--fields '[1]': expected a mapping"),
+        (["--method", "fedavg", "--fields", "{}", "--fields", "{}"], "--fields: given 2 times, but --method 1 times"),
+        (["--method", "fedprox", "--fields", '{"my": 1}'], "my: unknown key; did you mean 'mu'?"),
+        (["--method", "fedavg", "--train", '{"rouns": 1}'], "train.rouns: unknown key; did you mean 'rounds'?"),
+    ],
+)
+def test_wrong_options_are_one_clear_error(words: list[str], message: str) -> None:
+    with unittest.mock.patch.dict(METHODS), pytest.raises(pytest.UsageError, match=re.escape(message)):
+        _subjects(Given(words))
+
+
+def test_pytest_shows_it_as_one_error(tmp_path: Path) -> None:
+    for words, message in (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"), ([], "name the method"):
+        made = suite(tmp_path, *words)
+        assert made.returncode == pytest.ExitCode.USAGE_ERROR
+        assert message in made.stdout + made.stderr
+        assert "_subjects" not in made.stdout + made.stderr
+
+
+def test_world_and_tape_need_no_pytest() -> None:
+    modules = "subject, tape, wire, world"
+    code = f"import sys; sys.modules['pytest'] = None; from fednoise_core.testing import {modules}; print('fine')"
+    made = subprocess.run([sys.executable, "-c", code], cwd=HERE.parent, capture_output=True, text=True, check=False)
+    assert made.stdout == "fine\n", made.stderr

@@ -1,0 +1,133 @@
+"""The watch over what crosses: each way there is, names against a declaration, and labels by their content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import toy
+
+from fednoise_core.engine.federation import SERVER
+from fednoise_core.engine.local import Local
+from fednoise_core.methods import METHODS, method_class
+from fednoise_core.methods.fedavg import FedAvg
+from fednoise_core.ops.weights import Entry, Layout, Weights
+from fednoise_core.settings.train import Train
+from fednoise_core.testing.crossing import SIDES, Crossed, differences, tells_labels, watched
+
+
+@dataclass(frozen=True)
+class Talk(Local):
+    """Speaks before each step, and hands its model on."""
+
+    train: Train
+
+    def make_message(self, net, carry, batch, broadcast, client_state):
+        return {"logits": net.predict(carry["model"].w, batch.x)}
+
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"done": steps, "relay": {"model": carry["model"].values()}, "client_state": {"kept": torch.ones(1)}}
+
+
+def count(client: Any, broadcast: Any) -> int:
+    return client.n
+
+
+def hand_on(client: Any, broadcast: Any) -> dict[str, Any]:
+    return {"size": client.n, "relay": {"word": "hello"}}
+
+
+def test_every_way_is_seen_and_nothing_else():
+    """Names and bytes of each; the server's own training and what clients keep are none."""
+    fed = toy.federation()
+    talk, model, ids = Talk(fed.train), fed.init_weights("model"), torch.arange(4)
+    state = FedAvg(train=fed.train).init_state(fed)
+    state.round = 1
+    with watched() as crossed:
+        fed.fit(talk, state, [0, 3], {"model": model}, per_client=[{"first": 1.0}, {}])
+        one = fed.relayed_message(state, 0, "model")
+        fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": one}])
+        fed.run_on_clients(state, [5], hand_on)
+        state.round = 2
+        fed.fit_lockstep(talk, state, [0, 3], {"model": model}, lambda said: [{"mean": said[0]["logits"]}] * 2, ids=ids)
+        plain, targets = FedAvg(train=fed.train), torch.zeros(4).long()
+        fed.fit(plain, state, [SERVER], {"model": model, "hidden": 1}, on="public", ids=ids, targets=targets)
+    assert crossed.names == {
+        "down": {"model": 1, "first": 1, "asked": 1, "near0": 1, "mean": 2},
+        "up": {"done": 1, "count()": 1, "size": 1, "logits": 2},
+        "relay": {"model": 1, "word": 1},
+    }
+    assert (crossed.bytes_down, crossed.bytes_up) == (fed.bytes_down, fed.bytes_up)
+    assert crossed.labels == []
+
+
+def crossed_with(**names: tuple[str, ...]) -> Crossed:
+    return Crossed({side: dict.fromkeys(names.get(side, ()), 3) for side in SIDES})
+
+
+@pytest.mark.parametrize(
+    ("wire", "lines"),
+    [
+        ({"down": ("model", "near*"), "up": ("model", "rare?")}, []),
+        ({"down": ("model", "near0", "near1"), "up": ("model",)}, []),
+        ({"down": ("near0", "near1"), "up": ("model",)}, ["down 'model' crossed in round 3 and is not declared"]),
+        ({"down": ("model", "n*"), "up": ("model", "often")}, ["up 'often' is declared and never crossed in this run"]),
+        ({"down": ("model", "near*")}, ["up 'model' crossed in round 3 and is not declared"]),
+        ({"down": ("model", "near*?"), "up": ("model",), "upp": ()}, ["'upp' is none of down, up, relay"]),
+    ],
+)  # fmt: skip
+def test_a_declaration_is_compared_with_what_crossed(wire, lines):
+    assert differences(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
+
+
+Y = torch.tensor([2, 0, 1, 1, 4, 2])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Y,
+        Y.float()[:, None],
+        Y.flip(0),
+        Y.tolist(),
+        {"deep": [{"down": Y.to(torch.uint8)}]},
+        torch.nn.functional.one_hot(Y, 5),
+        10.0 * torch.nn.functional.one_hot(Y, 7).float(),
+        Weights(Layout([Entry("w", (3,)), Entry("seen", (6,), "stat")]), torch.cat([torch.ones(3), Y.float()])),
+        dict(enumerate(Y.tolist())),
+    ],
+)
+def test_labels_are_known_by_their_content(value):
+    assert tells_labels(value, Y)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.bincount(Y, minlength=5),
+        torch.bincount(Y, minlength=6),
+        (Y + 1) % 5,
+        torch.softmax(torch.nn.functional.one_hot(Y, 5).float(), 1),
+        Y[:5],
+        [1.0, None],
+        "201142",
+        3,
+        torch.zeros(0),
+        toy.federation().init_weights("model"),
+    ],
+)
+def test_other_things_are_no_labels(value):
+    assert not tells_labels(value, Y)
+
+
+def test_a_client_of_few_samples_is_not_looked_at():
+    assert not tells_labels(torch.tensor([2]), torch.tensor([2]))
+
+
+def test_only_a_class_whose_samples_all_lie_with_one_client_declares_labels():
+    """Raw labels leave a client through privacy.py only, which sends counts of others."""
+    telling = [name for name in METHODS if "labels" in method_class(name).wire["up"]]
+    assert telling == ["centralised"]
+    assert method_class("centralised").pooled

@@ -1,0 +1,105 @@
+"""Check every file of the store against its SHA-256, and name those that are missing, changed or extra.
+
+fednoise audit [--remove | --store]        (make audit)
+
+--remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else. Copies
+in results/ that are not in the store are named, too; `snakemake` makes them anew as it is, so --store leaves them out.
+Other files in results/ are not looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from fednoise_core.io import sha256_file
+from workflow_scripts import paths
+from workflow_scripts.machine.locks import held
+from workflow_scripts.provenance.checksums import SUMS, damages, read_sums
+
+ROOTS = ("store", "data/arrays")
+DISCARDED = ".discarded"
+COPIES = (
+    *(f"tables/*.{suffix}" for suffix in paths.TABLE_SUFFIXES),
+    *(f"figures/*.{suffix}" for suffix in paths.FIGURE_SUFFIXES),
+    *paths.STUDY_FILES,
+)
+
+
+def folders() -> Iterator[Path]:
+    """Folders of the store that a step wrote to: finished ones, and those that hold files and no folders."""
+    for root in ROOTS:
+        for folder, below, files in os.walk(root):
+            if SUMS in files or (files and not below):
+                yield Path(folder)
+
+
+def running() -> str:
+    """What runs here, Snakemake or a training, and what to do about it; "": nothing."""
+    locks = Path(".snakemake/locks")
+    if locks.is_dir() and any(locks.iterdir()):
+        return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
+    training = next((path.parent for path in Path("work").rglob("lock") if held(path)), None)
+    return f"{training}: a process trains here: wait for it" if training else ""
+
+
+def audit(*, copies: bool = True) -> dict[Path, list[str]]:
+    """Folder, or copy in results/ → what is wrong with it."""
+    there = sorted(folders())
+    found = {folder: wrong for folder in there if (wrong := _problems(folder))}
+    if copies:
+        sums = {value for folder in there for value in read_sums(folder).values()}
+        for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
+            if file.is_file() and sha256_file(file) not in sums:
+                found[file] = [f"{file}: not a copy of a file in the store"]
+    return found
+
+
+def _problems(folder: Path) -> list[str]:
+    """What is wrong with a folder of the store."""
+    if not (folder / SUMS).exists():
+        return [f"{folder}: has no {SUMS}: its step did not end"]
+    return [f"{folder}/{name}: {problem}" for name, problem in damages(folder)]
+
+
+def _discard(path: Path, now: str) -> None:
+    """Move a file or folder to the same path below .discarded/<now>/."""
+    target = Path(DISCARDED, now, path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(path, target)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: nothing found, or what was found is removed; 1: findings."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
+    what.add_argument("--store", action="store_true", help="pass over the copies in results/")
+    options = parser.parse_args(arguments)
+    found = audit(copies=not options.store)
+    now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
+    for path, problems in found.items():
+        if options.remove and (reason := running()):  # asked each time: reading a large store takes minutes
+            print(f"audit: {reason}", file=sys.stderr)
+            return 1
+        if options.remove and path.is_dir() and not _problems(path):
+            continue  # its step has ended since
+        print("\n".join(f"AUDIT: {problem}" for problem in problems))
+        if options.remove:
+            _discard(path, now)
+    if not found:
+        print("audit: every file is what its step wrote")
+        return 0
+    cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
+    done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
+    print(f"audit: {len(found)} folders or copies {done}")
+    return 0 if options.remove else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""List what no config names any more, in the store and in results/; remove it with --yes.
+
+fednoise prune [--yes]
+
+All studies count, configured or not, at all scales. Nothing is listed while one of them cannot be planned: what it
+names is not known then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts import paths
+from workflow_scripts.commands.audit import folders, running
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.grid import AllAbsent
+from workflow_scripts.study.targets import Targets
+
+
+def unnamed() -> list[Path]:
+    """What no config names: folders of the store, files and folders of results/. Raises SpecError, ArtifactError or
+    OSError if a study cannot be planned: what it names is not known then.
+    """
+    config = {**read_yaml("config/config.yaml"), "part": None}
+    scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scales]
+    named: set[Path] = set()
+    for scale in scales:
+        targets = Targets(Project({**config, "scale": scale, **({"overlay": {}} if scale == "paper" else {})}))
+        project = targets.project
+        named |= {Path(project.contents_folder(dataset)) for dataset in project.datasets}
+        for name in project.names:
+            with contextlib.suppress(AllAbsent):  # there was never data to make a result from
+                named |= _named(targets, name)
+    return [*sorted(set(folders()) - named), *sorted(_not_shown(Path("results"), named))]
+
+
+def _named(targets: Targets, name: str) -> set[Path]:
+    """What a study names."""
+    study = targets.study(name)
+    shown = paths.shown(study.root, study.tables, study.figures)
+    plans = {Path(plan.folder) for plan in targets.plans(study)}
+    return plans | {Path(file) for file in (*shown, *targets.study_files(study))}
+
+
+def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
+    """What lies in a folder and is not named, the highest that is unnamed as a whole."""
+    above = {parent for path in named for parent in path.parents}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path in above:
+            yield from _not_shown(path, named)
+        elif path not in named and path.name != ".gitignore":
+            yield path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: listed or removed; 1: something runs here; 2: a config is wrong, nothing was removed."""
+    parser = argparse.ArgumentParser(description="What no config names any more.")
+    parser.add_argument("--yes", action="store_true", help="remove it")
+    options = parser.parse_args(arguments)
+    try:
+        found = unnamed()
+    except (SpecError, ArtifactError, OSError) as error:
+        print(f"prune: {error}; nothing is removed until this is mended", file=sys.stderr)
+        return 2
+    for path in found:
+        if options.yes and (reason := running()):
+            print(f"prune: {reason}", file=sys.stderr)
+            return 1
+        print(path)
+        if options.yes:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    done = "removed" if options.yes else "named by no config; --yes removes them"
+    print(f"prune: {len(found)} {done}" if found else "prune: every result is named by a config")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Record finished results with DVC, once nothing is left to run and the audit finds nothing.
+
+fednoise record && git add dvc.lock results && git commit && dvc push
+
+A plain `dvc commit` would record whatever lies there, also beside a failed or half-finished run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from workflow_scripts.commands.audit import audit, running
+
+CURE = "`fednoise audit --remove && snakemake` makes them again"
+
+
+def refusal() -> str | None:
+    """Why the results cannot be recorded now, or None."""
+    if reason := running():
+        return reason
+    found = [f"AUDIT: {problem}" for problems in audit().values() for problem in problems]
+    if found:
+        return "\n".join(["the audit finds:", *found, CURE])
+    dry_run = subprocess.run([sys.executable, "-m", "snakemake", "-n"], capture_output=True, text=True, check=False)
+    if dry_run.returncode != 0:
+        return f"snakemake -n failed:\n{dry_run.stderr.strip()}"
+    if "Nothing to be done" not in dry_run.stdout + dry_run.stderr:
+        return "there is work left to do: snakemake -n lists it"
+    return None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: recorded; 1: refused, the reason is told."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
+    if reason := refusal():
+        print(f"record: {reason}", file=sys.stderr)
+        return 1
+    return subprocess.run([sys.executable, "-m", "dvc", "commit", "--force"], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""YAML files become checked, normalised settings. Nothing here knows of a grid."""

@@ -1,0 +1,104 @@
+"""Definitions of noises, partitions and methods, in a study or in the catalogue: whether each is right on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import nearest as hint
+from fednoise_core.settings.variants import settings, told, variant_id
+from workflow_scripts import paths
+from workflow_scripts.config.nets import nets_of
+from workflow_scripts.config.validation import Schemas, named
+from workflow_scripts.config.yaml_file import Place
+
+FAMILIES = {"noises": "noise", "partitions": "partition", "methods": "method"}  # key of a file → family of the schema
+LONGEST_LABEL = 100
+TRAIN = "train."  # begins the name of a swept training setting
+LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
+
+
+@dataclass(frozen=True)
+class MethodDefinition:
+    """A method as a config file defines it: what its class takes, how it is shown, what it lays over `train`."""
+
+    fields: dict[str, Any]
+    label: str
+    train: Mapping[str, Any]
+    place: Place
+
+
+def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: Place) -> None:
+    """Check all noises, partitions and methods that a file (`data`, already compared with its schema) defines."""
+    for key, family in FAMILIES.items():
+        for name, spec in data.get(key, {}).items():
+            problem = paths.name_problem(name)
+            if problem:
+                raise (place / key).error(problem)
+            if family == "method":
+                for variant, one in variants(name, spec, place / key / name).items():
+                    method(schemas, variant, one, place / key / name)
+            else:
+                schemas.check_kind(family, spec, place / key / name)
+
+
+def method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place) -> MethodDefinition:
+    """A method's definition in its parts, checked."""
+    fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
+    schemas.check_kind("method", fields, place)
+    label, train = spec.get("label", name), spec.get("train", {})
+    if not isinstance(label, str) or not label.strip() or len(label) > LONGEST_LABEL or not label.isprintable():
+        raise (place / "label").error(f"expected one line of text, {LONGEST_LABEL} letters at most, and not empty")
+    check_train(schemas, train, place / "train")
+    return MethodDefinition(fields, label, train, place)
+
+
+def check_train(schemas: Schemas, train: Any, place: Place) -> None:
+    """Check training settings, or some of them."""
+    schemas.check("train", train, place, partial=True)
+    known = schemas.load("net")
+    for name in nets_of(train):
+        if name not in known:
+            raise (place / "net").error(f"unknown net {name!r}{hint(name, known)}")
+    nets = train.get("net", [])
+    for net in nets if isinstance(nets, list) else [nets]:
+        schemas.check_kind("net", named(net), place / "net")
+    if "augment" in train:
+        schemas.check_kind("augment", named(train["augment"]), place / "augment")
+
+
+def variants(name: str, spec: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:
+    """Id → definition of every variant that the `sweep` of a method asks for, or, without one, of the method itself.
+
+    A variant is an ordinary method with the values in place, and checked as one.
+    """
+    if "sweep" not in spec:
+        return {name: spec}
+    rest, sweep = {key: value for key, value in spec.items() if key != "sweep"}, spec["sweep"]
+    for field in sweep:
+        key = field.removeprefix(TRAIN)
+        if key in (rest if key == field else rest.get("train", {})):
+            raise (place / "sweep" / field).error(f"{field} has a value beside the sweep: leave it out, or add it here")
+    found: dict[str, Mapping[str, Any]] = {}
+    label = rest.get("label", name)
+    for values in product(*sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        try:
+            made = variant_id(name, chosen)
+        except SpecError as error:
+            raise (place / "sweep").error(str(error)) from error
+        if len(made) > LONGEST_ID:
+            raise (place / "sweep").error(f"{made} is longer than {LONGEST_ID} letters")
+        shown = f"{label}, {told(settings(made))}" if isinstance(label, str) else label
+        found[made] = {**_with(rest, chosen), "label": shown}
+    return found
+
+
+def _with(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's definition with the swept values in place: `train.lr` goes under its `train`."""
+    train = {field.removeprefix(TRAIN): value for field, value in chosen.items() if field.startswith(TRAIN)}
+    own = {field: value for field, value in chosen.items() if not field.startswith(TRAIN)}
+    return {**spec, **own, **({"train": {**spec.get("train", {}), **train}} if train else {})}

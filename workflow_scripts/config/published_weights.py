@@ -1,0 +1,32 @@
+"""The published weights that nets may start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fednoise_core.io import SpecError
+
+PUBLISHED = {  # net -> (address, sha256): torchvision's IMAGENET1K_V1, which the papers' `pretrained=True` meant
+    "resnet50": (
+        "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    ),
+}
+
+
+def check_published(path: str | Path, net: str) -> None:
+    """Raises SpecError if there is a file at `path` that was not made from the published weights of `net`."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).exists():
+        return
+    try:
+        with safe_open(path, framework="numpy") as file:
+            found = (file.metadata() or {}).get("source_sha256", "no source_sha256 in its metadata")
+    except (SafetensorError, OSError) as error:
+        raise SpecError(f"{path}: damaged weights file ({error}). Remove it; the workflow makes it again") from error
+    if found != PUBLISHED[net][1]:
+        raise SpecError(
+            f"{path}: source_sha256: expected the published {PUBLISHED[net][1]}, got {found}. "
+            "Give weights of your own another file name, and name that in the study"
+        )

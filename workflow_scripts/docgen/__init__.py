@@ -1,0 +1,1 @@
+"""What maintainers run to write committed files."""

@@ -1,0 +1,186 @@
+"""Write config/schema from the settings that the code declares.
+
+fednoise schema [--folder config/schema] [--check]
+
+What a setting is stands where it is declared (fednoise_core/settings). `make docs` makes tables of these files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fednoise_core.data import augment
+from fednoise_core.data.sources import READERS, reader
+from fednoise_core.io import SpecError, atomic
+from fednoise_core.methods import METHODS
+from fednoise_core.nets import NETS
+from fednoise_core.nets.net import Net
+from fednoise_core.noise import registry as noises
+from fednoise_core.noise.registry import NOISES
+from fednoise_core.partition import registry as partitions
+from fednoise_core.partition.registry import PARTITIONS
+from fednoise_core.settings.declare import json_schema, model_of, summary
+from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.train import Train
+from workflow_scripts.config.validation import KIND_KEYS
+
+FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
+MEANINGS = {  # family → (where it is stated, what the file says)
+    "dataset": (
+        "the readers in fednoise_core/data",
+        "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
+    ),
+    "augment": (
+        "fednoise_core/data/augment.py",
+        "Augmentations: name → what it is, its settings (JSON schema), which of them are required, and an example.",
+    ),
+    "method": (
+        "the classes in fednoise_core/methods",
+        "Methods: name → what it is, its settings (JSON schema), which of them are required, an example, and what it "
+        "asks of the run: needs_public, several_nets, above_chance, needs_train (see FedAvg).",
+    ),
+    "net": (
+        "the functions in fednoise_core/nets",
+        "Networks: name → what it is, its options (JSON schema), which of them are required, an example, and how many "
+        "parameters it has for images of the shape `input` (channels, height, width) and so many classes; `smallest`: "
+        "the shortest side it takes.",
+    ),
+    "noise": (
+        "the functions in fednoise_core/noise",
+        "Noise models: kind → what it is, its settings (JSON schema), which of them are required, and an example.",
+    ),
+    "partition": (
+        "the functions in fednoise_core/partition",
+        "Partitions: kind → what it is, its settings (JSON schema), which of them are required, and an example.",
+    ),
+}
+FACTS = {"method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled")}
+
+
+def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
+    """What config/schema says of one kind. shared: where the settings are declared that it has beside its own.
+
+    Raises TypeError if its class or function does not say what it is.
+    """
+    told, where = summary(owner), f"{owner.__module__}.{owner.__name__}"
+    if not told or told.startswith(f"{owner.__name__}("):  # `dataclass` writes that where there is no docstring
+        raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
+    for field in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
+        if field.name not in {*model_of(owner).model_fields, "train"}:
+            cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
+            raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
+    facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
+    facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
+    return _entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
+
+
+def _entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"properties": {}, "required": []} | json_schema(model)
+    plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
+    return {"description": told, "properties": found["properties"], "required": found["required"], **plain}
+
+
+def kinds(family: str) -> dict[str, Any]:
+    """The schema of everything in a registry, by name."""
+    if family == "augment":
+        about = augment.ABOUT.items()
+        return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
+    if family == "dataset":
+        readers = {name: importlib.import_module(reader(name)) for name in READERS}
+        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
+    found = {}
+    for name in REGISTRIES[family]:
+        shared = SHARED[family](name) if family in SHARED else ()
+        found[name] = kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), *shared)
+    return found
+
+
+def _kinds(family: str) -> str:
+    source, meaning = MEANINGS[family]
+    lines = [FIRST.format(source=source), f"# {meaning}"]
+    for name, one in kinds(family).items():
+        lines += [f"{name}:", *(line for key, value in one.items() for line in _lines(key, value, 1)), ""]
+    return "\n".join(lines)
+
+
+def _train() -> str:
+    known = json_schema(model_of(Train))["properties"]
+    lines = [
+        FIRST.format(source="fednoise_core.settings.train.Train"),
+        "# How every client trains. A method may override any of them under `train:`.",
+        "type: object",
+        "additionalProperties: false",
+        *_lines("properties", known, 0),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _lines(key: str, value: Any, depth: int) -> list[str]:
+    """YAML of one entry; the properties on lines of their own, everything else on one."""
+    indent = "  " * depth
+    if key == "properties" and value:
+        inner = [line for name, one in value.items() for line in _lines(f" {name}", one, depth + 1)]
+        return [f"{indent}{key}:", *inner]
+    written = yaml.safe_dump(
+        {key.strip(): value}, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
+    )
+    return [indent + written.strip()[1:-1]]
+
+
+REGISTRIES: dict[str, Mapping[str, Any]] = {
+    "dataset": READERS,
+    "augment": augment.AUGMENTS,
+    "method": METHODS,
+    "net": NETS,
+    "noise": NOISES,
+    "partition": PARTITIONS,
+}
+SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
+    "net": lambda kind: (Net.__init__,),
+    "noise": lambda kind: (noises.Shared,),
+    "partition": lambda kind: (partitions.shared(kind),),
+}
+FAMILIES = (*REGISTRIES, "train")
+
+
+def text(family: str) -> str:
+    """The file config/schema/<family>.yaml as it should be."""
+    return _train() if family == "train" else _kinds(family)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: written, or up to date; 1: out of date."""
+    parser = argparse.ArgumentParser(description="Write config/schema from the code.")
+    parser.add_argument("--folder", default="config/schema", type=Path)
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    options = parser.parse_args(arguments)
+    late = 0
+    for family in FAMILIES:
+        path = options.folder / f"{family}.yaml"
+        try:
+            wanted = text(family)
+        except (SpecError, TypeError) as error:
+            print(f"schema: {error}", file=sys.stderr)
+            return 1
+        same = path.is_file() and path.read_text(encoding="utf-8") == wanted
+        late += not same
+        if options.check:
+            print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
+        elif not same:
+            with atomic(path) as file:
+                file.write(wanted)
+            print(f"{path}: written")
+    return int(options.check and late > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

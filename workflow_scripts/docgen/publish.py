@@ -1,0 +1,237 @@
+"""Write a study's results as Markdown, tables and pictures for docs/results, from the runs that are finished.
+
+fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
+
+A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
+"not run". What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of its
+README.md stays. A paper's publication below docs/results also writes docs/results/papers.md, a line for each of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
+from fednoise_core.report.figures import draw
+from fednoise_core.report.figures.results.scoreboard import HELD
+from fednoise_core.report.figures.style import words_of
+from fednoise_core.report.pages import paper_markdown, study_page
+from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
+from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
+from fednoise_core.report.runs.frames import results
+from fednoise_core.report.runs.provenance import limits
+from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load
+from fednoise_core.report.tables import build, layout, markdown
+from fednoise_core.report.tables.claims import STATES, state
+from fednoise_core.report.text.escape import markdown_text
+from workflow_scripts import paths
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.steps import metrics
+from workflow_scripts.steps.study_page import commit
+from workflow_scripts.study.study import Study
+
+RESULTS = Path("docs/results")
+LIMIT = 1 << 20  # bytes; nothing larger belongs in git
+WORDS = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
+NO_WORDS = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
+PAPERS = """# The papers: claims that were run
+
+A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
+all of them, disagrees if in none, and is mixed otherwise. Scale `paper` is the paper's own size; each page says what
+another scale cuts. Made by `fednoise publish`.
+
+| paper | scale | claims | agree | mixed | disagree | not run |
+| --- | --- | --: | --: | --: | --: | --: |
+"""
+
+
+def study_of(root: str, folder: str | Path = ".") -> Study:
+    """The study whose results folder is named `root`, at whatever scale. Raises SpecError if there is none."""
+    config = read_yaml(Path(folder, "config/config.yaml"))
+    for scale in ["paper", *Project(config, folder).scales]:
+        project = Project({**config, "scale": scale}, folder)
+        if root in project.roots:
+            return Study(project, project.roots[root])
+    raise SpecError(f"results/{root}: the results of no study")
+
+
+def runs_at_hand(study: Study) -> list[ListedRun]:
+    """The runs of a study that were made. Those of other settings have other folders."""
+    found = []
+    for listed in listed_runs([run.row for run in study.runs if run.files.run.finished]):
+        files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
+        labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
+        found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
+    return found
+
+
+def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
+    """Write the page README.md with its tables, pictures and numbers; `html`: as one HTML file, too.
+
+    Returns what was written. Raises ArtifactError if no run was made.
+    """
+    found = runs_at_hand(study)
+    if not found:
+        raise ArtifactError(f"{study.root}: no run of the study was made")
+    runs, told = load(found), study.described()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        shown, drawn = _tables(root, told["tables"], found), _figures(root, study.figures, found)
+        for name in (*told["tables"], *told["figures"]):  # an earlier publication's, maybe of what has no run now
+            for ending in ("csv", "md", "png"):
+                (out / f"{name}.{ending}").unlink(missing_ok=True)
+        told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
+        paper = paper_parts(told, runs, root)
+        light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
+        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
+        files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
+        made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
+        if html is not None:
+            with atomic(html) as opened:
+                opened.write(study_page.study_page(told, found, root, commit()))
+    write_json(out / "metrics.json", metrics.metrics(results(runs)))
+    texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
+    if paper:
+        texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
+    for name, text in texts.items():
+        with atomic(out / name) as opened:
+            opened.write(text)
+    return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
+
+
+def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+    """Make every table below `root`; returns those that have something to show."""
+    shown = []
+    for name, spec in specs.items():
+        prefix = root / "tables" / name
+        write_csv(f"{prefix}.csv", build.build(found, spec))
+        made = layout.grid(read_csv(f"{prefix}.csv"), spec)
+        for ending, text in (("md", markdown.markdown(made)), ("tex", "")):
+            with atomic(f"{prefix}.{ending}") as file:
+                file.write(text)
+        if spec["kind"] == "setup" or build.runs_of(found, spec):
+            shown.append(name)
+    return shown
+
+
+def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+    """Draw every figure that the runs suffice for; returns their names."""
+    drawn = []
+    for name, spec in specs.items():
+        chosen = build.runs_of(found, {**spec, "kind": "reproduction"})
+        if spec["kind"] in paths.ARTIFACTS:
+            chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
+        if not chosen:
+            continue
+        try:
+            draw.make(found, spec, root / "figures" / name)
+        except SpecError as error:  # such as differences to a method that was not run yet
+            print(f"figure {name}: left out: {error}", file=sys.stderr)
+            continue
+        drawn.append(name)
+    return drawn
+
+
+def _page(
+    study: Study,
+    told: Mapping[str, Any],
+    paper: PaperParts | None,
+    runs: Sequence[RecordedRun],
+    shown: Sequence[str],
+    words: Mapping[str, tuple[str, str, str]],
+    out: Path,
+) -> str:
+    """The page as Markdown. words: of each figure its title, caption and alternative text."""
+    old = out / "README.md"
+    kept = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
+    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    made = (
+        f"Run so far: {paper.made if paper else len(runs)} of {len(study.runs):,} runs; "
+        f"`snakemake --cores 2 {study.name}{scale}` makes all. Published at commit `{commit() or 'unknown'}`."
+    )
+    board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
+    text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
+    own = kept[0] if kept else NO_WORDS
+    if paper:
+        first = paper_markdown.first_screen(paper, _picture(board, words[board]) if board else "", made)
+        parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
+    else:
+        notes = "\n".join(f"- {line}" for line in limits(told, runs))
+        parts = [made, own, *text, "\n".join(f"- {line}" for line in closing(runs)), "## Notes and limits", notes]
+    parts += [_made_on(runs), "## Tables"]
+    parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
+    left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
+    parts += [f"Nothing of these was run: {'; '.join(left)}."] if left else []
+    others = [name for name in words if name != board]
+    parts += ["## Figures"] if others else []
+    for name in others:
+        parts += [f"### {markdown_text(words[name][0])}", _picture(name, words[name])]
+    parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
+    return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
+
+
+def _picture(name: str, words: tuple[str, str, str]) -> str:
+    """A figure with its words: title, caption and alternative text."""
+    _, caption, alt = map(markdown_text, words)
+    return f"![{alt}]({name}.png)\n\n*{caption}*"
+
+
+def _made_on(runs: Sequence[RecordedRun]) -> str:
+    seconds = sorted(float(run.cost["seconds"]) for run in runs)
+    devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
+    versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
+    return (
+        f"Made on {', '.join(devices)}; {', '.join(versions)}. A run took {seconds[0]:.1f} to {seconds[-1]:.1f} s "
+        f"(median {seconds[len(seconds) // 2]:.1f} s without start-up), {sum(seconds) / 60:.0f} min in all."
+    )
+
+
+def write_papers(folder: Path) -> Path:
+    """Write papers.md into the folder of published results, from the claims.csv beside each page; returns its path."""
+    lines = []
+    for file in sorted(folder.rglob("claims.csv")):
+        rows = read_texts(file)
+        states = [state(map(HELD.get, group["ours"])) for _, group in rows.groupby(["table", "claim"], sort=False)]
+        readme = file.with_name("README.md")
+        title = readme.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        link = f"[{title}]({readme.relative_to(folder).as_posix()})"
+        counts = [str(len(states)), *(str(states.count(name)) for name in STATES)]
+        lines.append(f"| {link} | `{rows['scale'].iloc[0] if len(rows) else ''}` | {' | '.join(counts)} |\n")
+    with atomic(folder / "papers.md") as opened:
+        opened.write(PAPERS + "".join(lines))
+    return folder / "papers.md"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
+    parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
+    parser.add_argument("--html", type=Path, help="write the page as one HTML file, too")
+    args = parser.parse_args(argv)
+    out = args.out or RESULTS / args.root.name
+    try:
+        study = study_of(args.root.name)
+        made = publish(study, out, args.html)
+        if study.name in study.project.papers and RESULTS.resolve() in out.resolve().parents:
+            made.append(write_papers(RESULTS))
+    except (ArtifactError, SpecError, OSError) as error:
+        print(f"publish: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(made)} files in {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What this machine has: GPUs, locks, installed versions."""

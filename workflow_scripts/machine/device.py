@@ -1,0 +1,105 @@
+"""Which device a training process runs on, decided before torch is imported. Snakemake counts GPUs but hands none out.
+
+One lock file per GPU and slot, named by the GPU's UUID: inside a container or a job's cgroup every GPU is number 0. The
+kernel frees a lock when its process and the children it forked have died, however they died, so that a restarted
+workflow cannot put two runs on one GPU. Where a scheduler gave one GPU to this job, it is taken as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fednoise_core.io import SpecError
+from workflow_scripts.machine.locks import hold
+
+HELD: list[int] = []  # locks, kept until the process ends
+POLL_SECONDS = 0.5
+SLOTS = "FEDNOISE_GPU_SLOTS"
+DRIVER = Path("/proc/driver/nvidia")
+SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "KUBERNETES_SERVICE_HOST")  # set in their jobs
+
+
+def gpus() -> list[str]:
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES takes them: UUIDs wherever they can be learnt.
+
+    Raises SpecError if the environment names a GPU, but the machine has none.
+    """
+    allowed, found = os.environ.get("CUDA_VISIBLE_DEVICES"), _listed()
+    if allowed is None:
+        return found
+    names = [name.strip() for name in allowed.split(",")]
+    names = names[: next((k for k, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), None)]
+    if names and not found:
+        raise SpecError(
+            f"CUDA_VISIBLE_DEVICES={allowed} names a GPU, but {socket.gethostname()} has none with a driver "
+            "(nvidia-smi lists none): run on a machine with one, or say `device: cpu`, or unset CUDA_VISIBLE_DEVICES"
+        )
+    return [_uuid(name, found) for name in names]
+
+
+def slots() -> int:
+    """How many runs share one GPU: FEDNOISE_GPU_SLOTS, or 1. Raises SpecError if it is no number from 1 on."""
+    told = os.environ.get(SLOTS, "1")
+    if not (told.isascii() and told.isdigit() and int(told) > 0):
+        raise SpecError(f"{SLOTS}: {told!r} is no whole number from 1 on")
+    return int(told)
+
+
+def claim(device: str) -> str:
+    """The device to hand to torch, "cpu" or "cuda", for `device` "auto", "cpu" or "cuda". Call it before torch comes.
+
+    For CUDA it waits until a GPU has a free slot (`slots`), keeps that slot until the process ends, and makes it the
+    only visible GPU. A job that a scheduler gave one GPU takes that one. Raises SpecError if "cuda" is asked for and
+    there is none, and for what `gpus` and `slots` refuse.
+    """
+    names = [] if device == "cpu" else gpus()
+    if not names:
+        if device == "cuda":
+            raise SpecError("device: cuda was asked for, but no GPU is visible")
+        return "cpu"
+    count = slots()
+    given = len(names) == 1 and any(os.environ.get(variable) for variable in SCHEDULERS)
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[0] if given else _wait_for_slot(names, count)
+    return "cuda"
+
+
+def _listed() -> list[str]:
+    """UUIDs by nvidia-smi, or numbers where a container lacks it. A GPU cut into parts is used by its parts."""
+    if shutil.which("nvidia-smi") is None:
+        return [str(k) for k, _ in enumerate(sorted(DRIVER.glob("gpus/*")))]
+    told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60).stdout
+    names = re.findall(r"UUID: ((?:GPU|MIG)-[\w/-]+)", told)
+    return [name for name in names if name.startswith("MIG-")] or names
+
+
+def _uuid(name: str, found: list[str]) -> str:
+    """The UUID of a GPU named by number or by the beginning of its UUID. Which part a number means, CUDA says."""
+    if name.isdigit() and int(name) < len(found) and not found[0].startswith("MIG-"):
+        return found[int(name)]
+    return next((one for one in found if one.startswith(name)), name)
+
+
+def _wait_for_slot(names: list[str], count: int) -> str:
+    # one folder per machine, as homes are shared by machines
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder, told = cache / "fednoise" / f"gpu-{socket.gethostname()}", False
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        for slot in range(count):  # an idle GPU before a second run on a busy one
+            for name in names:
+                lock = hold(folder / f"{name.replace('/', '_')}-{slot}.lock")
+                if lock is not None:
+                    HELD.append(lock)
+                    return name
+        if not told:
+            places = f"{len(names)} x {count} places" if count > 1 else f"{len(names)} GPUs"
+            print(f"device: waiting, other runs of yours have all {places} (locks in {folder})", file=sys.stderr)
+            told = True
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,1 @@
+"""Which code made a file, and which bytes it holds."""

@@ -1,0 +1,309 @@
+"""Hash of the code behind a step: its script and every project module that the script imports, directly or not.
+
+What decides no result is not in the hash: comments, docstrings, annotations that declare no setting, sentences about
+settings and options, texts of errors, names of local variables (as long as those of one name, or of two, stay so),
+`__all__`, `__version__`, and where a module lies.
+
+Imports by computed name cannot be seen; callers of `closure_hash` name such modules as further entries. The lines of a
+registry ("name": "project.module:object") do not count, so that a further entry changes nothing for the others; callers
+name the file and object that they use as "file.py:object".
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from symtable import SymbolTable, symtable
+from typing import Any, NamedTuple
+
+PACKAGES = ("fednoise_core", "workflow_scripts", "label_review")
+BOOKKEEPING = (  # say which code a result is of, and decide nothing in it: not followed
+    "workflow_scripts/machine/locks.py",
+    "workflow_scripts/provenance/",
+    "workflow_scripts/steps/common.py",
+)
+# only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
+GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
+MODULE_REGISTRIES = ("READERS",)  # names of dicts whose lines are "name": "module beside the file"
+UNCOUNTED_NAMES = ("__all__", "__version__")  # assigned in a module: nothing here imports by `*`
+UNCOUNTED_KEYWORDS = ("help", "description")  # sentences that a command line or a reference shows
+SEES_NAMES = ("locals", "vars", "dir", "eval", "exec")  # in a function that uses one, names of variables may decide
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Tables = Mapping[tuple[str, int], SymbolTable]
+
+
+def closure_hash(root: str | Path, *entries: str) -> str:
+    """16 hex digits for the code reachable from `entries`: files relative to the project's `root`, or "file:object"."""
+    modules = _modules(Path(root), entries)
+
+    def hashed(file: str) -> str:
+        """Of a file and its direct imports: which module a name comes from counts, its path and its line do not."""
+        imports = sorted(f"{names} {modules[one].hash}" for names, one in modules[file].imports if one in modules)
+        return hashlib.sha256("\n".join([modules[file].hash, *imports]).encode()).hexdigest()
+
+    found = {hashed(file) for file, module in modules.items() if not module.empty}
+    found |= {f"{hashed(file)}:{name}" for file, colon, name in (one.partition(":") for one in entries) if colon}
+    words = ["python {}.{}".format(*sys.version_info), *sorted(found)]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+
+
+def closure(root: str | Path, *entries: str) -> list[str]:
+    """The project's files reachable by imports from `entries`, relative to `root` and sorted.
+
+    The `__init__.py` of every package on the way belongs to them, because importing a module runs them.
+    """
+    return sorted(_modules(Path(root), entries))
+
+
+def module_file(root: str | Path, dotted: str) -> str | None:
+    """The project file (relative to `root`) of a dotted module name, None if the project has no such module."""
+    path = Path(*dotted.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if (Path(root) / candidate).is_file():
+            return candidate.as_posix()
+    return None
+
+
+@functools.cache
+def registry(root: str | Path, file: str, name: str) -> dict[str, str]:
+    """The dict literal that `file` assigns to `name` (names to strings), read without importing anything.
+
+    Entries whose value is no literal are left out: what they refer to is imported by `file` itself.
+    """
+    for node in ast.parse((Path(root) / file).read_bytes()).body:
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        if any(isinstance(t, ast.Name) and t.id == name for t in targets) and isinstance(node.value, ast.Dict):  # type: ignore[attr-defined]
+            return {
+                str(key.value): str(value.value)
+                for key, value in zip(node.value.keys, node.value.values, strict=True)  # type: ignore[attr-defined]
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
+            }
+    raise LookupError(f"{file}: no dict literal named {name}")
+
+
+class _Module(NamedTuple):
+    """What is read in one file."""
+
+    hash: str  # of what counts in its syntax tree
+    empty: bool  # nothing counts
+    imports: tuple[tuple[str, str], ...]  # (names, the project's file that they are imported from)
+    packages: tuple[str, ...]  # the __init__.py that importing it runs
+
+
+def _modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
+    """The files reachable from `entries`."""
+    found: dict[str, _Module] = {}
+    waiting = [entry.partition(":")[0] for entry in entries]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = module = _read(root, name, (root / name).read_bytes())
+            imports = (file for _, file in module.imports)
+            waiting += [file for file in (*module.packages, *imports) if not file.startswith(BOOKKEEPING + GPU_ONLY)]
+    return found
+
+
+@functools.cache
+def _read(root: Path, name: str, content: bytes) -> _Module:
+    folders = name.split("/")[:-1]
+    tables = dict(_functions(symtable(content.decode("utf-8-sig"), name, "exec")))
+    counted = _Counted(root, folders, name.split("/")[0] not in PACKAGES, tables)
+    tree = counted.visit(ast.parse(content, filename=name))
+    inits = ("/".join([*folders[:depth], "__init__.py"]) for depth in range(1, len(folders) + 1))
+    packages = tuple(init for init in inits if (root / init).is_file())
+    value = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return _Module(value, not tree.body and not counted.imports, tuple(counted.imports), packages)
+
+
+def _functions(table: SymbolTable) -> Iterator[tuple[tuple[str, int], SymbolTable]]:
+    """Name, line and symbols of every function that is in no other one."""
+    for child in table.get_children():
+        if child.get_type() == "function":
+            yield (child.get_name(), child.get_lineno()), child
+        else:
+            yield from _functions(child)
+
+
+class _Counted(ast.NodeTransformer):
+    """Takes out of a syntax tree what decides nothing, and collects the project's files that are imported.
+
+    package: the folders that lead to the file. own: the file is the user's; what it imports of the project counts,
+    wherever it lies. tables: name and line → symbols of the functions that are in no other function.
+    """
+
+    def __init__(self, root: Path, package: list[str], own: bool, tables: Tables) -> None:
+        self.root, self.package, self.own, self.tables = root, package, own, tables
+        self.imports: list[tuple[str, str]] = []
+        self.in_class = False
+
+    # imports: of the project's modules the names count, apart from the order and the lines in which they stand
+
+    def visit_Import(self, node: ast.Import) -> ast.AST | None:
+        node.names = [one for one in node.names if not self._import(one.name, f"{one.asname or one.name}")]
+        return node if node.names else None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        if node.module == "__future__":
+            return None
+        above = self.package[: len(self.package) - node.level + 1] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        node.names = [one for one in node.names if not self._import_name(base, one)]
+        return node if node.names else None
+
+    def _import_name(self, base: str, name: ast.alias) -> bool:
+        """Whether `name` is a module of the project, or of one."""
+        bound = name.asname or name.name
+        return self._import(f"{base}.{name.name}", bound) or self._import(base, f"{name.name} as {bound}")
+
+    def _import(self, dotted: str, names: str) -> bool:
+        """Whether the project has this module; then it is noted with the names that are bound."""
+        ours = dotted and (self.own or dotted.split(".")[0] in PACKAGES)
+        file = module_file(self.root, dotted) if ours else None
+        self.imports += [(names, file)] if file else []
+        return file is not None
+
+    def visit_If(self, node: ast.If) -> Any:
+        if _name(node.test) == "TYPE_CHECKING":
+            return self._all(node.orelse)
+        return self.generic_visit(node)
+
+    # texts
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        node.body = self._all(part for part in _undocumented(node) if not _assigns_to(part, UNCOUNTED_NAMES))
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call):
+            node.exc.args = [_Textless().visit(part) for part in node.exc.args]
+            node.exc.keywords = [_Textless().visit(part) for part in node.exc.keywords]
+        return self.generic_visit(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        node.msg = None
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.keywords = [one for one in node.keywords if one.arg not in UNCOUNTED_KEYWORDS or not _is_text(one.value)]
+        return self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_line(pair[1])]
+        node.keys, node.values = [key for key, _ in pairs], [value for _, value in pairs]
+        return self.generic_visit(node)
+
+    # annotations: fields of classes, keyword-only parameters and Annotated[…] may declare settings
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if self.in_class:
+            return self.generic_visit(node)
+        if node.value is None:
+            return None
+        return self.visit(ast.Assign([node.target], node.value))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if _assigns_to(node, MODULE_REGISTRIES):
+            node.value = ast.Constant(None)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        outside, self.in_class = self.in_class, True
+        node.body = _undocumented(node)
+        self.generic_visit(node)
+        self.in_class = outside
+        return node
+
+    def _visit_function(self, node: FunctionNode) -> ast.AST:
+        node.returns = None
+        for one in _parameters(node.args):
+            said = one not in node.args.kwonlyargs and one.annotation
+            if said and all(_name(part) != "Annotated" for part in ast.walk(said)):
+                one.annotation = None
+        outside, self.in_class = self.in_class, False
+        node.body = _undocumented(node)
+        self.generic_visit(node)
+        self.in_class = outside
+        table = self.tables.get((node.name, node.lineno))
+        return _renamed(node, table) if table else node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
+
+    def _all(self, nodes: Iterable[Any]) -> list[Any]:
+        """The nodes that are left of `nodes`."""
+        found: list[Any] = []
+        for node in nodes:
+            left = self.visit(node)
+            found += left if isinstance(left, list) else [] if left is None else [left]
+        return found
+
+
+class _Textless(ast.NodeTransformer):
+    """Empties texts."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant("") if _is_text(node) else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return ast.Constant("")
+
+
+def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
+    """A function with numbers for the names of its variables, in the order in which they come. The names stay of
+    parameters, of what is also global or bound by another statement than an assignment, and all where a class is
+    defined, or a name is seen from outside.
+    """
+    tables = [table]
+    for one in tables:
+        tables += one.get_children()
+    symbols = [symbol for one in tables for symbol in one.get_symbols()]
+    bound = (symbol for symbol in symbols if symbol.is_global() or symbol.is_parameter() or symbol.is_imported())
+    kept: set[str | None] = {symbol.get_name() for symbol in bound}
+    if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
+        return function
+    # decorators, defaults and annotations see the names around the function
+    nodes = [node for statement in function.body for node in ast.walk(statement)]
+    for node in nodes:
+        kept |= {getattr(node, key, None) for key in ("name", "rest")}
+        kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
+    variables = {symbol.get_name() for symbol in symbols} - kept
+    found: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in variables:
+            node.id = found.setdefault(node.id, f"%{len(found)}")
+    return function
+
+
+def _parameters(parameters: ast.arguments) -> list[ast.arg]:
+    several = [one for one in (parameters.vararg, parameters.kwarg) if one]
+    return [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs, *several]
+
+
+def _undocumented(node: ast.Module | ast.ClassDef | FunctionNode) -> list[ast.stmt]:
+    """The body without the docstring."""
+    return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+
+
+def _assigns_to(node: ast.stmt, names: tuple[str, ...]) -> bool:
+    """Whether a statement assigns to these names and to nothing else."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return all(isinstance(target, ast.Name) and target.id in names for target in targets)
+
+
+def _name(node: ast.AST) -> str:
+    """The last part of a dotted name; "" for other expressions."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_line(node: ast.expr) -> bool:
+    """Whether a value of a dict literal makes its entry a registry's line."""
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and ":" in text and text.startswith(tuple(f"{package}." for package in PACKAGES))

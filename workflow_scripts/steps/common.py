@@ -1,0 +1,57 @@
+"""What the steps' command lines share: the check of their own code, errors in one line, exit codes.
+
+Exit codes of every command here: 0 done; 2 a user's error (settings, files, arguments, or code that changed), said in
+one line; 1 refused, findings, or a defect of the program, which shows where; 75 stopped, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import ArtifactError, SpecError
+from workflow_scripts.provenance.checksums import write_sums
+from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
+
+USER_ERROR = 2
+STOPPED = 75  # "try again later"
+
+
+def plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the step was planned with, and where it says that it is finished."""
+    parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
+    parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
+
+
+def json_argument(text: str) -> dict[str, Any]:
+    """An argument that is JSON itself or the path of a JSON file; one argument may not exceed 128 KiB on Linux."""
+    try:
+        value = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"neither JSON nor a JSON file: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("not a JSON object")
+    return value
+
+
+def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace) -> int:
+    """Do a step's work and print its line; returns the exit code.
+
+    entries: the files that the step's code hash starts from. args: see `plan_arguments`.
+    """
+    try:
+        if args.code:
+            steps = StepCode(ROOT)
+            steps.check(args.code, entries(steps))
+        line = work()
+        if args.sums:
+            write_sums(args.sums)
+        print(line)
+    except (SpecError, ArtifactError, CodeChanged, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return USER_ERROR
+    return 0

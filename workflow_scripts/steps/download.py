@@ -1,0 +1,55 @@
+"""Make the arrays artifact of one data set: a settings JSON in, one npz out.
+
+python -m workflow_scripts.steps.download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from fednoise_core.data import sources
+from fednoise_core.data.arrays import SIDE_BYTES
+from fednoise_core.io import write_json
+from workflow_scripts.provenance.checksums import write_sums
+from workflow_scripts.steps import common
+
+
+def places(data_root: str | None) -> list[str]:
+    """Folders searched before anything is downloaded: the config's `data_root`, then FEDNOISE_DATA."""
+    return [place for place in (data_root, os.environ.get("FEDNOISE_DATA")) if place]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: written; 2: the settings or the data are wrong (one line says what)."""
+    parser = argparse.ArgumentParser(description="Make the arrays artifact of one data set.")
+    parser.add_argument(
+        "--spec", required=True, type=common.json_argument, help="settings as JSON: an entry of config/datasets.yaml"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
+    parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
+    parser.add_argument("--cache", default="data/downloads", help="where downloads are kept; searched last")
+    common.plan_arguments(parser)
+    parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
+    parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
+    parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get a file beside")
+    options = parser.parse_args(arguments)
+
+    def work() -> str:
+        arrays = sources.read(options.spec, places(options.data_root), options.cache)
+        arrays.save(options.out, options.side_bytes)
+        if options.contents:
+            write_json(Path(options.contents, "contents.json"), options.fingerprint)
+            write_sums(options.contents)
+        public = 0 if arrays.x_public is None else len(arrays.x_public)
+        truth = "known" if arrays.clean_known else "unknown"
+        counts = f"{arrays.n} train, {len(arrays.y_test)} test, {public} public, {arrays.classes} classes"
+        return f"{options.out}: {counts}, clean labels {truth}"
+
+    return common.run("download", work, lambda steps: steps.download(options.spec), options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

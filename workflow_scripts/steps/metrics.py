@@ -1,0 +1,137 @@
+"""The few numbers of a study that git keeps, and the CSVs for `dvc plots`: run folders in.
+
+metrics.json has them all. headline.json has one a method: `dvc metrics show` gives each file a row and each number a
+column. The step prints what won, and the workflow repeats that at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.io import ArtifactError, write_json
+from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.runs.csv_files import write_csv
+from fednoise_core.report.runs.frames import IDS, by_round, divergence, results
+from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.run import METRICS, RecordedRun, load
+from fednoise_core.report.text.footnotes import marked, marks_of
+from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
+
+
+def metrics(frame: pd.DataFrame) -> dict[str, Any]:
+    """{method: {dataset/noise/partition: {best, last, last10_mean}}}: means over seeds as fractions, five decimals.
+
+    `frame` is `frames.results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there are no
+    means but {diverged, runs}, two counts.
+    """
+    found: dict[str, Any] = {}
+    for (dataset, noise, partition, method), group in frame.groupby(
+        ["dataset", "noise", "partition", "method"], sort=True
+    ):
+        values = {key: round(float(group[key].mean()) / 100, 5) for key in METRICS}
+        cell = {key: value for key, value in values.items() if not math.isnan(value)}
+        if group["diverged"].any():
+            cell = {"diverged": int(group["diverged"].sum()), "runs": len(group)}
+        place = f"{dataset}/{noise}/{partition}".replace(".", "_")
+        found.setdefault(str(method).replace(".", "_"), {})[place] = cell
+    return found
+
+
+def headline(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
+    """{method: mean of the last ten evaluations over seeds and its settings with noise}, a fraction of four decimals;
+    "diverged (2 of 6)" where that many runs have none.
+
+    `clean`: ids of noises without any; they count where there is nothing else. Methods in the runs list's order.
+    """
+    noisy = frame[~frame["noise"].isin(clean)]
+    found: dict[str, float | str] = {}
+    for method, group in (noisy if len(noisy) else frame).groupby("method", sort=False):
+        name, value = str(method).replace(".", "_"), float(group["last10_mean"].mean()) / 100
+        if group["diverged"].any():
+            found[name] = f"diverged ({group['diverged'].sum()} of {len(group)})"
+        elif not math.isnan(value):
+            found[name] = round(value, 4)
+    return found
+
+
+def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a method and setting, in the runs list's order: means over seeds in %, the method with its marks. Where a
+    run diverged they are empty; a column `diverged` counts such runs, if there are any.
+    """
+    words = [marked(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
+    words = words if len(set(words)) == frame["method"].nunique() else list(frame["method"])
+    grouped = frame.assign(method=words).groupby(IDS, sort=False)
+    table = grouped.agg(seeds=("seed", "size"), **{key: (key, "mean") for key in METRICS}, diverged=("diverged", "sum"))
+    table.loc[table["diverged"] > 0, list(METRICS)] = math.nan
+    table = (table if table["diverged"].any() else table.drop(columns="diverged")).reset_index()
+    table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
+    return table
+
+
+def curves(runs: list[RecordedRun]) -> pd.DataFrame:
+    """What the figure `curves` draws, for `dvc plots`: a row a method, setting and evaluated round, with `accuracy` and
+    `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
+    their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
+    """
+    frame, lost = by_round(runs), divergence(results(runs))
+    words: dict[tuple[str, ...], str] = {}
+    for one in runs:
+        words[(*one.listed.setting, one.listed.method)] = marked(one.label, marks_of(one.summary))
+    words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
+    order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
+    clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+    grouped = frame.dropna(subset=["value"]).groupby([*IDS, "round"], sort=False)
+    table = grouped.agg(work=("work", "mean"), accuracy=("value", "mean"), drawn=("trailing", "mean")).reset_index()
+    table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
+    table["method"] = [words[ids] for ids in table[IDS].itertuples(index=False, name=None)]
+    noisy = table[~table["noise"].isin(clean)]
+    if len(noisy):
+        settings = noisy[IDS[:3]].drop_duplicates()
+        none = table[table["noise"].isin(clean)].drop(columns="noise")
+        none = settings.merge(none.assign(method=none["method"] + ", no noise"), on=["dataset", "partition"])
+        table = pd.concat([noisy, none], ignore_index=True)
+    table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
+    last = table.groupby(["setting", "method"], sort=False).tail(1)
+    starts = {dataset: [floor(list(one["drawn"])) for _, one in group.groupby("setting")]
+              for dataset, group in last.groupby("dataset")}  # fmt: skip
+    start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
+    table["start"] = table["dataset"].map(start)
+    return table[["setting", "method", "round", "work", "accuracy", "drawn", "start"]]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    runs_arguments(parser)
+    parser.add_argument("--out", required=True, help="metrics.json to write")
+    parser.add_argument("--headline", help="JSON of the number a method")
+    parser.add_argument("--accuracy", help="CSV of accuracies to write")
+    parser.add_argument("--curves", help="CSV of curves to write")
+    args = parser.parse_args(argv)
+
+    def work() -> str:
+        runs = load(shown_runs(args))
+        if not runs:
+            raise ArtifactError(f"{args.root}: no runs")
+        frame = results(runs)
+        if args.headline:
+            clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+            write_json(args.headline, headline(frame, clean))
+        if args.accuracy:
+            write_csv(args.accuracy, accuracy(frame))
+        if args.curves:
+            write_csv(args.curves, curves(runs))
+        write_json(args.out, metrics(frame))
+        return "\n".join(closing(runs) or [f"{len(runs)} runs"])
+
+    return run("metrics", work, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Make the file of ImageNet weights that a net may start from: torchvision's, or a user's own, as safetensors, no head.
+
+python -m workflow_scripts.steps.pretrained --net resnet50 --out data/weights/resnet50.safetensors [--file F]
+
+Used as `train.net: {name: resnet50, weights: data/weights/resnet50.safetensors}`. Needs neither torchvision nor, with
+--file or a copy in a searched folder, a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fednoise_core.data.fetch import fetch, intact
+from fednoise_core.io import ArtifactError, SpecError, atomic, sha256_file
+from workflow_scripts.config.published_weights import PUBLISHED
+from workflow_scripts.steps import common
+from workflow_scripts.steps.download import places
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0: written; 2: the file is missing, damaged or of another net (one line says what)."""
+    parser = argparse.ArgumentParser(description="Make the file of ImageNet weights that a net may start from.")
+    parser.add_argument("--net", required=True, help="a ResNet's name; without --file one of: " + ", ".join(PUBLISHED))
+    parser.add_argument("--out", required=True, type=Path, help="the safetensors file to write")
+    parser.add_argument("--file", type=Path, help="the user's own state dict: .pth, .pt or .safetensors")
+    parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
+    parser.add_argument("--cache", type=Path, default=Path("data/downloads"), help="keeps downloads; searched last")
+    common.plan_arguments(parser)
+    options = parser.parse_args(arguments)
+
+    def work() -> str:
+        source = options.file or _published(options.net, places(options.data_root), options.cache)
+        count = convert(source, options.net, options.out)
+        return f"{options.out}: {count} tensors for {options.net}, head left out"
+
+    return common.run("pretrained", work, lambda steps: steps.pretrained(options.net), options)
+
+
+def convert(source: Path, net: str, out: Path) -> int:
+    """Check a state dict against the net, write it to `out` without its head, and return the number of tensors.
+
+    Raises ArtifactError naming the file if it is missing, damaged, of another net, or holds more than tensors.
+    """
+    from safetensors.torch import save
+
+    from fednoise_core.nets import build
+    from fednoise_core.nets.weights import fill, read, renamed
+
+    named = read(source) if source.suffix == ".safetensors" else renamed(_state_dict(source))
+    named = {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
+    small = "conv1.weight" in named and named["conv1.weight"].shape[-1] == 3
+    weights = build({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
+    fill(weights, named, source)
+    ready = {name: tensor for name, tensor in weights.named().items() if not name.startswith("head.")}
+    with atomic(out, "wb") as file:
+        file.write(save(ready, {"source_sha256": sha256_file(source)}))
+    return len(ready)
+
+
+def _published(net: str, folders: list[str], cache: Path) -> Path:
+    """torchvision's file: from a searched folder, else downloaded."""
+    if net not in PUBLISHED:
+        raise SpecError(f"no published weights are known for net {net!r} (known: {', '.join(PUBLISHED)}); give --file")
+    url, sha256 = PUBLISHED[net]
+    name = url.rsplit("/", 1)[1]
+    for folder in folders:
+        for path in (Path(folder) / name, Path(folder) / "weights" / name):
+            if intact(path, sha256):
+                return path
+    try:
+        return fetch([url], cache / name, sha256)
+    except ArtifactError as error:
+        looked = ", ".join([*folders, str(cache)])
+        help = f"looked in {looked}. Put {name} into one of these folders, or give --file"
+        raise ArtifactError(f"{error}; {help}") from error
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    import torch
+
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file")
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: not a file of plain tensors ({str(error).splitlines()[0]})") from error
+    loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
+    if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
+        raise ArtifactError(f"{path}: not a state dict of tensors")
+    return loaded
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""One training run: arrays, labels, partition and a spec in, the run's result files out.
+
+After a kill it goes on from its checkpoint.
+
+python -m workflow_scripts.steps.train --spec SPEC --arrays F --labels F --partition F --out DIR --work DIR
+
+A spec is {"method": {…}, "train": {…}, "seed": N} and, if wanted, "dataset", "noise", "partition": all that decides a
+run's numbers, and nothing else. Works as plain Python wherever torch is installed; Snakemake, DVC and cleanlab are not
+needed.
+
+Exit codes: 0 done; 2 wrong settings, other code than expected, or a damaged file, said in one line; 1 anything else
+that went wrong; 75 stopped by SIGTERM or SIGINT after a round: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.settings.train import Train
+from workflow_scripts.config.nets import net_code
+from workflow_scripts.machine.device import claim, gpus
+from workflow_scripts.machine.locks import hold
+from workflow_scripts.provenance.checksums import SUMS
+from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
+from workflow_scripts.steps.common import STOPPED, USER_ERROR, json_argument
+from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, set_up_torch, train
+
+FILES = ("arrays", "labels", "partition", "donor", "out", "work")
+PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
+
+SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
+NEEDED = ("method", "train", "seed")
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spec", required=True, type=json_argument, help="the run spec: JSON or a JSON file")
+    parser.add_argument("--arrays", type=Path, required=True, help="arrays artifact of the data set")
+    parser.add_argument("--labels", type=Path, required=True, help="labels artifact")
+    parser.add_argument("--partition", type=Path, required=True, help="partition artifact")
+    parser.add_argument("--donor", type=Path, help="arrays artifact whose images replace some (open-set noise)")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the result files")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoint and the progress lines")
+    parser.add_argument("--versions", default="", help="of torch and numpy that must be installed; default: any")
+    parser.add_argument(
+        "--code", default="", help="hash that the code must have; default: any, and its own is recorded"
+    )
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--executor", default="auto", help="auto, sequential, workers[:N] or lanes[:N]")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="torch threads; more than one moves the last bits of sums"
+    )
+    parser.add_argument(
+        "--fast", action="store_true", help="on a GPU: allow kernels whose sums are not in a fixed order"
+    )
+    parser.add_argument("--checkpoint-seconds", type=float, default=20.0)
+    parser.add_argument(
+        "--keep-mb", type=int, default=1024, help="memory for what clients keep; the rest goes to a file in --work"
+    )
+    parser.add_argument("--checkpoint-rounds", type=int, default=0, help="also every so many rounds")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    args = arguments().parse_args(argv)
+    try:
+        job = _job(args)
+        return _run(job, _prepare(args), _asked_to_stop())
+    except (SpecError, ArtifactError, CodeChanged, OSError) as error:
+        print(f"train: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("train: stopped before the first round; the same command goes on", file=sys.stderr)
+        return STOPPED
+
+
+def _job(args: argparse.Namespace) -> TrainingJob:
+    """The run that the command line describes."""
+    spec = check_spec(args.spec)
+    files = {name: getattr(args, name) for name in FILES}
+    return TrainingJob(spec, **files, code=_code(spec, args), versions=args.versions)
+
+
+def _code(spec: dict[str, Any], args: argparse.Namespace) -> str:
+    """The hash of the code that trains this run. One planned where there is no GPU may run where there is one."""
+    on_gpu = args.device == "cuda" or args.executor.startswith("lanes") or (args.device == "auto" and bool(gpus()))
+    steps, method, nets = StepCode(ROOT), str(spec["method"].get("name")), net_code(spec["train"])
+    return steps.check(args.code, *(steps.train(method, nets, gpu=gpu) for gpu in (on_gpu, not on_gpu)))
+
+
+def _asked_to_stop() -> Callable[[], bool]:
+    """Whether SIGTERM (clusters send it before they kill) or SIGINT (Ctrl-C) came. A second one ends the process."""
+    asked = threading.Event()
+
+    def ask(number: int, _: Any) -> None:
+        asked.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    return asked.is_set
+
+
+def _prepare(args: argparse.Namespace) -> TrainingOptions:
+    """Claim a device, then import torch (which looks for GPUs when it is imported) and set it up."""
+    for package in ("pyarrow", "safetensors"):
+        if importlib.util.find_spec(package) is None:  # the results are written at the very end
+            raise SpecError(f"{package} is missing: pip install {package}")
+    options = TrainingOptions(
+        claim(args.device),
+        args.executor,
+        args.threads,
+        args.fast,
+        args.checkpoint_seconds,
+        args.checkpoint_rounds,
+        args.keep_mb,
+    )
+    set_up_torch(options)
+    return options
+
+
+def _run(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> int:
+    from fednoise_core.engine.loop import Stopped
+
+    sums = job.out / SUMS
+    again = sums.exists()  # Snakemake starts no job for a finished folder, unless it is forced
+    with _alone(job.work):
+        if sums.exists() and not again:
+            print(f"{job.out}: finished by another process", flush=True)  # which held the lock
+            return 0
+        sums.unlink(missing_ok=True)  # so that half-written files never count as finished
+        _begin(job)
+        try:
+            train(job, options, stop)
+        except Stopped as stopped:
+            print(stopped, flush=True)  # says that the same command goes on
+            return STOPPED
+    return 0
+
+
+def _begin(job: TrainingJob) -> None:
+    """A line for `fednoise progress` before the first round ends, unless an earlier attempt left some."""
+    path = job.work / "progress.jsonl"
+    path.touch()
+    if not path.stat().st_size:
+        row = {"round": 0, "of": job.spec["train"].get("rounds", Train.rounds), "phase": "begun"}
+        path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """While no other process trains in this folder: two would overwrite each other's checkpoints."""
+    work.mkdir(parents=True, exist_ok=True)
+    lock = hold(work / "lock", PATIENCE)
+    if lock is None:
+        raise SpecError(f"{work}: another process trains here")
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def check_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    """A run's spec as a command line was given it. Raises SpecError for a missing key, and for one that decides no
+    number: it would make equal runs differ.
+    """
+    missing, unknown = [key for key in NEEDED if key not in spec], [key for key in spec if key not in SPEC_KEYS]
+    if missing:
+        raise SpecError(f"--spec: the key {missing[0]!r} is missing")
+    if unknown:
+        raise SpecError(f"--spec: {unknown[0]}: unknown key; known: {', '.join(SPEC_KEYS)}")
+    return spec
+
+
+if __name__ == "__main__":
+    sys.exit(main())

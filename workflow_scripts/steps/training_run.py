@@ -1,0 +1,117 @@
+"""One training run, from files to files: all that decides its numbers. `train.py` is the command line around it.
+
+The code hash of a run starts here (`StepCode.train`), so that the command line's help and messages rerun nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fednoise_core.io import digest, remove_unfinished, sha256_file
+from workflow_scripts.machine.versions import check_versions
+from workflow_scripts.provenance.checksums import write_sums
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One run to be trained: its spec (`runs.SPEC_KEYS`), the artifacts it reads, and the folders it writes to.
+
+    code: the hash of the code, part of the checkpoint's key and recorded. versions: of torch and numpy, the same; "":
+    those that are installed.
+    """
+
+    spec: dict[str, Any]
+    arrays: Path
+    labels: Path
+    partition: Path
+    out: Path
+    work: Path
+    donor: Path | None = None
+    code: str = ""
+    versions: str = ""
+
+    def inputs(self) -> dict[str, str]:
+        """SHA-256 of every file that the run reads."""
+        from fednoise_core.nets.weights import paths
+
+        files = {name: getattr(self, name) for name in ("arrays", "labels", "partition", "donor")}
+        files |= {f"weights {path}": path for path in paths(self.spec["train"].get("net"))}
+        return {name: sha256_file(path) for name, path in files.items() if path}
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a run is made; see the command line's help."""
+
+    device: str = "cpu"
+    executor: str = "auto"
+    threads: int = 1
+    fast: bool = False
+    checkpoint_seconds: float = 20.0
+    checkpoint_rounds: int = 0
+    keep_mb: int = 1024
+
+
+def set_up_torch(options: TrainingOptions) -> None:
+    """Import torch and fix what numbers depend on: threads, and on a GPU the order of sums."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    torch.set_num_threads(options.threads)
+    if options.device == "cuda" and not options.fast:
+        # torch.use_deterministic_algorithms also imports torch._inductor, for as long again as torch itself
+        torch._C._set_deterministic_algorithms(True, warn_only=False)
+        # else every new buffer costs one more kernel
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
+    """Load the artifacts, run, write; the checkpoint goes when the results are in place.
+
+    stop: asked after each round; True ends the run with a checkpoint.
+    Raises Stopped then, SpecError for wrong settings, ArtifactError for a damaged file.
+    """
+    from fednoise_core.api.simulate import run
+    from fednoise_core.data.arrays import Arrays
+    from fednoise_core.engine.loop import Saving
+    from fednoise_core.engine.state import clear
+    from fednoise_core.noise.labels import Labels
+    from fednoise_core.partition.artifact import Partition
+
+    spec, inputs = job.spec, job.inputs()
+    versions = check_versions(job.versions)
+    key = digest(spec, job.code, versions, inputs)
+    for folder in (job.work, job.out):
+        remove_unfinished(folder)
+    saving = Saving(job.work / "checkpoint.pt", key, options.checkpoint_seconds, options.checkpoint_rounds, stop)
+    labels, method = Labels.load(job.labels), spec["method"]["name"]
+    facts = {"run": {"method": method, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
+    about = {"spec": spec, "code": job.code, "versions": versions, "inputs": inputs}
+    run(
+        Arrays.load(job.arrays),
+        labels,
+        Partition.load(job.partition),
+        spec["method"],
+        spec["train"],
+        spec["seed"],
+        donor=Arrays.load(job.donor) if job.donor else None,
+        device=options.device,
+        executor=options.executor,
+        saving=saving,
+        room=options.keep_mb << 20,
+        out=job.out,
+        spec={**about, "digest": digest(spec), "facts": facts},
+        label=job.out.as_posix().removeprefix("store/runs/"),
+        console=sys.stdout,
+        progress=job.work / "progress.jsonl",
+        threads=options.threads,
+    )
+    write_sums(job.out)
+    clear(saving.path)
+    (job.work / "progress.jsonl").unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""Whether the parts of a run go together: data set, noise, partition, method and nets, each right on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fednoise_core.io import SpecError, canonical
+from fednoise_core.noise import registry as noises
+from fednoise_core.partition import registry as partitions
+from workflow_scripts.config.nets import net_code, nets_of
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.provenance.step_code import own_file
+
+ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
+HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
+    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
+    **{"fine": 0.4020, "coarse": 0.2640},
+}
+Defined = tuple[str, Mapping[str, Any], Place]  # id, settings, where they are defined
+
+
+def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: Place) -> None:
+    """Whether a data set, a noise and a partition go together; the message names `place`, a block of the grid."""
+    (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
+    if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
+        raise place.error(
+            f"noise {noise_id!r} needs the partition and partition {partition_id!r} needs the noisy labels: "
+            f"one must come first (for example `labels: clean` in the partition)"
+        )
+    donor = noises.needs_donor(noise_spec)
+    if donor is not None:
+        project.dataset(donor, noise_place / "donor")
+    samples = project.facts(dataset)[0]
+    clients = partition_spec.get("clients", 0)
+    if samples is not None and clients > samples:
+        problem = f"{clients} clients, but {dataset!r} has {samples} training samples"
+        raise (partition_place / "clients").error(problem)
+
+
+def check_method(
+    project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: Place
+) -> None:
+    """What a method asks of the run's other settings, as its schema says."""
+    facts = project.schemas.load("method")[fields["name"]]
+    nets = train.get("net")
+    if isinstance(nets, list) and len({canonical(net) for net in nets}) > 1 and not facts.get("several_nets"):
+        raise place.error(f"{fields['name']} has one model for all clients, but train.net lists several nets")
+    if facts.get("needs_public") and not project.datasets[dataset].get("public"):
+        raise place.error(f"{fields['name']} needs public images: give {dataset!r} a `public` part")
+    for key, values in facts.get("needs_train", {}).items():
+        told = train.get(key, project.schemas.load("train")["properties"][key]["default"])
+        if told not in values:
+            words = " or ".join(map(str, values))
+            raise (place / "train" / key).error(f"{fields['name']} works with {words} only, not with {told}")
+    classes = project.facts(dataset)[1]
+    for key, instead in facts.get("above_chance", {}).items():
+        value = fields.get(key, facts["properties"][key]["default"])
+        if classes and fields.get(instead) is None and value <= 1 / classes:
+            raise (place / key).error(f"{value} tells nothing of {classes} classes: it must be above 1/{classes}")
+
+
+def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: Place) -> None:
+    """Whether the nets, the default net among them, take images as small as the data set's, and whether the files of
+    the user's own are there.
+    """
+    for factory in (name for name in net_code(train) if ":" in name):
+        try:
+            own_file(project.folder, factory)
+        except SpecError as error:
+            raise place.error(str(error)) from error
+    facts, side = project.schemas.load("net"), project.facts(dataset)[2]
+    for name in nets_of(train):
+        if side is not None and side < (least := facts[name]["smallest"]):
+            raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
+
+
+def check_sampling(train: Mapping[str, Any], noise: Defined, place: Place) -> None:
+    """Whether there is a generator that cohorts can go on from."""
+    if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
+        problem = f"'continued' goes on from the generator of the labels, which noise {noise[0]!r} does not leave"
+        raise (place / "sampling").error(problem)
+
+
+def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) -> float:
+    """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
+    SpecError if none is known.
+    """
+    if noise[1]["kind"] == "human":
+        return HUMAN_RATES[noise[1]["labels"]]
+    classes = project.facts(dataset)[1]
+    rate = None if classes is None else noises.nominal_rate(noise[1], classes)
+    if rate is None:
+        raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise[0]!r} on {dataset!r}; give a number")
+    return rate

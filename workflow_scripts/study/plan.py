@@ -1,0 +1,56 @@
+"""The plan of one step: where its outputs lie, whether they are there, and what must be made before it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from workflow_scripts.provenance.checksums import SUMS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The outputs of one step, made or not.
+
+    folder: where they lie. inputs: the plans that the step reads. arguments: of its command line, but for the code's
+    hash. files: paths that must be there, too. spec: what a table, figure or page is made from.
+    """
+
+    folder: str
+    code: str
+    inputs: tuple[Plan, ...] = ()
+    arguments: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    spec: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The last part of the address."""
+        return self.folder.rsplit("/", 1)[1]
+
+    @property
+    def sums(self) -> str:
+        """The file that is there once the step is finished."""
+        return f"{self.folder}/{SUMS}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the outputs are there."""
+        return os.path.exists(self.sums)
+
+    def missing(self) -> list[str]:
+        """What must be made before this step."""
+        here = [plan.sums for plan in self.inputs if not plan.finished]
+        return [*here, *(file for file in self.files if not os.path.exists(file))]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a run's files lie, and those of its setting."""
+
+    run: Plan
+    arrays: Plan
+    labels: Plan
+    partition: Plan
+    donor: Plan | None = None

@@ -1,0 +1,66 @@
+"""A planned training run: what decides its numbers, how it is shown, and where its files are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fednoise_core.io import digest
+from workflow_scripts import paths
+from workflow_scripts.study.plan import RunFiles
+from workflow_scripts.study.store import Store
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One training run of a study, by its ids.
+
+    root: the study's results folder. spec: what decides the run's numbers, its settings; ids, labels and the study's
+    name are no part of it. label: the method's name as shown. oracle_rate: whether a field of the method was told the
+    noise's nominal rate. pooled: whether the method trains on all samples in one place. store: where its files lie.
+    """
+
+    root: str
+    dataset: str
+    noise: str
+    partition: str
+    method: str
+    seed: int
+    spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    label: str = ""
+    oracle_rate: bool = False
+    pooled: bool = False
+    store: Store | None = field(default=None, compare=False, repr=False)
+
+    @functools.cached_property
+    def files(self) -> RunFiles:
+        """The run's files; those of a finished run, if versions or a device are accepted besides the present ones."""
+        assert self.store is not None
+        return self.store.run(self.dataset, self.spec, self.seed)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run's results."""
+        return self.files.run.folder
+
+    @property
+    def labels_page(self) -> str:
+        """The page of the run's suspect labels, made where it is asked for."""
+        return paths.LABELS_PAGE.format(**{**vars(self), "root": self.root.removeprefix("results/")})
+
+    @functools.cached_property
+    def row(self) -> dict[str, Any]:
+        """The run's line in the list that tables and figures are given."""
+        shown = ("dataset", "noise", "partition", "method", "seed", "label", "oracle_rate", "pooled")
+        here = self.files
+        row = {"dir": self.folder, **{name: getattr(self, name) for name in shown}}
+        row |= {"labels": f"{here.labels.folder}/{paths.LABELS}", "arrays": f"{here.arrays.folder}/{paths.ARRAYS}"}
+        row["partition_file"] = f"{here.partition.folder}/{paths.PARTITION}"
+        return row | ({"donor": f"{here.donor.folder}/{paths.ARRAYS}"} if here.donor else {})
+
+    @functools.cached_property
+    def row_digest(self) -> str:
+        """Digest of the line."""
+        return digest(self.row)

@@ -1,0 +1,27 @@
+"""One study: its planned runs, and the tables and figures that show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workflow_scripts.config.project import Project
+from workflow_scripts.study import outputs, paper_tables
+from workflow_scripts.study.grid import StudyGrid
+
+
+class Study(StudyGrid):
+    """One study at the project's scale, checked as a whole when it is made."""
+
+    def __init__(self, project: Project, name: str) -> None:
+        super().__init__(project, name)
+        self.tables = outputs.shown(self, "tables")
+        paper_tables.check_claims(self, self.tables)
+        self.figures = outputs.shown(self, "figures", self.tables)
+
+    def check_present(self, part: str) -> None:
+        """Raises SpecError if a table or figure shows only data sets that are not here, or nothing at this scale."""
+        paper_tables.check_present(self, {"tables": self.tables, "figures": self.figures}, part)
+
+    def described(self) -> dict[str, Any]:
+        """The study as its page tells it: every id that its runs use, with its settings."""
+        return outputs.described(self, self.tables, self.figures)
