@@ -32,7 +32,8 @@ def read(path: str | Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     if not Path(path).is_file():
-        raise ArtifactError(f"{path}: no such weights file; workflow_scripts.steps.pretrained makes ImageNet's")
+        cure = "`python -m workflow_scripts.steps.pretrained` makes ImageNet's"
+        raise ArtifactError(f"{path}: no such weights file; {cure}")
     try:
         return renamed(load_file(path))
     except (SafetensorError, OSError) as error:
