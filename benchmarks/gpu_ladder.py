@@ -90,10 +90,10 @@ class HostFit(ClientFit):
         self.host, self.order = self.x.cpu(), self.plan.order.cpu()
         return self
 
-    def batch(self, k: int) -> Batch:
+    def make_batch(self, k: int) -> Batch:
         a, b = self.plan.steps[k]
         order = self.plan.order[a:b]
-        views, u = self.views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
+        views, u = self.make_views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
         return Batch(views, self.y[order], order, u, self.plan.masks[a:b], {}, {})
 
 
@@ -103,7 +103,7 @@ class Host(Sequential):
     def run(self, requests: Any) -> Any:
         for request in requests:
             fit = HostFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()
@@ -142,12 +142,12 @@ def federation(
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, precision), seed, device)
     method = make(case.method, world.train)
     fed = Federation(world, executor(world))
-    state = method.init(fed)
+    state = method.init_state(fed)
 
     def cohort() -> None:
         state.round += 1
-        who = fed.sample(state.round)
-        method.merge(fed, state, *fed.fit(method, state, who, method.down(fed, state)))
+        who = fed.sample_cohort(state.round)
+        method.merge_updates(fed, state, *fed.fit(method, state, who, method.make_broadcast(fed, state)))
 
     return cohort
 
@@ -165,13 +165,13 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, "bf16"), 0, device)
     fed = Federation(world, Sequential(world))
     method = make(case.method, world.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     test = Pool(arrays.x_test, arrays.mean, arrays.std, device)
     evaluator = Evaluator(fed, test, torch.as_tensor(np.asarray(arrays.y_test, dtype=np.int64), device=device))
     spent = []
     for _ in range(4):
         began = time.perf_counter()
-        list(evaluator.launch(method.views(fed, state), state._kept)())
+        list(evaluator.start_evaluation(method.list_models(fed, state), state.store)())
         spent.append(time.perf_counter() - began)
     return min(spent[1:])
 

@@ -1,7 +1,7 @@
-"""A study that finds wrong labels in your own data: writes config/studies/NAME.yaml and a line in config/datasets.yaml.
+"""Write a study that finds wrong labels in your own data: config/studies/NAME.yaml and a line in config/datasets.yaml.
 
-python -m label_review.label_study mine.npz                               then: snakemake --cores 2 mine
-python -m label_review.label_study photos --given labels.csv --size 64
+fednoise label-study mine.npz                               then: snakemake --cores 2 mine
+fednoise label-study photos --given labels.csv --size 64
 
 docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
 """

@@ -1,4 +1,7 @@
-"""labels.html of one run: its suspects.csv and sites.csv, the arrays and labels in, one HTML file to decide in out."""
+"""Make the page on which the suspect labels of one finished run are decided.
+
+Its suspects.csv and sites.csv, the arrays and the labels in, one HTML file out.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Run(_Uses, simulate.FinishedRun):
     """
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return models.collected(self.outcome, models.looks(self.arrays))
+        return models.collect_models(self.outcome, models.describe_data(self.arrays))
 
     def corrected(self, above: float = WRONG) -> np.ndarray:
         """Labels of the run with the likely errors replaced by the proposed labels.

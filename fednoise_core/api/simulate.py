@@ -28,8 +28,8 @@ from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.lanes import LanePool
-from fednoise_core.engine.loop import Outcome, Saving, loop
-from fednoise_core.engine.pool import Pool, augmentation
+from fednoise_core.engine.loop import Outcome, Saving, run_loop
+from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, json_digest
@@ -91,7 +91,7 @@ class FinishedRun:
             folder: Folder to write to. `fn.load(folder)` reads it.
         """
         files = self.outcome, self.summary, self.spec, self.cost
-        output.write(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
+        output.write_results(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -220,7 +220,7 @@ def run_federation(
     chosen = how.made or make(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
-    check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
+    check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
     rows = [held.cpu().numpy() for held in world.index]
@@ -235,7 +235,7 @@ def run_federation(
         record = {key: value for key, value in how.spec.items() if key != "facts"}
     facts["spec_digest"] = json_digest(record["spec"])
     cost = _cost_record(outcome, world, executor, began)
-    summary = output.summary(outcome, facts)
+    summary = output.make_summary(outcome, facts)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
         made.save(how.out)
@@ -320,7 +320,7 @@ def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, 
         SpecError: An augmentation does not fit.
     """
     for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
-        how = augmentation(spec)
+        how = build_augmentation(spec)
         try:
             if how is not None:
                 how.check_shape(shape)
@@ -364,7 +364,7 @@ def _train_and_evaluate(
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
-        outcome = loop(
+        outcome = run_loop(
             world,
             executor,
             method,
@@ -405,7 +405,7 @@ def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[flo
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
         "peak_memory_mb": _peak_memory_mb(),
-        "client_state_bytes": outcome.state._kept.largest,  # of one client
+        "client_state_bytes": outcome.state.store.largest,  # of one client
         "device": _device_name(world.device),
         "executor": executor,
         "resumed": outcome.resumed,

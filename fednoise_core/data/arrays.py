@@ -160,12 +160,12 @@ class Arrays:
 def content_sha256(x: Any) -> str:
     """SHA-256 (hex) of an array's values in C order, read block by block."""
     sha = hashlib.sha256()
-    for block in _blocks(x):
+    for block in _iter_blocks(x):
         sha.update(block.data)
     return sha.hexdigest()
 
 
-def _blocks(x: Any) -> Iterator[np.ndarray]:
+def _iter_blocks(x: Any) -> Iterator[np.ndarray]:
     for start in range(0, len(x), BLOCK):
         yield np.ascontiguousarray(x[start : start + BLOCK])
 
@@ -176,7 +176,7 @@ def _write_side(path: Path, x: Any) -> dict[str, Any]:
     with open_atomic(path, "wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
         np.lib.format.write_array_header_1_0(file, header)
-        for block in _blocks(x):
+        for block in _iter_blocks(x):
             sha.update(block.data)
             file.write(block.data)
         size = file.tell()

@@ -81,13 +81,13 @@ class Part(ValidatedSettings):
         raise NotImplementedError
 
 
-def _gather(x: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+def _gather_pixels(x: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
     """out[b, :, i, j] = x[b, :, rows[b, i], cols[b, j]], in channels_last memory."""
     sample = torch.arange(len(x), device=x.device)[:, None, None]
     return x.permute(0, 2, 3, 1)[sample, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
 
 
-def _mirrored(u: Tensor, width: int) -> Tensor:
+def _mirror_images(u: Tensor, width: int) -> Tensor:
     """Column numbers int64 [B, W], reversed where u < 1/2."""
     cols = torch.arange(width, device=u.device)[None]
     return torch.where(u[:, None] < 0.5, width - 1 - cols, cols)
@@ -101,7 +101,7 @@ class Flip(Part):
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         rows = torch.arange(x.shape[2], device=x.device)[None].expand(len(x), -1)
-        return _gather(x, rows, _mirrored(u[:, 0], x.shape[3]))
+        return _gather_pixels(x, rows, _mirror_images(u[:, 0], x.shape[3]))
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class CropFlip(Part):
         # u can be so near 1 that the product rounds up to 2 * pad + 1
         start = (u[:, :2] * (2 * self.pad + 1)).long().clamp(max=2 * self.pad)
         rows = start[:, :1] + torch.arange(height, device=x.device)
-        cols = _mirrored(u[:, 2], width) if self.flip else torch.arange(width, device=x.device)[None]
-        return _gather(F.pad(x, [self.pad] * 4), rows, start[:, 1:] + cols)
+        cols = _mirror_images(u[:, 2], width) if self.flip else torch.arange(width, device=x.device)[None]
+        return _gather_pixels(F.pad(x, [self.pad] * 4), rows, start[:, 1:] + cols)
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ def _needs_colour(shape: tuple[int, int, int]) -> None:
         raise SpecError(f"changes of colour need images of 3 channels, these have {shape[0]}")
 
 
-def _gray(x: Tensor) -> Tensor:
+def _to_gray(x: Tensor) -> Tensor:
     """Luma [B, 1, H, W] of RGB."""
     return RED * x[:, :1] + GREEN * x[:, 1:2] + BLUE * x[:, 2:3]
 
 
-def _blend(x: Tensor, other: Tensor | float, factor: Tensor) -> Tensor:
+def _blend_images(x: Tensor, other: Tensor | float, factor: Tensor) -> Tensor:
     return (factor * x + (1 - factor) * other).clamp(0, 1)
 
 
-def _hue(x: Tensor, shift: Tensor) -> Tensor:
+def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
     """Turn the hue by `shift` [B, 1, 1] (1 is the full circle), through HSV."""
     red, green, blue = x.unbind(1)
     top, low = x.amax(1), x.amin(1)
@@ -226,15 +226,15 @@ class ColourJitter(Part):
         out = x.to(torch.float32) / white
         for turn in range(4):
             which = order[:, turn : turn + 1]
-            gray = _gray(out)
+            gray = _to_gray(out)
             # all four are computed and one is kept: a captured graph cannot branch
             out = torch.where(
                 which == 0,
-                _blend(out, 0.0, bright),
+                _blend_images(out, 0.0, bright),
                 torch.where(
                     which == 1,
-                    _blend(out, gray.mean((1, 2, 3), keepdim=True), contrast),
-                    torch.where(which == 2, _blend(out, gray, saturation), _hue(out, shift)),
+                    _blend_images(out, gray.mean((1, 2, 3), keepdim=True), contrast),
+                    torch.where(which == 2, _blend_images(out, gray, saturation), _shift_hue(out, shift)),
                 ),
             )
         return torch.where(u[:, 8:9] < self.p, out * white, x)
@@ -252,7 +252,7 @@ class Grayscale(Part):
     draws = 1
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
-        return torch.where(u[:, :1, None, None] < self.gray, _gray(x), x)
+        return torch.where(u[:, :1, None, None] < self.gray, _to_gray(x), x)
 
 
 @dataclass(frozen=True)

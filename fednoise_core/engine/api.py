@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import FromKept, Kept, Views
+from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, FromClientState
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.phase import Phase
@@ -17,10 +17,11 @@ __all__ = [
     "SERVER",
     "Batch",
     "Client",
+    "ClientEntry",
     "Entry",
+    "EvaluatedModels",
     "Federation",
-    "FromKept",
-    "Kept",
+    "FromClientState",
     "Layout",
     "Local",
     "Net",
@@ -29,7 +30,6 @@ __all__ = [
     "State",
     "Train",
     "Trained",
-    "Views",
     "Weights",
     "Work",
     "resolve_rounds",

@@ -30,11 +30,11 @@ def write_suspects(
     """Every judged sample, most suspect first; a sample that several sites hold has a row for each. given: [n] labels;
     sites: the user's name of each client. docs/wrong_labels.md explains the columns.
     """
-    names = _names(arrays)
-    sample = _joined(found, "samples", np.int64)
+    names = _name_classes(arrays)
+    sample = _join_column(found, "samples", np.int64)
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
-    p_wrong, p_proposed = (_joined(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
-    proposed, verdict = _joined(found, "proposed", np.int64), classify_labels(p_wrong)
+    p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
+    proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SUSPECTS)
@@ -61,7 +61,7 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
     """One row for each class of the test images, one column for each predicted class. counts: int64 [K, K]; None, of
     models whose predictions are no numbers, leaves no rows.
     """
-    names = _names(arrays)
+    names = _name_classes(arrays)
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
@@ -69,9 +69,9 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
             table.writerow([k, names[k], *row])
 
 
-def _names(arrays: Arrays) -> list[str]:
+def _name_classes(arrays: Arrays) -> list[str]:
     return [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
 
 
-def _joined(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
+def _join_column(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
     return np.concatenate([np.zeros(0, dtype), *(getattr(one, name) for one in found)])

@@ -36,7 +36,7 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
     made = build_settings(cls, fields, "method", train=settings)
-    return {"name": _called(cls), **fields}, settings, made
+    return {"name": _name_class(cls), **fields}, settings, made
 
 
 def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
@@ -45,8 +45,8 @@ def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
         raise SpecError("train: the method was made with other training settings; leave `train` out")
     model = model_of(type(made))
     given = model.model_construct(**{name: getattr(made, name) for name in model.model_fields})
-    return {"name": _called(type(made)), **given.model_dump(exclude_defaults=True)}, made.train, made
+    return {"name": _name_class(type(made)), **given.model_dump(exclude_defaults=True)}, made.train, made
 
 
-def _called(cls: type) -> str:
+def _name_class(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"

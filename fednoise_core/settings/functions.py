@@ -34,11 +34,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
-def with_settings(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
+def with_settings(*, example: Mapping[str, Any], display_name: str = "", **facts: Any) -> Callable[[F], F]:
     """Make a function check its settings, which are its keyword-only parameters, at each call.
 
     Args:
         example: Settings for the example on the reference page.
+        display_name: The name in tables and figures. Without one they show the registered name.
         **facts: Further facts for config/schema.
 
     Returns:
@@ -53,31 +54,32 @@ def with_settings(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], 
             settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
             return function(*args, **given, **dict(check_value(model, settings, function.__name__)))
 
-        call_checked.example, call_checked.facts = dict(example), facts  # type: ignore[attr-defined]
+        vars(call_checked).update(example=dict(example), display_name=display_name, facts=facts)
         return cast("F", call_checked)
 
     return decorate
 
 
 def resolve_kind(
-    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, key: str = "kind"
 ) -> Callable[..., Any]:
-    """Find the function that a spec's `kind` names.
+    """Find the function or class that a spec names.
 
     Args:
-        spec: Settings with the key `kind`.
-        registry: Functions by kind, or "module:name" to import.
+        spec: Settings with the key `key`.
+        registry: Functions and classes by name, or "module:name" to import.
         what: Beginning of the message, such as `noise`.
+        key: The key that names it.
 
     Returns:
-        The function.
+        The function or class.
 
     Raises:
         SpecError: The kind is unknown. The message names the nearest known one.
     """
-    kind = spec.get("kind")
+    kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.kind: {kind!r} is unknown{did_you_mean(str(kind), registry)}")
+        raise SpecError(f"{what}.{key}: {kind!r} is unknown{did_you_mean(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")

@@ -63,23 +63,23 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
     from fednoise_core.methods.fedavg import FedAvg
     from fednoise_core.ops.weights import Entry, Layout
 
-    text = (ROOT / "docs/add_a_method.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/method_reference.md").read_text(encoding="utf-8")
     scope: dict[str, object] = {"Layout": Layout, "Entry": Entry, "torch": torch}
     for code in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
-        exec(compile(code, "docs/add_a_method.md", "exec"), scope)
-    hooks = {name: scope[name] for name in ("round", "begin", "step", "finish")}
+        exec(compile(code, "docs/method_reference.md", "exec"), scope)
+    hooks = {name: scope[name] for name in ("run_round", "init_carry", "train_step", "make_update")}
     counting = type("Counting", (FedAvg,), hooks)
     ends = []
     for kind in (counting, FedAvg):
         fed = toy.federation()
         method = kind(train=fed.train)
-        state = method.init(fed)
+        state = method.init_state(fed)
         state.round = 1
-        assert method.round(fed, state) == {"clients": 4}
+        assert method.run_round(fed, state) == {"clients": 4}
         ends.append(state)
     assert toy.same(ends[0].server, ends[1].server)
     seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
-    assert seen == {c: 2 * toy.SIZES[c] for c in toy.federation().sample(1)}  # two epochs
+    assert seen == {c: 2 * toy.SIZES[c] for c in toy.federation().sample_cohort(1)}  # two epochs
 
 
 @pytest.mark.parametrize("page", ["clean_labels", "extend"])

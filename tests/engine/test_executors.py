@@ -61,9 +61,9 @@ def test_all_that_a_step_may_use_is_carried_by_every_executor(train, toy_nets):
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
         for a, b in zip(expected, found, strict=True):
             assert a.steps == b.steps
-            assert a.up["steps"] == b.up["steps"]
+            assert a.update["steps"] == b.update["steps"]
             assert toy.same(a.targets, b.targets)
-            assert apart([a.up, a.mine], [b.up, b.mine]) < 1e-4
+            assert apart([a.update, a.client_state], [b.update, b.client_state]) < 1e-4
 
 
 @pytest.mark.parametrize(("name", "kept"), [("fedavg", 0), ("scaffold", 4 * (64 * 6 + 6 + 6 * 5 + 5))])

@@ -27,9 +27,8 @@ def drawn(n: int, rate: float, seed: int, flat: float = 1.0) -> tuple[np.ndarray
 
 def sites(n: int, flat: float = 1.0):
     parts = [drawn(n, rate, seed, flat) for seed, rate in enumerate(RATES)]
-    found = estimate_label_errors(
-        [p for p, _, _ in parts], [y for _, y, _ in parts], [np.arange(n)] * len(parts), range(len(parts))
-    )
+    predicted, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    found = estimate_label_errors(predicted, given, [np.arange(n)] * len(parts), range(len(parts)))
     return found, [given != true for _, given, true in parts], parts
 
 

@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
     """The paper with made-up results of the chosen runs, and with these figures alone: to draw takes seconds."""
     study = study_of(root)
-    study.figures = {name: study.figures[name] for name in draw}
+    study.figures = {name: study.figures[name] for name in figures}
     for run in study.runs:
         if all(getattr(run, key) in values for key, values in chosen.items()):
             ids = {"study": study.name} | {key: getattr(run, key) for key in PARTS}
@@ -90,7 +90,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     assert (out / "figure6.png").is_file()
     html = (folder / "page.html").read_text(encoding="utf-8")
     assert (
-        html.count("make cell PAPER=fedmixcon TABLE=3 METHOD=sce NOISE=sym40-exact DATASET=mnist") == 1
+        html.count("fednoise cell --paper fedmixcon --table 3 --method sce --noise sym40-exact --dataset mnist") == 1
     )  # in the list
     assert '<h2 id="sources">' in html
     for page in (first_screen(text), html):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import toy
 from pydantic import MISSING
 
 from fednoise_core.data import augment
-from fednoise_core.data.sources import reader
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
@@ -31,8 +29,6 @@ def model(family: str, name: str) -> type[Settings]:
     """The model that an entry of a schema is made of."""
     if family == "train":
         return model_of(Train)
-    if family == "dataset":
-        return import_module(reader(name)).SETTINGS[name]
     if family == "augment":
         return augment.model(name)
     owner = resolve_kind({"kind": name}, config_schema.REGISTRIES[family], family)
@@ -159,17 +155,17 @@ def test_shares_are_of_all_rounds(name, fields, expected):
     fed = toy.federation(train={"rounds": 40})
     rounds = {key: value if key == "iterations" else int(value * 40) for key, value in fields.items()}
     for settings in (fields, rounds):
-        assert [phase.end for phase in make({"name": name, **settings}, fed.train).phases(fed)] == expected
+        assert [phase.end for phase in make({"name": name, **settings}, fed.train).list_phases(fed)] == expected
 
 
 def test_shares_of_the_prestop_and_of_the_ramp():
     train = Train(rounds=40)
     teaching = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 0.25}, train)
-    assert [teaching.forgotten(t) for t in (5, 10)] == [0.1, 0.2]
+    assert [teaching.forget_rate_at(t) for t in (5, 10)] == [0.1, 0.2]
     for latest, start, stops in ((0.5, 0.25, [0, 0, 20]), (0, 0.25, [0, 12, 20]), (0, 0.5, [0, 0, 0])):
         method = make({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
         found = []
         for round in (10, 12, 20):
             state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)
-            found.append(method._watched(state, 0.5 if latest == 0 else 0.6)["round"])
+            found.append(method._count_watched(state, 0.5 if latest == 0 else 0.6)["round"])
         assert found == stops, latest

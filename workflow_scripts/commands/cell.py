@@ -1,4 +1,4 @@
-"""One cell of a paper's table or figure: names → the Snakemake target of its training run, which is then made.
+"""Train one cell of a paper's table or figure, named by the ids of the paper's file.
 
 fednoise cell --paper feddpcont --table 2 --method fedcorr --noise sym40 --seed 0 [--scale cpu]
 

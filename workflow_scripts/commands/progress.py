@@ -1,6 +1,6 @@
-"""Show how far every unfinished run is, how many runs of the studies are done, and how long the others take.
+"""Show how far unfinished runs are, how many are done, and how long the others take.
 
-python -m workflow_scripts.commands.progress [STUDY…] [--watch [SECONDS]] [--config scale=cpu …]
+fednoise progress [STUDY…] [--watch [SECONDS]] [--config scale=cpu …]
 
 Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it; times are those in the
 cost.json of finished runs. Without a study the totals are those of the configured studies; `papers` is every paper's.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
+from fednoise_core.data.settings import load_source
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.settings.declare import did_you_mean as hint
 from workflow_scripts import paths
@@ -26,7 +27,6 @@ from workflow_scripts.machine import device
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
-SHAREABLE = ("digits", "fashion_mnist")  # sources whose licence lets anybody pass the data on; others stay unpushed
 CONTENTS = "contents.json"
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 RULES = Path(__file__).parents[2] / "rules"
@@ -154,7 +154,7 @@ class Project:
 
     def may_be_shared(self, dataset: str) -> bool:
         """Whether the arrays of a data set may be passed on."""
-        return self.datasets[dataset]["source"] in SHAREABLE
+        return load_source(self.datasets[dataset]["source"]).redistributable
 
     @functools.cache  # noqa: B019 - a project lives as long as the process
     def fingerprint(self, dataset: str) -> str:

@@ -30,7 +30,7 @@ KIND_KEYS = {"dataset": "source", "method": "name", "net": "name", "augment": "n
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = {  # family whose schema is made from the code → where its names are
-    "dataset": ("fednoise_core/data/sources.py", "READERS"),
+    "dataset": ("fednoise_core/data/__init__.py", "SOURCES"),
     "method": ("fednoise_core/methods/__init__.py", "METHODS"),
     "net": ("fednoise_core/nets/__init__.py", "NETS"),
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),

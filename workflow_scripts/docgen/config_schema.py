@@ -1,7 +1,6 @@
-"""Write the files of config/schema that come from the code: training settings, data sets, methods, nets,
-augmentations, noise models and partitions.
+"""Write config/schema from the settings that the code declares.
 
-python -m workflow_scripts.docgen.config_schema [--folder config/schema] [--check]
+fednoise schema [--folder config/schema] [--check]
 
 What a setting is stands where it is declared (fednoise_core/settings). `make docs` makes tables of these files.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -19,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.data import augment
-from fednoise_core.data.sources import READERS, reader
+from fednoise_core.data import SOURCES, augment
 from fednoise_core.io import SpecError, open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
@@ -34,10 +31,10 @@ from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.validation import KIND_KEYS
 
-FIRST = "# Made by `python -m workflow_scripts.docgen.config_schema` from {source}: change that, not this."
+FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
-        "the readers in fednoise_core/data",
+        "the classes in fednoise_core/data",
         "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
     "augment": (
@@ -95,9 +92,6 @@ def kinds(family: str) -> dict[str, Any]:
     if family == "augment":
         about = augment.ABOUT.items()
         return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
-    if family == "dataset":
-        readers = {name: importlib.import_module(reader(name)) for name in READERS}
-        return {name: kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
@@ -138,7 +132,7 @@ def _lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "dataset": READERS,
+    "dataset": SOURCES,
     "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,
@@ -148,7 +142,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),
     "noise": lambda kind: (noises.Shared,),
-    "partition": lambda kind: (partitions.shared(kind),),
+    "partition": lambda kind: (partitions.shared_settings(kind),),
 }
 FAMILIES = (*REGISTRIES, "train")
 
@@ -175,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         same = path.is_file() and path.read_text(encoding="utf-8") == wanted
         late += not same
         if options.check:
-            print(f"{path}: {'up to date' if same else 'out of date: python -m workflow_scripts.docgen.config_schema'}")
+            print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
         elif not same:
             with open_atomic(path) as file:
                 file.write(wanted)

@@ -1,6 +1,6 @@
-"""A study's results as Markdown, tables and pictures for docs/results, from the runs that there are.
+"""Write a study's results as Markdown, tables and pictures for docs/results, from the runs that are finished.
 
-python -m workflow_scripts.docgen.publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
+fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
 
 A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
 "not run". What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of its
@@ -48,7 +48,7 @@ PAPERS = """# The papers: claims that were run
 
 A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
 all of them, disagrees if in none, and is mixed otherwise. Scale `paper` is the paper's own size; each page says what
-another scale cuts. Made by `python -m workflow_scripts.docgen.publish`.
+another scale cuts. Made by `fednoise publish`.
 
 | paper | scale | claims | agree | mixed | disagree | not run |
 | --- | --- | --: | --: | --: | --: | --: |

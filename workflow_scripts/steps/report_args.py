@@ -26,5 +26,5 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
 
 
 def run(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
-    """Do the work of the step `name` and print its line; see `step.run`. figures: it draws all pictures of settings."""
+    """Do the work of the step `name` and print its line, as `common.run`. figures: it draws pictures of settings."""
     return common.run(name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else ()), args)

@@ -80,7 +80,7 @@ def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) 
     from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine.loop import Saving
-    from fednoise_core.engine.state import clear
+    from fednoise_core.engine.state import clear_checkpoint
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
 
@@ -113,5 +113,5 @@ def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) 
         threads=options.threads,
     )
     write_sums(job.out)
-    clear(saving.path)
+    clear_checkpoint(saving.path)
     (job.work / "progress.jsonl").unlink(missing_ok=True)

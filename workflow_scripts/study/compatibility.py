@@ -14,10 +14,6 @@ from workflow_scripts.config.yaml_file import Place
 from workflow_scripts.provenance.step_code import own_file
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
-    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
-    **{"fine": 0.4020, "coarse": 0.2640},
-}
 Defined = tuple[str, Mapping[str, Any], Place]  # id, settings, where they are defined
 
 
@@ -87,10 +83,7 @@ def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) ->
     """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
     SpecError if none is known.
     """
-    if noise[1]["kind"] == "human":
-        return HUMAN_RATES[noise[1]["labels"]]
-    classes = project.facts(dataset)[1]
-    rate = None if classes is None else noises.nominal_rate(noise[1], classes)
+    rate = noises.oracle_rate(noise[1], project.facts(dataset)[1])
     if rate is None:
         raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise[0]!r} on {dataset!r}; give a number")
     return rate
