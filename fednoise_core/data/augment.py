@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import torch
@@ -25,7 +25,6 @@ from fednoise_core.settings import Settings, Share, check, nearest, settings_of
 from fednoise_core.spec import Checked
 
 __all__ = [
-    "ABOUT",
     "AUGMENTS",
     "Augment",
     "ColourJitter",
@@ -257,9 +256,17 @@ class Grayscale(Part):
 
 @dataclass(frozen=True)
 class Augment:
-    """Parts one after the other, each with its own columns of u; those on normalised images come last."""
+    """Parts one after the other, each with its own columns of u; those on normalised images come last.
+
+    Attributes:
+        parts: what is done to an image.
+        description: what it is, on the reference page.
+        example: settings of the example there.
+    """
 
     parts: tuple[Part, ...]
+    description: str = field(default="", compare=False)
+    example: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         spaces = [part.on for part in self.parts]
@@ -294,27 +301,26 @@ def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Te
 
 
 AUGMENTS: dict[str, Augment] = {
-    "none": Augment(()),
-    "flip": Augment((Flip(),)),
-    "crop": Augment((CropFlip(flip=False),)),
-    "crop_flip": Augment((CropFlip(),)),
-    "rotation": Augment((Rotate(),)),
-    "colour": Augment((Flip(), ColourJitter(), Grayscale())),  # FedLSR on CIFAR
-}
-
-ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, settings of an example
-    "none": ("Images as they are.", {}),
-    "flip": ("Mirrored left to right with probability 1/2.", {}),
-    "crop": ("Zero padding, then a random cut of the original size (He et al., CVPR 2016).", {"pad": 2}),
-    "crop_flip": ("Crop, then flip: the usual one for CIFAR (He et al., CVPR 2016).", {}),
-    "rotation": (
-        "Turned by U(-degrees, degrees) about the centre; nearest pixel, corners black (FedLSR).",
-        {"degrees": 15},
+    "none": Augment((), description="Images as they are."),
+    "flip": Augment((Flip(),), description="Mirrored left to right with probability 1/2."),
+    "crop": Augment(
+        (CropFlip(flip=False),),
+        description="Zero padding, then a random cut of the original size (He et al., CVPR 2016).",
+        example={"pad": 2},
     ),
-    "colour": (
-        "Flip, then brightness, contrast, saturation and hue by random factors, then sometimes grey (FedLSR); needs "
-        "colour images.",
-        {"p": 0.5},
+    "crop_flip": Augment(
+        (CropFlip(),), description="Crop, then flip: the usual one for CIFAR (He et al., CVPR 2016)."
+    ),
+    "rotation": Augment(
+        (Rotate(),),
+        description="Turned by U(-degrees, degrees) about the centre; nearest pixel, corners black (FedLSR).",
+        example={"degrees": 15},
+    ),
+    "colour": Augment(
+        (Flip(), ColourJitter(), Grayscale()),
+        description="Flip, then brightness, contrast, saturation and hue by random factors, then sometimes grey "
+        "(FedLSR); needs colour images.",
+        example={"p": 0.5},
     ),
 }
 
