@@ -49,7 +49,16 @@ def channel(values: Sequence[float], device: Any = None) -> Tensor:
 
 
 def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(x / 255 - mean) / std, float32 channels_last; x 0..255 [B, C, H, W], uint8 or float; mean, std [C, 1, 1]."""
+    """Normalise images: (x / 255 - mean) / std.
+
+    Args:
+        x: 0..255, [B, C, H, W], uint8 or float.
+        mean: float32 [C, 1, 1].
+        std: float32 [C, 1, 1].
+
+    Returns:
+        float32 [B, C, H, W], channels_last.
+    """
     return ((x.to(torch.float32) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
@@ -285,9 +294,17 @@ class Augment:
 
 
 def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
-    """What a network sees: x 0..255 [B, C, H, W], augmented with u [B, how.draws] and normalised.
+    """What a network sees: images that are augmented and normalised.
 
-    Each part works before or after the normalisation as its `on` says. Returns float32 [B, C, H, W] channels_last.
+    Args:
+        x: 0..255, [B, C, H, W].
+        u: random numbers in [0, 1), [B, how.draws].
+        how: the augmentation. Each part works before or after the normalisation, as its `on` says.
+        mean: float32 [C, 1, 1].
+        std: float32 [C, 1, 1].
+
+    Returns:
+        float32 [B, C, H, W], channels_last.
     """
     columns = list(zip(how.parts, u.split([part.draws for part in how.parts], dim=1), strict=True))
     for part, own in columns:

@@ -59,7 +59,11 @@ def module(
 
 
 def factory_of(name: str) -> Factory:
-    """The function of "module:function". Raises SpecError if it cannot be imported."""
+    """Import the function of "module:function".
+
+    Raises:
+        SpecError: it cannot be imported.
+    """
     where, colon, function = name.partition(":")
     if not colon or not where or not function:
         raise SpecError(f"train.net.factory: {name!r}: expected module:function, such as mynets:make")
@@ -228,7 +232,11 @@ class ModuleNet(Net):
         return weights
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
-        """New weights from the factory, whose draws are keyed by one number of `generator`; or those of `weights`."""
+        """New weights from the factory, or those of `weights`.
+
+        Args:
+            generator: one number of it keys the factory's draws.
+        """
         seed = int(torch.randint(1 << 62, (), generator=generator))
         made = self._fill_weights(self._make_module(seed))
         if self.weights is not None:
@@ -285,7 +293,10 @@ def _prepare_copy(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
 def with_named_nets(train: Any) -> Any:
     """Training settings whose nets all have names: a function becomes `{"name": "module", "factory": "file:function"}`.
 
-    Worker processes and result files know a net by name. Raises SpecError for a function that no name leads to.
+    Worker processes and result files know a net by name.
+
+    Raises:
+        SpecError: no name leads to a function.
     """
     if isinstance(train, Train):
         return dataclasses.replace(train, net=_name_nets(train.net))

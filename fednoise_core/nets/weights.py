@@ -21,13 +21,24 @@ __all__ = ["fill", "paths", "read", "renamed"]
 
 
 def paths(net: Any) -> list[str]:
-    """The weight files that a `train.net` setting names (one net or a list), sorted. Needs no torch."""
+    """The weight files that a `train.net` setting names. Torch is not needed.
+
+    Args:
+        net: one net or a list.
+
+    Returns:
+        Sorted paths.
+    """
     nets = net if isinstance(net, list | tuple) else [net]
     return sorted({str(one["weights"]) for one in nets if isinstance(one, Mapping) and one.get("weights")})
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file by name. Raises ArtifactError, naming the file, if it is missing or damaged."""
+    """Read all tensors of a safetensors file by name.
+
+    Raises:
+        ArtifactError: it is missing or damaged. The message names it.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -46,9 +57,10 @@ def renamed(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fill(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy `named` into `weights` in place. A head of another shape, or none, leaves the head as it is.
+    """Copy tensors into weights, in place. A head of another shape, or none, leaves the head as it is.
 
-    Raises ArtifactError, naming `where` and the tensor, if another one is missing, unknown or of another shape.
+    Raises:
+        ArtifactError: another tensor is missing, unknown or of another shape. The message names it and `where`.
     """
     shapes = {name: tuple(view.shape) for name, view in weights.views.items()}
     head = {name for name in shapes if name.startswith("head.")}

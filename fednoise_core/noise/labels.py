@@ -47,9 +47,14 @@ class Labels:
 
     @classmethod
     def of(cls, y: np.ndarray, y_train: np.ndarray, classes: int, clean_known: bool) -> Labels:
-        """Labels given as a plain array `y` int [n], for a data set with the labels `y_train` int64 [n].
+        """Labels that are given as a plain array.
 
-        Raises SpecError unless they are n integers of 0..classes-1.
+        Args:
+            y: int [n].
+            y_train: the data set's labels, int64 [n].
+
+        Raises:
+            SpecError: they are not n integers of 0..classes-1.
         """
         noisy = plain_labels(y, len(y_train), classes)
         spec = {"noise": {"kind": "given"}, "seed": 0, "nominal_rate": None, "notes": {}}
@@ -134,7 +139,11 @@ class Labels:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Labels:
-        """Read and check an artifact. Raises ArtifactError, naming the file, if it is damaged or contradicts itself."""
+        """Read and check an artifact.
+
+        Raises:
+            ArtifactError: it is damaged or contradicts itself. The message names the file.
+        """
         arrays, spec = load_npz(path, "labels")
         try:
             rate = float(arrays.pop("rate"))
@@ -176,9 +185,16 @@ class Labels:
             raise SpecError(f"labels: rate says {self.rate}, the labels say {wrong.mean()}")
 
     def belongs(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
-        """Raise SpecError unless these labels were made for a data set with the labels `y_train` int64 [n].
+        """Check that these labels were made for a data set. Compared are the clean labels where both sides know them,
+        else the digest that `inject` put into the spec.
 
-        Compared are the clean labels where both sides know them, else the digest that `inject` put into the spec.
+        Args:
+            y_train: the data set's labels, int64 [n].
+            classes: its number of classes.
+            clean_known: whether its labels are known to be right.
+
+        Raises:
+            SpecError: they were made for another one.
         """
         cure = "make labels and partition from the arrays that the run gets"
         n, found = len(y_train), len(self.noisy)

@@ -91,7 +91,18 @@ def noise_model(
 
 
 def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
-    """`T` as float64 [..., K, K], rows summing to one (1e-8), entries ≥ 0. Raises SpecError otherwise."""
+    """Check a transition matrix.
+
+    Args:
+        T: entries ≥ 0, [..., K, K], whose rows sum to one (within 1e-8).
+        name: the beginning of messages.
+
+    Returns:
+        The same as float64.
+
+    Raises:
+        SpecError: it is not one.
+    """
     T = np.asarray(T, dtype=np.float64)
     if T.ndim < 2 or T.shape[-1] != T.shape[-2]:
         raise SpecError(f"{name}: must be square, got {list(T.shape)}")

@@ -85,7 +85,11 @@ def shared_settings(kind: str) -> type:
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
-    """Whether this partition is drawn over the noisy labels."""
+    """Whether a partition is drawn over the noisy labels. The workflow then makes the noise first.
+
+    Args:
+        spec: the partition.
+    """
     whose = _load_scheme(spec).labels
     return whose is not None and spec.get("labels", whose) == "noisy"
 

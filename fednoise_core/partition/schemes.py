@@ -52,7 +52,15 @@ def partition_scheme(
 
 
 def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
-    """One sorted index array per client from the owner of each sample, int64 [n]."""
+    """Samples of each client.
+
+    Args:
+        owner: the client of each sample, int64 [n].
+        C: number of clients.
+
+    Returns:
+        One sorted index array per client.
+    """
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 
