@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fednoise_core.io import SpecError, digest
-from fednoise_core.nets.weights import paths as weight_files
+from fednoise_core.nets.weights import weight_files
 from fednoise_core.spec import Train
 from workflow_scripts import paths
 

@@ -180,9 +180,9 @@ class Net:
                 drawn = torch.rand(made.entry.shape, generator=generator)
                 tensor.copy_((2 * drawn - 1) * bound)
         if self.weights is not None:
-            from fednoise_core.nets.weights import fill, read
+            from fednoise_core.nets.weights import fill_weights, read_tensors
 
-            fill(weights, read(self.weights), self.weights)
+            fill_weights(weights, read_tensors(self.weights), self.weights)
         return weights.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
@@ -231,7 +231,7 @@ class Net:
         """
         return self.head(w, self.features(w, x, u=u))
 
-    def named(self, w: Weights) -> dict[str, Tensor]:
+    def named_tensors(self, w: Weights) -> dict[str, Tensor]:
         """Contiguous copies of `w` under the names of the architecture's own module (torchvision's for the ResNets)."""
         return {self.own_name(name): tensor for name, tensor in w.named().items()}
 
@@ -239,7 +239,7 @@ class Net:
         """The name of an entry of the layout in files."""
         return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
 
-    def describe(self) -> dict[str, Any]:
+    def describe_net(self) -> dict[str, Any]:
         """What identifies the net, for the facts of a model file (JSON)."""
         return {"name": self.name, "options": self.options, "shape": list(self.shape), "classes": self.classes,
                 "parameters": self.parameters, "init": self.init, "dropout_at_eval": self.dropout_at_eval,

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from fednoise_core.tree import Weights
 
-__all__ = ["fill", "paths", "read", "renamed"]
+__all__ = ["fill_weights", "read_tensors", "rename_torchvision", "weight_files"]
 
 
-def paths(net: Any) -> list[str]:
+def weight_files(net: Any) -> list[str]:
     """The weight files that a `train.net` setting names. Torch is not needed.
 
     Args:
@@ -33,7 +33,7 @@ def paths(net: Any) -> list[str]:
     return sorted({str(one["weights"]) for one in nets if isinstance(one, Mapping) and one.get("weights")})
 
 
-def read(path: str | Path) -> dict[str, Tensor]:
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read all tensors of a safetensors file by name.
 
     Raises:
@@ -45,18 +45,18 @@ def read(path: str | Path) -> dict[str, Tensor]:
     if not Path(path).is_file():
         raise ArtifactError(f"{path}: no such weights file; `python -m workflow_scripts.pretrained` makes ImageNet's")
     try:
-        return renamed(load_file(path))
+        return rename_torchvision(load_file(path))
     except (SafetensorError, OSError) as error:
         raise ArtifactError(f"{path}: damaged weights file ({error})") from error
 
 
-def renamed(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_torchvision(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """torchvision's names as ours: `fc` is `head`, and the counters of batch norm, which nothing uses, are left out."""
     kept = {name: tensor for name, tensor in named.items() if not name.endswith(".num_batches_tracked")}
     return {f"head.{name[3:]}" if name.startswith("fc.") else name: tensor for name, tensor in kept.items()}
 
 
-def fill(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:
+def fill_weights(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:
     """Copy tensors into weights, in place. A head of another shape, or none, leaves the head as it is.
 
     Raises:

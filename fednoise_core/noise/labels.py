@@ -12,7 +12,7 @@ import numpy as np
 
 from fednoise_core.data.labelled import labels_digest, plain_labels
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
-from fednoise_core.noise.sampling import transition, wrong_share
+from fednoise_core.noise.sampling import realised_matrix, wrong_share
 
 __all__ = ["Labels"]
 
@@ -79,13 +79,13 @@ class Labels:
         if not clean_known:
             return cls(noisy, float("nan"), spec, **arrays)
         clean = y_train.astype(np.int64)
-        made = cls(noisy, 0.0, spec, clean=clean, T_realised=transition(clean, noisy, classes), **arrays)
+        made = cls(noisy, 0.0, spec, clean=clean, T_realised=realised_matrix(clean, noisy, classes), **arrays)
         assert made.wrong is not None
         found: dict[str, Any] = {"rate": float(made.wrong.mean())}
         if clients is not None:
             found["client_rate"] = wrong_share(made.wrong, clients)
             if len(clients) * classes**2 <= LARGEST:
-                found["T_client"] = np.stack([transition(clean[index], noisy[index], classes) for index in clients])
+                found["T_client"] = np.stack([realised_matrix(clean[part], noisy[part], classes) for part in clients])
         return dataclasses.replace(made, **found)
 
     def __repr__(self) -> str:
@@ -184,7 +184,7 @@ class Labels:
         elif n and abs(wrong.mean() - self.rate) > 1e-12:
             raise SpecError(f"labels: rate says {self.rate}, the labels say {wrong.mean()}")
 
-    def belongs(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
+    def check_made_for(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
         """Check that these labels were made for a data set. Compared are the clean labels where both sides know them,
         else the digest that `inject` put into the spec.
 

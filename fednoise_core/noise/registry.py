@@ -130,7 +130,7 @@ def inject(
     clients = None
     if partition is not None:
         expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-        partition.belongs(len(source.y), source.digest)
+        partition.check_made_for(len(source.y), source.digest)
         clients = [partition.of(c) for c in range(partition.clients)]
 
     wanted = inspect.signature(function).parameters

@@ -23,8 +23,8 @@ __all__ = [
     "Superclass",
     "check_matrix",
     "noise_model",
+    "realised_matrix",
     "sample",
-    "transition",
     "wrong_share",
 ]
 
@@ -81,13 +81,13 @@ def noise_model(
         random_state: with a noise_seed it draws as the authors' code did, from np.random.RandomState.
     """
 
-    def decorate(function: M) -> M:
+    def make_model(function: M) -> M:
         model = described(example=example, display_name=display_name)(function)
         rates = {"nominal_rate": nominal_rate, "published_rate": published_rate}
         vars(model).update(rates, random_state=random_state)
         return model
 
-    return decorate
+    return make_model
 
 
 def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
@@ -161,7 +161,7 @@ def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)
 
 
-def transition(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:
+def realised_matrix(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:
     """Realised T float64 [K, K]; the row of a class without samples is NaN (undefined)."""
     counts = np.bincount(clean * K + noisy, minlength=K * K).reshape(K, K).astype(np.float64)
     with np.errstate(invalid="ignore"):

@@ -26,7 +26,9 @@ class Partition:
     spec: Mapping[str, Any]
 
     @classmethod
-    def build(cls, parts: Sequence[np.ndarray], spec: Mapping[str, Any], valid: np.ndarray | None = None) -> Partition:
+    def from_parts(
+        cls, parts: Sequence[np.ndarray], spec: Mapping[str, Any], valid: np.ndarray | None = None
+    ) -> Partition:
         """A partition from one sorted index array int64 [N_c] per client.
 
         spec: what the artifact records: settings, seed, `clients`, and `notes` with `samples` of the data set and
@@ -91,7 +93,7 @@ class Partition:
         owner = np.repeat(np.arange(self.clients), self.sizes)
         return np.bincount(owner * K + labels[self.index], minlength=self.clients * K).reshape(self.clients, K)
 
-    def belongs(self, samples: int, data: str = "") -> None:
+    def check_made_for(self, samples: int, data: str = "") -> None:
         """Check that this is a sound partition of a data set.
 
         Args:

@@ -137,7 +137,7 @@ def make(
         "unused": n - len(np.unique(np.concatenate(parts))),
         "empty_clients": sum(not len(part) for part in parts),
     }
-    partition = Partition.build(
+    partition = Partition.from_parts(
         parts,
         {
             "artifact": "partition",
@@ -158,7 +158,7 @@ def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarr
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
     expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
-    labels.belongs(source.y, source.classes, source.clean_known)
+    labels.check_made_for(source.y, source.classes, source.clean_known)
     return labels.noisy
 
 

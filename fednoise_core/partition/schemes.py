@@ -43,12 +43,12 @@ def partition_scheme(
         labels: which labels it looks at, unless the setting `labels` says otherwise. None: it looks at none.
     """
 
-    def decorate(function: S) -> S:
+    def make_scheme(function: S) -> S:
         scheme = described(example=example, display_name=display_name)(function)
         vars(scheme).update(labels=labels)
         return scheme
 
-    return decorate
+    return make_scheme
 
 
 def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
