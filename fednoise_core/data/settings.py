@@ -25,7 +25,7 @@ def load_source(name: Any) -> type[Dataset]:
     Raises:
         SpecError: there is none. The message names the nearest one.
     """
-    return resolve_kind({"source": name}, SOURCES, "dataset", "source")  # type: ignore[return-value]
+    return resolve_kind({"source": name}, SOURCES, "dataset", "source")
 
 
 def _published_sources() -> list[str]:
