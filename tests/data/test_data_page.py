@@ -13,7 +13,7 @@ import yaml
 import fednoise_core
 from fednoise_core.data import sources
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.yaml_file import ConfigPath
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "add_a_dataset.md"
@@ -34,7 +34,7 @@ def test_the_example_of_own_arrays_runs(tmp_path, monkeypatch, capsys):
     assert "500 images, " in capsys.readouterr().out
     (line,) = blocks("yaml")
     (spec,) = yaml.safe_load(line).values()
-    Schemas(ROOT / "config/schema").check_kind("dataset", spec, Place("page"))
+    Schemas(ROOT / "config/schema").check_kind("dataset", spec, ConfigPath("page"))
     assert sources.n_train(spec) == 500
 
 

@@ -9,9 +9,9 @@ from fednoise_core.report.runs.run import ListedRun, listed_runs
 from workflow_scripts.steps import common
 
 
-def runs_arguments(parser: argparse.ArgumentParser) -> None:
+def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     """--root, --code, and the runs in one of two ways."""
-    common.plan_arguments(parser)
+    common.add_plan_arguments(parser)
     parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
         "--runs-list",
@@ -25,6 +25,8 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
     return listed_runs(args.runs_list or args.root)
 
 
-def run(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
+def run_report_step(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
     """Do the work of the step `name` and print its line; see `step.run`. figures: it draws all pictures of settings."""
-    return common.run(name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else ()), args)
+    return common.run_step(
+        name, work, lambda steps: steps.report_entries(name, steps.setting_figure_kinds() if figures else ()), args
+    )

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as hint
+from fednoise_core.settings.declare import nearest as did_you_mean
 from fednoise_core.settings.variants import family, swept_field
-from workflow_scripts.config.definitions import variants
-from workflow_scripts.config.project import PARTS
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.definitions import expand_sweep
+from workflow_scripts.config.project import TARGET_SUFFIXES
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study import paper_settings, paper_tables
 from workflow_scripts.study.grid import SELECTORS, StudyGrid
 from workflow_scripts.study.planned_run import PlannedRun
 
 
-def described(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
     """The study as its page tells it: every id that its runs use, with its settings."""
     used = {field: dict.fromkeys(getattr(run, field) for run in study.runs) for field in SELECTORS}
     return {
@@ -25,15 +25,15 @@ def described(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str,
         "text": study.data.get("text", ""),
         "scale": study.project.scale,
         "datasets": {name: study.project.datasets[name] for name in used["dataset"]},
-        "noises": {name: study.define("noises", name)[1] for name in used["noise"]},
-        "partitions": {name: study.define("partitions", name)[1] for name in used["partition"]},
-        "methods": {name: study.define("methods", name)[1] for name in used["method"]},
+        "noises": {name: study.find_definition("noises", name)[1] for name in used["noise"]},
+        "partitions": {name: study.find_definition("partitions", name)[1] for name in used["partition"]},
+        "methods": {name: study.find_definition("methods", name)[1] for name in used["method"]},
         "train": study.data["train"],
         **({"blocks": own} if (own := _own_training(study)) else {}),
         "tables": tables,
         "figures": {name: {key: one[key] for key in one if key != "of"} for name, one in figures.items()},
-        "left_out": paper_tables.left_out(study, figures),
-        **({"paper": paper_settings.told(study)} if study.name in study.project.papers else {}),
+        "left_out": paper_tables.skipped_figures(study, figures),
+        **({"paper": paper_settings.settings_provenance(study)} if study.name in study.project.paper_names else {}),
     }
 
 
@@ -42,12 +42,12 @@ def _own_training(study: StudyGrid) -> list[dict[str, Any]]:
     found = []
     for number, block in enumerate(study.data["grid"]):
         if block.get("train"):
-            made = study.train_of(number)
+            made = study.train_settings(number)
             found.append({**block, "train": {key: made[key] for key in block["train"]}})
     return found
 
 
-def shown(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
     blocks = [
         *study.data["grid"],
@@ -59,33 +59,35 @@ def shown(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -
     found = {}
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
-        taken = name in PARTS or f"{study.name}_{name}" in study.project.names
+        taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
         if taken or (key == "figures" and name in study.data.get("tables", {})):
             raise place.error(f"{study.name}_{name} is a target already; give it another id")
         study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
         for field in SELECTORS:
             for number, wanted in enumerate(spec.get(f"{field}s") or []):
                 if wanted not in known[field]:
-                    raise (place / f"{field}s" / number).error(f"no run has {wanted!r}{hint(wanted, known[field])}")
-        if key == "figures" and spec["kind"] in paper_tables.FIGURES:
-            spec = paper_tables.with_tables(tables or {}, spec, place)
-        stood = _stood_in(study, spec)
-        runs = study.select(stood)
+                    raise (place / f"{field}s" / number).error(
+                        f"no run has {wanted!r}{did_you_mean(wanted, known[field])}"
+                    )
+        if key == "figures" and spec["kind"] in paper_tables.PAPER_FIGURE_KINDS:
+            spec = paper_tables.with_source_tables(tables or {}, spec, place)
+        stood = _with_substitutes(study, spec)
+        runs = study.select_runs(stood)
         if runs:
             check_compared(spec, runs, place)
-        if spec["kind"] in paper_tables.OF_PAPERS:
-            found[name] = paper_tables.completed(study, spec, place) | {"datasets": stood.get("datasets")}
+        if spec["kind"] in paper_tables.PAPER_TABLE_KINDS:
+            found[name] = paper_tables.with_study_context(study, spec, place) | {"datasets": stood.get("datasets")}
         elif runs:
             found[name] = stood
-        elif study.data is study.full and not study.project.part and not paper_tables.wholly_absent(study, spec):
+        elif study.data is study.full and not study.project.subset and not paper_tables.missing_datasets(study, spec):
             raise place.error("no run has all that it asks for")
     return found
 
 
-def _stood_in(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a table or figure with the data sets of this scale."""
     named = spec.get("datasets")
-    used = dict.fromkeys(study.stand_ins.get(one, one) for one in named or ())
+    used = dict.fromkeys(study.dataset_substitutes.get(one, one) for one in named or ())
     return {**spec, "datasets": list(used)} if named else dict(spec)
 
 
@@ -93,10 +95,10 @@ def _known_variants(study: StudyGrid, data: Mapping[str, Any]) -> Iterator[str]:
     """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
     defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
     for name in {family(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
-        yield from variants(name, defined[name], study.place / "methods" / name)
+        yield from expand_sweep(name, defined[name], study.place / "methods" / name)
 
 
-def check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: Place) -> None:
+def check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> None:
     """Whether a figure that compares variants has some. Raises SpecError, before anything is trained."""
     if spec["kind"] == "sweep":
         try:

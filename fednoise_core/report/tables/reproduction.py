@@ -86,14 +86,15 @@ def reproduction(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.Dat
     """
     printed, own = _printed(spec), _own(runs, spec)
     known = {**dict.fromkeys(_cells(spec)), **dict.fromkeys(printed)}
-    names, stand_ins, parts = _names(spec, known), spec.get("stand_ins", {}), spec.get("parts", {})
+    names, parts = _names(spec, known), spec.get("parts", {})
+    substitutes = spec.get("dataset_substitutes", {})
     clean = {name for name, one in parts.get("noise", {}).items() if noiseless(one)}
     many = {name: len({key[3] for key in known if key[1] == name}) for name in {key[1] for key in known}}
     noisy = max((count for name, count in many.items() if name not in clean), default=0)
     found = []
     for key in known:  # in the order of the table's lists; what the paper alone has comes last
         dataset, noise, method = key[0], key[1], key[3]
-        mine = own.get((stand_ins.get(dataset, dataset), *key[1:]), {})
+        mine = own.get((substitutes.get(dataset, dataset), *key[1:]), {})
         row = {
             **dict(zip(KEYS, key, strict=True)),
             **dict(zip(("dataset_label", "noise_label", "partition_label"), names(key), strict=True)),
