@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
@@ -15,6 +17,7 @@ from workflow_scripts.config.project import CATALOGUE, Project
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
 from workflow_scripts.study import compatibility
 from workflow_scripts.study.compatibility import ORACLE, Defined
+from workflow_scripts.study.layers import Layer, resolve_layers
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import store_of
@@ -119,65 +122,60 @@ class StudyGrid:
         )
 
     def _read_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it."""
+        """The study's file, and the same with the scale's overlay and the study's own overlay for that scale."""
         check, scale = self.project.schemas.check_settings, self.project.scale
         data = read_yaml(self.project.folder / self.place.file)
         check("study", data, self.place)
-        own = data.get("scales", {}).get(scale, {})
-        self._scaled = deep_merge(self.project.overlay.get("train", {}), own.get("train", {}))
-        self._scaled_seeds = own.get("seeds") or self.project.overlay.get("seeds")
-        if not own and not self.project.overlay:
+        self._scaled = self.project.overlay, data.get("scales", {}).get(scale, {})
+        if not any(self._scaled):
             return data, data
         self.place = ConfigPath(f"{self.place.file} at scale {scale}")
-        merged = deep_merge(deep_merge(data, self.project.overlay), own)
+        merged = functools.reduce(deep_merge, self._scaled, data)
         check("study", merged, self.place)
         return data, merged
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
-    def resolve_method(self, name: str, block: int) -> MethodDefinition:
-        """A method's definition, its training settings laid over those of the scale, of a block of the grid, and of the
-        study.
-        """
+    def _resolve_method(self, name: str, block: int) -> tuple[MethodDefinition, dict[str, ConfigPath]]:
+        """A method with all training settings of its runs in a block, and where each of these stands."""
         place = self.place / "grid" / block
         name, spec, where = self.find_definition("methods", name, place)
-        for layer in (self.data["grid"][block].get("settings", {}), self.data.get("settings", {})):
-            spec = {**spec, **layer.get(family(name), {})}
+        over = (place, self.data["grid"][block]), (self.place, self.data)
+        layers = [Layer(origin, data.get("settings", {}).get(family(name), {})) for origin, data in over]
+        spec, _ = resolve_layers([Layer(where, spec), *layers])
         found = definitions.parse_method(self.project.schemas, name, spec, where)
-        train = {**self.train_settings(block), **found.train}
-        return MethodDefinition(found.fields, found.label, train, found.place)
+        train, origins = resolve_layers([*self._train_layers(block), Layer(found.place, found.train)])
+        return replace(found, train=train), origins
+
+    def _train_layers(self, block: int) -> list[Layer]:
+        return [
+            Layer(self.place, self.full["train"]),
+            Layer(self.place / "grid" / block, self.data["grid"][block].get("train", {})),
+            *(Layer(self.place, data.get("train", {}), deep=True) for data in self._scaled),
+        ]
 
     def train_settings(self, block: int) -> dict[str, Any]:
-        """The training settings of a block of the grid, before those of a method."""
-        own = self.data["grid"][block].get("train")
-        return deep_merge({**self.full["train"], **own}, self._scaled) if own else self.data["train"]
+        """The training settings of a block of the grid, without those of a method."""
+        return resolve_layers(self._train_layers(block))[0]
 
     def _expand_grid(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
         runs: dict[Ids, PlannedRun] = {}
+        own, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
-            place = self.place / "grid" / number
-            definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
-            if block.get("train"):
-                definitions.check_train(self.project.schemas, self.train_settings(number), place / "train")
+            place, train = self.place / "grid" / number, block.get("train", {})
+            for settings_of_block in (train, self.train_settings(number)) if train else ():
+                definitions.check_train(self.project.schemas, settings_of_block, place / "train")
             methods = [one for name in block["methods"] for one in self._expand_method(name, place)]
-            for named in block["datasets"]:
-                dataset = self._available_dataset(named, place / "datasets")
-                if dataset is None:
-                    continue
-                for noise in block["noises"]:
-                    for partition in block["partitions"]:
-                        self._check_setting(dataset, noise, partition, place)
-                        self._settings.add((dataset, noise, partition))
-                        for method in methods:
-                            plan = self._resolve_cell(dataset, noise, partition, method, number)
-                            for seed in self._scaled_seeds or block.get("seeds", self.data["seeds"]):
-                                ids = (dataset, noise, partition, method, seed)
-                                run = self._make_run(ids, *plan)
-                                if runs.setdefault(ids, run).spec != run.spec:
-                                    raise (place / "train").error(
-                                        f"another block has {'/'.join(map(str, ids))} with other training settings: "
-                                        "give the method another id"
-                                    )
+            named = (self._available_dataset(name, place / "datasets") for name in block["datasets"])
+            datasets = [name for name in named if name is not None]
+            seeds = own or shared or block.get("seeds", self.data["seeds"])
+            for setting in product(datasets, block["noises"], block["partitions"]):
+                self._check_setting(*setting, place)
+                self._settings.add(setting)
+                for method in methods:
+                    cell = self._resolve_cell(*setting, method, number)
+                    for seed in seeds:
+                        self._add_run(runs, (*setting, method, seed), cell, place)
         if not runs:
             raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.missing_data_message()}")))
         return runs
@@ -204,17 +202,15 @@ class StudyGrid:
         self, dataset: str, noise: str, partition: str, name: str, block: int
     ) -> tuple[dict[str, Any], str, bool]:
         """Spec (without the seed), label, and whether a field was told the nominal rate, of a cell of the grid."""
-        found, project, defined = self.resolve_method(name, block), self.project, self.find_definition("noises", noise)
-        fields = found.fields
+        (found, origins), project = self._resolve_method(name, block), self.project
+        defined, fields = self.find_definition("noises", noise), found.fields
         told = [key for key, value in fields.items() if value == ORACLE]
         if told:
             rate = compatibility.oracle_rate(project, dataset, defined, self.place / "grid" / block)
             fields = fields | dict.fromkeys(told, rate)
             project.schemas.check_kind("method", fields, found.place)
         compatibility.check_method(project, fields, found.train, dataset, found.place)
-        here = self.place / "grid" / block if "net" in self.data["grid"][block].get("train", {}) else self.place
-        here = found.place if "net" in self.find_definition("methods", name)[1].get("train", {}) else here
-        compatibility.check_nets(project, found.train, dataset, here / "train" / "net")
+        compatibility.check_nets(project, found.train, dataset, origins.get("net", self.place) / "train" / "net")
         compatibility.check_sampling(found.train, defined, found.place / "train")
         spec = {
             "dataset": project.normalize_dataset(dataset),
@@ -225,9 +221,14 @@ class StudyGrid:
         }
         return spec, found.label, bool(told)
 
-    def _make_run(self, ids: Ids, spec: Mapping[str, Any], label: str, oracle: bool) -> PlannedRun:
+    def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool], place: ConfigPath) -> None:
+        spec, label, oracle = cell
         pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
-        return PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
+        run = PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
+        if runs.setdefault(ids, run).spec != run.spec:
+            raise (place / "train").error(
+                f"another block has {'/'.join(map(str, ids))} with other training settings: give the method another id"
+            )
 
 
 def select_subset(study: StudyGrid, runs: Runs) -> Runs:

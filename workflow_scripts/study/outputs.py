@@ -48,40 +48,61 @@ def _own_training(study: StudyGrid) -> list[dict[str, Any]]:
 
 
 def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
-    blocks = [
-        *study.data["grid"],
-        *study.full["grid"],
-        *({"seeds": data["seeds"]} for data in (study.data, study.full)),
-    ]
-    known = {field: {one for block in blocks for one in block.get(f"{field}s", ())} for field in SELECTORS}
-    known["method"] |= {variant for data in (study.data, study.full) for variant in _known_variants(study, data)}
-    found = {}
+    """Check the tables or figures of a study.
+
+    Args:
+        study: The study, whose runs are known.
+        key: "tables" or "figures".
+        tables: For figures: the checked tables, of which figures of a paper are made.
+
+    Returns:
+        Id → spec of those that have a run at this scale, with the data sets of the scale.
+
+    Raises:
+        SpecError: If one names what no scale has, or has no run at the paper's scale.
+    """
+    known, found = _known_ids(study), {}
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
-        taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
-        if taken or (key == "figures" and name in study.data.get("tables", {})):
-            raise place.error(f"{study.name}_{name} is a target already; give it another id")
-        study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
-        for field in SELECTORS:
-            for number, wanted in enumerate(spec.get(f"{field}s") or []):
-                if wanted not in known[field]:
-                    raise (place / f"{field}s" / number).error(
-                        f"no run has {wanted!r}{did_you_mean(wanted, known[field])}"
-                    )
+        _check_output(study, key, name, spec, known)
         if key == "figures" and spec["kind"] in paper_tables.PAPER_FIGURE_KINDS:
             spec = paper_tables.with_source_tables(tables or {}, spec, place)
-        stood = _with_substitutes(study, spec)
-        runs = study.select_runs(stood)
+        substituted = _with_substitutes(study, spec)
+        runs = study.select_runs(substituted)
         if runs:
-            check_compared(spec, runs, place)
+            _check_compared(spec, runs, place)
         if spec["kind"] in paper_tables.PAPER_TABLE_KINDS:
-            found[name] = paper_tables.with_study_context(study, spec, place) | {"datasets": stood.get("datasets")}
+            context = paper_tables.with_study_context(study, spec, place)
+            found[name] = context | {"datasets": substituted.get("datasets")}
         elif runs:
-            found[name] = stood
+            found[name] = substituted
         elif study.data is study.full and not study.project.subset and not paper_tables.missing_datasets(study, spec):
-            raise place.error("no run has all that it asks for")
+            raise place.error("no run of the grid is in all of its lists")
     return found
+
+
+def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
+    """Field of a run → the ids that the grid has, at this scale or at the paper's."""
+    blocks = [one for data in (study.data, study.full) for one in (*data["grid"], {"seeds": data["seeds"]})]
+    known = {field: {one for block in blocks for one in block.get(f"{field}s", ())} for field in SELECTORS}
+    known["method"] |= {variant for data in (study.data, study.full) for variant in _known_variants(study, data)}
+    return known
+
+
+def _check_output(
+    study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], known: Mapping[str, set[Any]]
+) -> None:
+    """Check the name of a table or figure, its settings, and the ids in its lists."""
+    place = study.place / key / name
+    taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
+    if taken or (key == "figures" and name in study.data.get("tables", {})):
+        raise place.error(f"{study.name}_{name} is a target already; give it another id")
+    study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
+    for field in SELECTORS:
+        for number, wanted in enumerate(spec.get(f"{field}s") or []):
+            if wanted not in known[field]:
+                problem = f"no run has {wanted!r}{did_you_mean(wanted, known[field])}"
+                raise (place / f"{field}s" / number).error(problem)
 
 
 def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +119,7 @@ def _known_variants(study: StudyGrid, data: Mapping[str, Any]) -> Iterator[str]:
         yield from expand_sweep(name, defined[name], study.place / "methods" / name)
 
 
-def check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> None:
+def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> None:
     """Whether a figure that compares variants has some. Raises SpecError, before anything is trained."""
     if spec["kind"] == "sweep":
         try:
