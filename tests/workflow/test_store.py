@@ -186,12 +186,12 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
 
 def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
     with (
-        workflow.edited("workflow_scripts/steps/noise.py", "labels.save(", "raise step.SpecError('no'); labels.save("),
+        workflow.edited("workflow_scripts/steps/noise.py", "labels.save(", "raise common.SpecError('no'); labels.save("),
         workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"),
     ):
         assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
     logs = "".join(path.read_text() for path in workflow.path("logs/noise").rglob("*.log"))
-    assert logs.count("inject_noise: no") == 2  # of two noises, each once
+    assert logs.count("noise: no\n") == 2  # of two noises, each once
     assert "retries" not in "".join(path.read_text() for path in workflow.path("rules").iterdir())
 
 

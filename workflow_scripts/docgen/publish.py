@@ -153,32 +153,42 @@ def _page_markdown(
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    old = out / "README.md"
-    kept = HAND_WRITTEN.search(old.read_text(encoding="utf-8")) if old.is_file() else None
-    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
-    made = (
-        f"Run so far: {paper.made if paper else len(runs)} of {len(study.runs):,} runs; "
-        f"`snakemake --cores 2 {study.name}{scale}` makes all. Published at commit `{software_commit() or 'unknown'}`."
-    )
     board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    own = kept[0] if kept else NOTHING_HAND_WRITTEN
+    made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
         first = paper_markdown.first_screen(paper, _picture_markdown(board, words[board]) if board else "", made)
         parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
     else:
         notes = "\n".join(f"- {line}" for line in limits(told, runs))
         parts = [made, own, *text, "\n".join(f"- {line}" for line in closing(runs)), "## Notes and limits", notes]
-    parts += [_hardware_sentence(runs), "## Tables"]
-    parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
-    left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
-    parts += [f"Nothing of these was run: {'; '.join(left)}."] if left else []
+    parts += [_hardware_sentence(runs), *_tables_markdown(told["tables"], shown, out)]
     others = [name for name in words if name != board]
     parts += ["## Figures"] if others else []
     for name in others:
         parts += [f"### {markdown_text(words[name][0])}", _picture_markdown(name, words[name])]
     parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
+
+
+def _progress_sentence(study: Study, made: int | str) -> str:
+    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    return (
+        f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
+        f"Published at commit `{software_commit() or 'unknown'}`."
+    )
+
+
+def _hand_written(page: Path) -> str:
+    """What a person has written on the page as it is."""
+    found = HAND_WRITTEN.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+    return found[0] if found else NOTHING_HAND_WRITTEN
+
+
+def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], shown: Sequence[str], out: Path) -> list[str]:
+    parts = ["## Tables", *((out / f"{name}.md").read_text(encoding="utf-8") for name in shown)]
+    left = [spec.get("title") or name for name, spec in specs.items() if name not in shown]
+    return [*parts, f"Nothing of these was run: {'; '.join(left)}."] if left else parts
 
 
 def _picture_markdown(name: str, words: tuple[str, str, str]) -> str:

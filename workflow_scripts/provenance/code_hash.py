@@ -253,29 +253,33 @@ class _Textless(ast.NodeTransformer):
 
 
 def _number_variables(function: FunctionNode, table: SymbolTable) -> FunctionNode:
-    """A function with numbers for the names of its variables, in the order in which they come. The names stay of
-    parameters, of what is also global or bound by another statement than an assignment, and all where a class is
-    defined, or a name is seen from outside.
+    """Replace the names of a function's variables by numbers, in the order in which they come.
+
+    Names of parameters and of what is also global stay, and those that another statement than an assignment binds. All
+    names stay where a class is defined, or where a name is seen from outside (`SEES_NAMES`).
     """
     tables = [table]
     for one in tables:
         tables += one.get_children()
     symbols = [symbol for one in tables for symbol in one.get_symbols()]
     bound = (symbol for symbol in symbols if symbol.is_global() or symbol.is_parameter() or symbol.is_imported())
-    kept: set[str | None] = {symbol.get_name() for symbol in bound}
+    kept = {symbol.get_name() for symbol in bound}
     if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
         return function
     # decorators, defaults and annotations see the names around the function
     nodes = [node for statement in function.body for node in ast.walk(statement)]
-    for node in nodes:
-        kept |= {getattr(node, key, None) for key in ("name", "rest")}
-        kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
-    variables = {symbol.get_name() for symbol in symbols} - kept
+    variables = {symbol.get_name() for symbol in symbols} - kept - _names_in_statements(nodes)
     found: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Name) and node.id in variables:
             node.id = found.setdefault(node.id, f"%{len(found)}")
     return function
+
+
+def _names_in_statements(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that stand in a statement itself: of an inner function, an exception, a pattern, or after `nonlocal`."""
+    found = {str(getattr(node, key, "")) for node in nodes for key in ("name", "rest")}
+    return found.union(*(node.names for node in nodes if isinstance(node, ast.Nonlocal)))
 
 
 def _list_parameters(parameters: ast.arguments) -> list[ast.arg]:
