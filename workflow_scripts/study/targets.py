@@ -18,21 +18,19 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
-from fednoise_core.report.runs.csv_files import at_hand
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.checksums import read_sums
-from workflow_scripts.provenance.step_code import ROOT
+from workflow_scripts.study.output_plans import TEMPLATES, OutputPlans, template_digest
 from workflow_scripts.study.plan import Plan
-from workflow_scripts.study.planned_run import PlannedRun
-from workflow_scripts.study.store import as_whole_numbers, drop_none, store_of
+from workflow_scripts.study.store import drop_none, store_of
 from workflow_scripts.study.study import Study
 
 Ids = Mapping[str, str]
@@ -48,7 +46,6 @@ OUTPUTS = {  # kind of the store → how its step is told where to write
     "--curves {0}/curves.csv --sums {0}",
     "pages": "--out {0}/report.html --sums {0}",
 }
-REPORT = "fednoise_core/report"  # has the templates of pages
 LISTS = "work/lists"
 OUTDATED = "work/outdated/"  # files that make Snakemake replace what is no longer what the plan asks for
 COLUMNS = (
@@ -64,6 +61,7 @@ class Targets:
 
     def __init__(self, project: Project, *, quiet: bool = True, dry: Callable[[], bool] = lambda: False) -> None:
         self.project, self.steps, self.quiet, self.dry = project, store_of(project).steps, quiet, dry
+        self.outputs = OutputPlans(self.steps)
         self._plans: dict[str, Plan] = {}
         self._texts: dict[str, str] = {}  # of files that are written for commands
 
@@ -88,94 +86,27 @@ class Targets:
             raise SpecError(f"{folder}: no study asks for it at scale {self.project.scale}")
         return self._plans[folder]
 
+    def _study_in(self, root: str) -> Study:
+        """The study whose results folder is named `root`."""
+        if root not in self.project.studies_by_folder:
+            raise SpecError(f"results/{root}: no study has this folder at scale {self.project.scale}")
+        return self.load_study(self.project.studies_by_folder[root])
+
     def study_plans(self, study: Study) -> Iterable[Plan]:
         """All plans of a study."""
         for run in study.runs:
             yield from (run.files.run, *run.files.run.inputs)
-        yield from self.plan_tables(study).values()
-        yield from self.plan_figures(study).values()
-        yield from (self.plan_summary(study), self.plan_page(study))
-
-    # What a study shows
-
-    @functools.cache  # noqa: B019
-    def plan_tables(self, study: Study) -> dict[str, Plan]:
-        """Id of a table → its plan."""
-        code, found = self.steps.hash_entries(self.steps.report_entries("table")), {}
-        for name, spec in study.tables.items():
-            chosen, given = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
-            folder = (
-                f"store/tables/{spec['kind']}/{digest(given, code, _reference_digests(spec), _row_digests(chosen))}"
-            )
-            found[name] = Plan(folder, code, _run_plans(chosen), spec=given | {"runs": [run.row for run in chosen]})
-        return found
-
-    @functools.cache  # noqa: B019
-    def plan_figures(self, study: Study) -> dict[str, Plan]:
-        """Id of a figure → its plan. A figure of settings shows each setting once, whatever methods there are."""
-        found = {}
-        for name, spec in study.figures.items():
-            code = self.steps.hash_entries(self.steps.report_entries("figure", [spec["kind"]]))
-            chosen, given = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
-            rows, inputs = [run.row for run in chosen], _run_plans(chosen)
-            marks: list[Any] = _row_digests(chosen)
-            if spec["kind"] in paths.SETTING_FIGURE_KINDS:
-                first: dict[tuple[str, str], PlannedRun] = {}
-                for run in chosen:
-                    first.setdefault((run.row["labels"], run.row["partition_file"]), run)
-                rows = marks = [_without_run(run) for run in first.values()]
-                inputs = _input_plans(chosen)
-                given["spec"].pop("methods", None)
-            folder = f"store/figures/{spec['kind']}/{digest(given, code, _reference_digests(spec), marks)}"
-            found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
-        return found
-
-    @functools.cache  # noqa: B019
-    def plan_summary(self, study: Study) -> Plan:
-        """The few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
-        code = self.steps.hash_entries(self.steps.report_entries("metrics"))
-        folder = f"store/summaries/{digest(_row_digests(study.runs), code)}"
-        return Plan(folder, code, _run_plans(study.runs), spec={"runs": [run.row for run in study.runs]})
-
-    @functools.cache  # noqa: B019
-    def plan_page(self, study: Study) -> Plan:
-        """The page of a study."""
-        code = self.steps.hash_entries(self.steps.report_entries("study_page", self.steps.setting_figure_kinds()))
-        shown = {
-            f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
-            for key, plans, suffixes in self._planned_outputs(study)
-            for name, plan in plans.items()
-            for suffix in suffixes
-        }
-        given = {"study": as_whole_numbers(study.page_metadata()), "shown": shown}
-        plans = [*self.plan_tables(study).values(), *self.plan_figures(study).values()]
-        order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{digest(given, order, code, self.template_digest(REPORT), _row_digests(study.runs))}"
-        rows = [run.row for run in study.runs]
-        return Plan(
-            folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=given | {"runs": rows}
-        )
-
-    @staticmethod
-    @functools.cache
-    def template_digest(*folders: str) -> str:
-        """Digest of the files that pages are filled from."""
-        files = (path for folder in folders for end in ("html", "css", "js") for path in ROOT.glob(f"{folder}/*.{end}"))
-        return digest({path.name: sha256_file(path) for path in files})
-
-    def _planned_outputs(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:
-        return [
-            ("tables", self.plan_tables(study), paths.TABLE_SUFFIXES),
-            ("figures", self.plan_figures(study), paths.FIGURE_SUFFIXES),
-        ]
+        yield from self.outputs.plan_tables(study).values()
+        yield from self.outputs.plan_figures(study).values()
+        yield from (self.outputs.plan_summary(study), self.outputs.plan_page(study))
 
     # Targets
 
-    def missing_settings(self, name: str) -> list[str]:
+    def _missing_settings(self, name: str) -> list[str]:
         """Labels and partitions of a study that are missing, and the arrays that may be kept with them."""
         return _missing_sums(plan for run in self.load_study(name).runs for plan in run.files.run.inputs)
 
-    def missing_data(self, name: str) -> list[str]:
+    def _missing_data(self, name: str) -> list[str]:
         """Arrays and weights of a study that are missing."""
         runs = self.load_study(name).runs
         arrays = {
@@ -190,7 +121,7 @@ class Targets:
         """Runs of a study that are missing."""
         return _missing_sums(run.files.run for run in self.load_study(name).runs)
 
-    def missing_in_store(self, name: str) -> list[str]:
+    def _missing_in_store(self, name: str) -> list[str]:
         """All that a study has in the store, and that is missing."""
         return _missing_sums(self.study_plans(self.load_study(name)))
 
@@ -199,7 +130,7 @@ class Targets:
         study = self.load_study(name)
         pages = [run.labels_page for run in study.runs if study.data.get("labels")]
         return [
-            *self.missing_in_store(name),
+            *self._missing_in_store(name),
             *paths.output_files(study.root, study.tables, study.figures),
             *self.page_files(study),
             *pages,
@@ -216,16 +147,16 @@ class Targets:
         of, configured = self.combine_targets, self.project.studies
         found: dict[str, Callable[[], list[str]]] = {
             "papers": functools.partial(of, self.study_targets, self.project.paper_names),
-            "stored": functools.partial(of, self.missing_in_store, configured),
-            "stage_data": functools.partial(of, self.missing_data, configured),
+            "stored": functools.partial(of, self._missing_in_store, configured),
+            "stage_data": functools.partial(of, self._missing_data, configured),
         }
         for name in self.project.study_files:
             found[name] = functools.partial(self.study_targets, name)
-            found[f"{name}_settings"] = functools.partial(self.missing_settings, name)
+            found[f"{name}_settings"] = functools.partial(self._missing_settings, name)
             found[f"{name}_runs"] = functools.partial(self.missing_runs, name)
         for name, file in self.project.study_files.items():
             for part in self._output_names(file):
-                found.setdefault(f"{name}_{part}", functools.partial(self.output_targets, name, part))
+                found.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))
         return found
 
     def _output_names(self, file: str) -> list[str]:
@@ -243,7 +174,7 @@ class Targets:
         """Files of a study besides its tables and figures."""
         return [f"{study.root}/{file}" for file in (*paths.STUDY_FILES, paths.INDEX)]
 
-    def output_targets(self, name: str, part: str) -> list[str]:
+    def _output_targets(self, name: str, part: str) -> list[str]:
         """Files of a table or figure that is asked for by its own name. One of data that is not here is an error then;
         as a part of a whole paper it says so in its cells.
         """
@@ -253,18 +184,16 @@ class Targets:
 
     # What rules ask
 
-    def copy_sources(self, root: str, key: str, name: str = "") -> dict[str, str]:
+    def _copy_sources(self, root: str, key: str, name: str = "") -> dict[str, str]:
         """File in results/ → the file it is a copy of: of a table, a figure, or the rest of a study (key "study")."""
-        study = self.load_study(self.project.studies_by_folder[root])
+        study = self._study_in(root)
         if key == "study":
-            page, summary = self.plan_page(study), self.plan_summary(study)
-            of = {file: page if source == "report.html" else summary for file, source in paths.STUDY_FILES.items()}
-            found = {file: f"{plan.folder}/{paths.STUDY_FILES[file]}" for file, plan in of.items()}
-            index = self._write_list(_csv_text([run.row for run in study.runs]), "csv")
-            return {f"{study.root}/{file}": source for file, source in found.items()} | {
-                f"{study.root}/{paths.INDEX}": index
-            }
-        plans, suffixes = {key: (plans, ends) for key, plans, ends in self._planned_outputs(study)}[key]
+            page, summary = self.outputs.plan_page(study).folder, self.outputs.plan_summary(study).folder
+            found = {paths.INDEX: self._write_list(_csv_text([run.row for run in study.runs]), "csv")}
+            for file, source in paths.STUDY_FILES.items():
+                found[file] = f"{page if source == 'report.html' else summary}/{source}"
+            return {f"{study.root}/{file}": source for file, source in found.items()}
+        plans, suffixes = {key: (plans, ends) for key, plans, ends in self.outputs.list_shown(study)}[key]
         if name not in plans:
             raise SpecError(
                 f"{self.project.study_files[study.name]}: {key}: none is named {name!r}, or it has no run at scale "
@@ -275,7 +204,7 @@ class Targets:
 
     def copy_inputs(self, root: str, key: str, name: str = "") -> list[str]:
         """What must be made before copies are, and if one is not a copy of what is planned, a file newer than it."""
-        copies = self.copy_sources(root, key, name)
+        copies = self._copy_sources(root, key, name)
         folders = dict.fromkeys(os.path.dirname(source) for source in copies.values() if source.startswith("store/"))
         missing = [plan.sums_file for plan in map(self.find_plan, folders) if not plan.is_finished]
         sums = {f"{folder}/{name}": value for folder in folders for name, value in read_sums(folder).items()}
@@ -286,16 +215,13 @@ class Targets:
 
     def summary_lines(self, root: str) -> list[str]:
         """What won in a study: its summary's log says it, where the summary was made here."""
-        log = Path(
-            "logs/summary",
-            os.path.basename(self.plan_summary(self.load_study(self.project.studies_by_folder[root])).folder) + ".log",
-        )
+        log = Path(f"logs/metrics/{self.outputs.plan_summary(self._study_in(root)).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/report.html"]
 
     def copy_command(self, root: str, key: str, name: str = "") -> str:
         """The command that makes copies."""
-        copies = self.copy_sources(root, key, name).items()
+        copies = self._copy_sources(root, key, name).items()
         return " && ".join(
             f"cp {shlex.quote(source)} {shlex.quote(file + '~')} && mv {shlex.quote(file + '~')} {shlex.quote(file)}"
             for file, source in copies
@@ -303,7 +229,7 @@ class Targets:
 
     def output_title(self, root: str, key: str, name: str) -> str:
         """The title of a table or figure."""
-        found = getattr(self.load_study(self.project.studies_by_folder[root]), key)
+        found = getattr(self._study_in(root), key)
         return str(found.get(name, {}).get("title") or name)
 
     def step_command(self, folder: str) -> str:
@@ -316,11 +242,8 @@ class Targets:
             runs = plan.spec["runs"]
             words += ["--runs-list", self._write_list(canonical(runs), "json")]
             for name in ("spec", "study", "shown"):
-                words += (
-                    [f"--{name}", self._write_list(_json_preserving_order(plan.spec[name]), "json")]
-                    if name in plan.spec
-                    else []
-                )
+                if name in plan.spec:
+                    words += [f"--{name}", self._write_list(_json_preserving_order(plan.spec[name]), "json")]
             words += ["--name", plan.spec["name"]] if "name" in plan.spec else []
         return shlex.join(words)
 
@@ -343,20 +266,18 @@ class Targets:
 
     def labels_page(self, **ids: str) -> Plan:
         """The page of a run's suspect labels."""
-        study = self.load_study(self.project.studies_by_folder[ids["root"]])
+        study = self._study_in(ids["root"])
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
         words = [run.dataset, run.noise, run.partition, f"{run.label}, seed {run.seed}"]
         files = [word for key in ("arrays", "labels", "donor") if key in run.row for word in (f"--{key}", run.row[key])]
         arguments = [*files, "--run", run.folder, "--title", " · ".join(words)]
-        made = self.steps.hash_entries(["label_review/make_labels.py"]), self.template_digest(REPORT, "label_review")
+        made = self.steps.hash_entries(["label_review/make_labels.py"]), template_digest(TEMPLATES, "label_review")
         inputs = run.files.run, *run.files.run.inputs
         return self._plan_built_page(paths.LABELS_PAGE, "label_review.make_labels", made, arguments, inputs, ids)
 
     def setting_page(self, **ids: str) -> Plan:
         """The page of a setting, in the grid or not."""
-        if ids["root"] not in self.project.studies_by_folder:
-            raise SpecError(f"results/{ids['root']}: no study has this folder at scale {self.project.scale}")
-        study = self.load_study(self.project.studies_by_folder[ids["root"]])
+        study = self._study_in(ids["root"])
         names = ids["dataset"], ids["noise"], ids["partition"]
         inputs = arrays, labels, split = study.plan_setting(*names, int(ids["seed"]))
         donor = store_of(self.project).plan_donor(study.normalize_noise(names[1]))
@@ -365,7 +286,7 @@ class Targets:
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}", "--ids", "/".join(names)]
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         code = self.steps.hash_entries(self.steps.report_entries("setting_page", self.steps.setting_figure_kinds()))
-        made = code, self.template_digest(REPORT)
+        made = code, template_digest(TEMPLATES)
         needed = drop_none(*inputs, donor)
         return self._plan_built_page(
             paths.SETTING_PAGE, "workflow_scripts.steps.setting_page", made, arguments, needed, ids
@@ -398,31 +319,6 @@ def _missing_sums(plans: Iterable[Plan]) -> list[str]:
     return list(
         dict.fromkeys(one.sums_file for one in plans if one.folder.startswith("store/") and not one.is_finished)
     )
-
-
-def _run_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
-    """The runs' own plans, each once."""
-    return tuple({run.folder: run.files.run for run in runs}.values())
-
-
-def _input_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
-    """Plans of the arrays, labels and partitions of runs, each once."""
-    return tuple({plan.folder: plan for run in runs for plan in run.files.run.inputs}.values())
-
-
-def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
-    return [run.row_digest for run in runs]
-
-
-def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
-    """Digests of the files of a paper's numbers that a table or figure is made from."""
-    return [sha256_file(at_hand(file)) for file in paths.reference_files(spec) if at_hand(file).is_file()]
-
-
-def _without_run(run: PlannedRun) -> dict[str, Any]:
-    """A run's line for figures of settings, which show nothing of its method."""
-    unused = ("label", "oracle_rate", "pooled")
-    return {**{key: value for key, value in run.row.items() if key not in unused}, "dir": "", "method": ""}
 
 
 def _newer_file(name: str, files: Iterable[str]) -> str:
