@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # torch and the rest anew, which doubles its start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-cluster reproduce smoke cell test test-slurm lint audit prune bench docs
+.PHONY: setup setup-cluster reproduce smoke test test-slurm lint audit bench docs
 
 setup: $(STAMP)
 
@@ -50,11 +50,6 @@ reproduce: setup
 smoke: setup
 	snakemake --cores $(CORES) papers --config scale=smoke
 
-# one cell of a paper: make cell PAPER=feddpcont TABLE=2 METHOD=fedcorr NOISE=sym40 SEED=0
-# and, if the table has several, DATASET= and PARTITION=; FIGURE= for TABLE=; SCALE=cpu; SHOW=1 prints the command
-cell: setup
-	@python -m workflow_scripts.commands.cell --paper "$(PAPER)" $(foreach key,TABLE FIGURE DATASET NOISE PARTITION METHOD SEED SCALE,$(if $($(key)),--$(shell echo $(key) | tr A-Z a-z) "$($(key))")) $(if $(SHOW),--show)
-
 test: setup lint
 	python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -67,14 +62,11 @@ lint: setup
 	mypy
 	snakefmt --check Snakefile rules
 	snakemake --lint
-	python -m workflow_scripts.docgen.config_schema --check
+	fednoise schema --check
 
 audit: setup
-	python -m workflow_scripts.commands.audit
-	@dvc status --quiet || { echo "audit: not all results are recorded with DVC: python -m workflow_scripts.commands.record"; exit 1; }
-
-prune: setup
-	python -m workflow_scripts.commands.prune $(if $(YES),--yes)
+	fednoise audit
+	@dvc status --quiet || { echo "audit: not all results are recorded with DVC: fednoise record"; exit 1; }
 
 bench: setup
 	python -m benchmarks

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from benchmarks.machine import gflop_of, machine, peak
-from fednoise_core.api.simulate import run
+from fednoise_core.api.simulate import run_federation
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.executors.graphs import graphs_for
@@ -41,7 +41,7 @@ from fednoise_core.engine.local import Batch
 from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.world import World
-from fednoise_core.io import atomic, write_json
+from fednoise_core.io import open_atomic, write_json
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
@@ -90,10 +90,10 @@ class HostFit(ClientFit):
         self.host, self.order = self.x.cpu(), self.plan.order.cpu()
         return self
 
-    def batch(self, k: int) -> Batch:
+    def make_batch(self, k: int) -> Batch:
         a, b = self.plan.steps[k]
         order = self.plan.order[a:b]
-        views, u = self.views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
+        views, u = self.make_views(self.host[self.order[a:b]].to(self.world.device), self.plan.u[a:b])
         return Batch(views, self.y[order], order, u, self.plan.masks[a:b], {}, {})
 
 
@@ -103,7 +103,7 @@ class Host(Sequential):
     def run(self, requests: Any) -> Any:
         for request in requests:
             fit = HostFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()
@@ -142,12 +142,12 @@ def federation(
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, precision), seed, device)
     method = make(case.method, world.train)
     fed = Federation(world, executor(world))
-    state = method.init(fed)
+    state = method.init_state(fed)
 
     def cohort() -> None:
         state.round += 1
-        who = fed.sample(state.round)
-        method.merge(fed, state, *fed.fit(method, state, who, method.down(fed, state)))
+        who = fed.sample_cohort(state.round)
+        method.merge_updates(fed, state, *fed.fit(method, state, who, method.make_broadcast(fed, state)))
 
     return cohort
 
@@ -165,13 +165,13 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, "bf16"), 0, device)
     fed = Federation(world, Sequential(world))
     method = make(case.method, world.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     test = Pool(arrays.x_test, arrays.mean, arrays.std, device)
     evaluator = Evaluator(fed, test, torch.as_tensor(np.asarray(arrays.y_test, dtype=np.int64), device=device))
     spent = []
     for _ in range(4):
         began = time.perf_counter()
-        list(evaluator.launch(method.views(fed, state), state._kept)())
+        list(evaluator.start_evaluation(method.list_models(fed, state), state.store)())
         spent.append(time.perf_counter() - began)
     return min(spent[1:])
 
@@ -294,7 +294,7 @@ def whole_run(case: Case, device: str, path: Path | None, until: float, folder: 
     facts: dict[str, Any] = {"rounds_wanted": case.rounds, "data": "real" if path is not None else "random"}
     progress.unlink(missing_ok=True)
     try:
-        made = run(
+        made = run_federation(
             arrays, labels, parts_of(case), case.method, train_of(case, "bf16"), 0,
             device=device, executor="lanes", saving=saving, progress=progress,
         )  # fmt: skip
@@ -360,7 +360,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     def save(ladder: dict[str, Any], whole: Mapping[str, Any] = MappingProxyType({"missing": "cut off"})) -> None:
         result.update(facts, ladder=ladder, whole_run=dict(whole))
         write_json(args.out / "ladder.json", result)
-        with atomic(args.out / "ladder.md") as file:
+        with open_atomic(args.out / "ladder.md") as file:
             file.write(markdown(result))
 
     ladder = climb(cases, device, args.arrays, began + 40 * args.minutes, peaks["bfloat16"], save)

@@ -50,7 +50,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     import numpy as np
     import torch
 
-    from fednoise_core.api.simulate import run
+    from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine import loop as engine_loop
     from fednoise_core.engine.client_store import ROOM
@@ -76,13 +76,13 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     ends: list[float] = []
 
     class Clock(engine_loop.Progress):
-        def round(self, *args: Any) -> None:
+        def report_round(self, *args: Any) -> None:
             ends.append(time.process_time())
-            super().round(*args)
+            super().report_round(*args)
 
     engine_loop.Progress = Clock  # type: ignore[misc]
     began = time.process_time()
-    made = run(arrays, labels, partition, spec["method"], train, 0, room=spec.get("room", ROOM))
+    made = run_federation(arrays, labels, partition, spec["method"], train, 0, room=spec.get("room", ROOM))
     over = time.process_time()
     rounds = [b - a for a, b in itertools.pairwise(ends)]
     kept = made.outcome.state.clients

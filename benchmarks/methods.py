@@ -34,7 +34,7 @@ def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
     import numpy as np
     import torch
 
-    from fednoise_core.api.simulate import run
+    from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
@@ -57,7 +57,7 @@ def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
     for turn in range(repeats + 1):
         for name in names:
             began = time.process_time()
-            made = run(arrays, labels, partition, {"name": name, **FIELDS.get(name, {})}, train, 0)
+            made = run_federation(arrays, labels, partition, {"name": name, **FIELDS.get(name, {})}, train, 0)
             if turn:  # the first one warms up
                 times[name].append((time.process_time() - began) / max(made.summary["work"], 1e-9))
             sent = made.summary["bytes_up"] + made.summary["bytes_down"]

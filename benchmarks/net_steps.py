@@ -53,7 +53,7 @@ def steps(name: str, channels: int, side: int, batch: int) -> tuple[Step, Step, 
     y = torch.randint(10, (batch,), generator=generator)
     u = torch.rand(batch, net.draws, generator=generator) if net.draws else None
 
-    trained = Trained(net.layout, optim.make("sgd", momentum=0.5))
+    trained = Trained(net.layout, optim.make_optimiser("sgd", momentum=0.5))
     trained.load(start)
 
     def ours() -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
-from fednoise_core.ops.optim import Trained, make
+from fednoise_core.ops.optim import Trained, make_optimiser
 
 BATCH = 32
 
@@ -61,7 +61,7 @@ CASES: list[tuple[str, Callable[..., nn.Module], tuple[int, int, int], int]] = [
 
 def step_ms(net: Net, steps: int, repeats: int = 5) -> float:
     """The least CPU time of a step of SGD, in ms, of several measurements."""
-    trained = Trained(net.layout, make("sgd"))
+    trained = Trained(net.layout, make_optimiser("sgd"))
     trained.load(net.fresh(torch.Generator().manual_seed(0)))
     channels, height, width = net.shape
     x = torch.rand(BATCH, height, width, channels).permute(0, 3, 1, 2)

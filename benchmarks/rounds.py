@@ -44,12 +44,12 @@ class Ours:
     def __init__(self, at: World, executor: Any):
         self.method = make({"name": "fedavg"}, at.train)
         self.fed = Federation(at, executor)
-        self.state = self.method.init(self.fed)
+        self.state = self.method.init_state(self.fed)
 
     def round(self, who: list[int]) -> None:
         self.state.round += 1
-        answers = self.fed.fit(self.method, self.state, who, self.method.down(self.fed, self.state))
-        self.method.merge(self.fed, self.state, *answers)
+        answers = self.fed.fit(self.method, self.state, who, self.method.make_broadcast(self.fed, self.state))
+        self.method.merge_updates(self.fed, self.state, *answers)
 
 
 def measure(net: str, repeats: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def measure(net: str, repeats: int) -> dict[str, Any]:
             if repeat:  # the first one warms up
                 times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
     for name in ("workers:1", "workers:2"):
-        runners[name].fed._executor.close()  # type: ignore[union-attr]
+        runners[name].fed.executor.close()  # type: ignore[union-attr]
     rows = {}
     for name, found in times.items():
         pairs = list(zip(found, times["plain script"], strict=True))

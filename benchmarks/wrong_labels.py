@@ -44,10 +44,10 @@ FACTOR, POINTS = 1.5, 0.02  # a number near the truth: within this factor, or th
 class Remembers(FedAvg):
     """FedAvg whose clients keep the sum over rounds of their samples' losses."""
 
-    def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
-        loss = losses.ce(me.predict(down["model"]), me.labels)
-        me.mine["loss"] = me.mine["loss"] + loss if "loss" in me.mine else loss
-        return up
+    def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
+        loss = losses.ce(client.predict(broadcast["model"]), client.labels)
+        client.state["loss"] = client.state["loss"] + loss if "loss" in client.state else loss
+        return update
 
 
 def average_precision(score: np.ndarray, positive: np.ndarray) -> float:

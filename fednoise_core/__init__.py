@@ -1,14 +1,14 @@
 """Federated learning with noisy labels: data, noise, partitions, methods, and one engine that simulates them.
 
-Names below are imported on first use, so that `import fednoise_core` costs nothing and a workflow step depends only on
-what it uses.
+Names below are imported on first use. So `import fednoise_core` is fast, and a workflow step depends only on what it
+uses.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__version__ = "0.1.0"
+from fednoise_core.version import __version__ as __version__
 
 _NAMES = {
     "Arrays": "fednoise_core.data.arrays:Arrays",
@@ -42,7 +42,7 @@ __all__ = [  # noqa: RUF022
 
 
 def __dir__() -> list[str]:
-    """The public names, imported or not: what `help(fednoise_core)` and completion show."""
+    """Public names, imported or not. `help(fednoise_core)` and completion show them."""
     return [*__all__, *(name for name in globals() if name.startswith("__"))]
 
 

@@ -1,4 +1,4 @@
-"""The index of a study, results/<study>/index.csv: a row a run, with its ids and where its files lie."""
+"""Index of a study, results/<study>/index.csv. It has one row for each run, with its ids and its files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,28 @@ FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 
 
 def is_index(path: str | os.PathLike[str]) -> bool:
-    """Whether this is an index, or the folder of one."""
+    """Check whether a path is an index or the folder of one.
+
+    Args:
+        path: File or folder.
+
+    Returns:
+        Whether it is.
+    """
     return Path(path).name == INDEX or Path(path, INDEX).is_file()
 
 
 def read_runs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of an index (its file or folder) or of a JSON list. Paths of an index begin where results/ lies.
+    """Read the runs of an index or of a JSON list.
 
-    Raises ArtifactError, naming the file, if it is missing or damaged.
+    Args:
+        path: File of the index, its folder, or a JSON file.
+
+    Returns:
+        A dict for each run. The paths of an index begin at the folder that contains results/.
+
+    Raises:
+        ArtifactError: The file is missing or damaged.
     """
     path = Path(path)
     path = path / INDEX if path.is_dir() else path
@@ -46,7 +60,18 @@ def read_runs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def find_run(path: str | os.PathLike[str], wanted: Mapping[str, object]) -> Path:
-    """The folder of the one run of an index that has the ids `wanted`. Raises SpecError if none has, or several."""
+    """Find the one run of an index that has the given ids.
+
+    Args:
+        path: File of the index, or its folder.
+        wanted: Ids by `dataset`, `noise`, `partition`, `method` and `seed`, as many as are needed.
+
+    Returns:
+        The folder of the run.
+
+    Raises:
+        SpecError: A key is unknown, or no run or several have these ids.
+    """
     rows = read_runs(path)
     unknown = [key for key in wanted if key not in ("dataset", "noise", "partition", "method", "seed")]
     if unknown:

@@ -1,4 +1,4 @@
-"""Files written whole, canonical JSON, digests, and npz artifacts that carry their spec. Needs numpy only."""
+"""Files that are written whole, canonical JSON, digests, and npz artifacts that carry their spec. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import numpy as np
 __all__ = [
     "ArtifactError",
     "SpecError",
-    "atomic",
-    "canonical",
-    "digest",
+    "canonical_json",
+    "json_digest",
     "load_npz",
+    "open_atomic",
     "plain_cell",
     "read_npz",
     "remove_unfinished",
@@ -42,10 +42,17 @@ class ArtifactError(RuntimeError):
 
 
 @contextlib.contextmanager
-def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that takes its name only if the block succeeds. mode: "w" (UTF-8) or "wb".
+def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file that replaces `path` only if the block succeeds.
 
     A reader sees either the old file or the whole new one, also after a kill or on a full disk.
+
+    Args:
+        path: File to write. Missing folders are made.
+        mode: "w" (UTF-8) or "wb".
+
+    Yields:
+        The temporary file, which lies beside `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,30 +73,66 @@ def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def remove_unfinished(folder: str | os.PathLike[str]) -> None:
-    """Remove what writers that were killed left in `folder`. Only where nobody else writes now."""
+    """Remove the temporary files of killed writers. Call it only where nobody else writes.
+
+    Args:
+        folder: Folder to clean, without its subfolders.
+    """
     for left in Path(folder).glob(".*.tmp"):
         left.unlink(missing_ok=True)
 
 
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal settings give equal text. NaN is refused."""
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and without spaces, so that equal settings give equal text.
+
+    Args:
+        value: Anything that JSON can hold.
+
+    Returns:
+        ASCII text.
+
+    Raises:
+        ValueError: A number is NaN or infinite.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
-def digest(*values: Any) -> str:
-    """First 16 hex digits of the SHA-256 of the canonical JSON of `values`."""
-    return hashlib.sha256(canonical(values).encode()).hexdigest()[:16]
+def json_digest(*values: Any) -> str:
+    """Short digest of settings.
+
+    Args:
+        *values: Anything that JSON can hold.
+
+    Returns:
+        First 16 hex digits of the SHA-256 of their canonical JSON.
+    """
+    return hashlib.sha256(canonical_json(values).encode()).hexdigest()[:16]
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file's bytes, as hex."""
+    """SHA-256 of a file's bytes.
+
+    Args:
+        path: File to read.
+
+    Returns:
+        64 hex digits.
+    """
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write `value` as readable JSON (sorted keys, two spaces), whole or not at all."""
-    with atomic(path) as file:
+    """Write readable JSON with sorted keys, whole or not at all.
+
+    Args:
+        path: File to write.
+        value: Anything that JSON can hold.
+
+    Raises:
+        ValueError: A number is NaN or infinite.
+    """
+    with open_atomic(path) as file:
         json.dump(value, file, sort_keys=True, indent=2, allow_nan=False)
         file.write("\n")
 
@@ -98,26 +141,54 @@ FORMULA = (*"=+-@＝＋－＠\t\r\n", "'")  # first letters that may make a spre
 
 
 def safe_cell(text: str) -> str:
-    """The text of a CSV cell with a ' in front if a spreadsheet might else run it; `plain_cell` takes it off again."""
+    """Mark a CSV cell that a spreadsheet might run as a formula.
+
+    Args:
+        text: Content of the cell.
+
+    Returns:
+        The text, with a ' in front if it begins like a formula.
+    """
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def plain_cell(text: str) -> str:
-    """The text that `safe_cell` made this cell of."""
+    """Undo `safe_cell`.
+
+    Args:
+        text: Cell of a CSV file.
+
+    Returns:
+        The content that `safe_cell` was given.
+    """
     return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def save_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> None:
-    """Write arrays and their spec (as JSON inside, key `spec`) to one npz file; see `write_npz`."""
-    write_npz(path, {**dict(sorted(arrays.items())), "spec": np.array(canonical(dict(spec)))})
+    """Write arrays and their spec to one npz file.
+
+    Args:
+        path: File to write.
+        arrays: Arrays by name.
+        spec: Settings. They become an array `spec` of canonical JSON.
+
+    Raises:
+        ValueError: An array holds Python objects, or a setting is NaN or infinite.
+    """
+    write_npz(path, {**dict(sorted(arrays.items())), "spec": np.array(canonical_json(dict(spec)))})
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays to one npz file, in this order; the same input gives the same bytes.
+    """Write arrays to one npz file. The same input gives the same bytes.
 
-    Raises ValueError for arrays of Python objects, which could only be stored as a pickle.
+    Args:
+        path: File to write.
+        arrays: Arrays by name, in the order of the file.
+
+    Raises:
+        ValueError: An array holds Python objects, which only a pickle could store.
     """
-    with atomic(path, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with open_atomic(path, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in arrays.items():
             array = np.asanyarray(array)
             if array.dtype.hasobject:
@@ -133,10 +204,18 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
 def load_npz(
     path: str | os.PathLike[str], kind: str, wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and spec of an npz artifact. `kind` ("arrays", "labels", "partition") must equal the spec's `artifact`.
+    """Read arrays and spec of an npz artifact.
 
-    wanted: which arrays are read, by name; default: all. Raises ArtifactError, naming the file, if it is missing,
-    truncated, damaged or of another kind.
+    Args:
+        path: File to read.
+        kind: "arrays", "labels" or "partition". It must equal the spec's `artifact`.
+        wanted: Tells by its name whether an array is read. By default all are.
+
+    Returns:
+        Arrays by name, and the spec.
+
+    Raises:
+        ArtifactError: The file is missing, truncated, damaged or of another kind.
     """
     try:
         arrays = read_npz(path, lambda name: name == "spec" or wanted is None or wanted(name))
@@ -152,10 +231,18 @@ def load_npz(
 
 
 def read_npz(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
-    """The arrays of an npz file whose name is `wanted`; no pickles. A damaged file raises what numpy and zipfile raise.
+    """Read arrays of an npz file without pickles.
 
-    Raises ValueError for what is no file (a pipe would be waited for) and for two arrays of one name, where it would
-    depend on the reader which of them counts.
+    Args:
+        path: File to read.
+        wanted: Tells by its name whether an array is read.
+
+    Returns:
+        Arrays by name.
+
+    Raises:
+        ValueError: The path is not a regular file (reading a pipe would wait), or two arrays have one name. A damaged
+            file raises this or other errors of numpy and zipfile.
     """
     if not Path(path).is_file() and Path(path).exists():
         raise ValueError("not a file")

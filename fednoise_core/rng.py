@@ -1,7 +1,7 @@
-"""Named random streams. Every draw comes from a stream keyed by the seed and a few words, never from global state.
+"""Named random streams, keyed by a seed and a few words.
 
-`stream(seed, "noise")` and `stream(seed, "batches", round, client)` are independent, need no saving, and do not depend
-on who asked first; so neither scheduling nor resuming can change a result.
+`stream(seed, "noise")` and `stream(seed, "batches", round, client)` are independent. They need no saving and do not
+depend on which was made first. So neither scheduling nor resuming can change a result. Nothing draws from global state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["key", "stream", "torch_stream"]
+__all__ = ["stream", "stream_key", "torch_stream"]
 
 Word = str | int
 WORDS = 624  # of 32 bits: the state of a Mersenne Twister (Matsumoto & Nishimura 1998)
@@ -27,29 +27,57 @@ STATE = slice(3, 3 + WORDS)
 SEEDED = (1 << 32) | 1  # seeded, one word left: the first draw twists
 
 
-def key(seed: int, *words: Word) -> int:
-    """A 64-bit key for (seed, words). Words are str or int; `1` and `"1"` are different words.
+def stream_key(seed: int, *words: Word) -> int:
+    """Key of a stream.
 
-    Raises TypeError for a seed that is no whole number.
+    Args:
+        seed: Whole number.
+        *words: Texts and numbers. `1` and `"1"` are different words.
+
+    Returns:
+        A number of 64 bits.
+
+    Raises:
+        TypeError: The seed is not a whole number.
     """
-    return int.from_bytes(hashlib.blake2b(_text(seed, words), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(_encode_words(seed, words), digest_size=8).digest(), "little")
 
 
 def stream(seed: int, *words: Word) -> np.random.Generator:
-    """A fresh numpy generator (PCG64) for (seed, words)."""
-    return np.random.Generator(np.random.PCG64(key(seed, *words)))
+    """Fresh numpy generator of a stream.
+
+    Args:
+        seed: Whole number.
+        *words: Texts and numbers.
+
+    Returns:
+        A generator (PCG64) at the start of its stream.
+    """
+    return np.random.Generator(np.random.PCG64(stream_key(seed, *words)))
 
 
 def torch_stream(seed: int, *words: Word) -> torch.Generator:
-    """A fresh torch CPU generator (MT19937) for (seed, words). Draw on the CPU, then move: every device sees the same.
+    """Fresh torch generator of a stream.
 
-    All 19,968 bits of its state come from a hash of (seed, words). `manual_seed` would keep 32 bits of a key, and of
-    the streams of one long run some would then be equal. Raises RuntimeError if this torch keeps the state otherwise.
+    Draw on the CPU and move the result. Then every device sees the same numbers.
+
+    All 19,968 bits of the state come from a hash of seed and words. `manual_seed` would keep 32 bits of a key, and some
+    streams of one long run would be equal.
+
+    Args:
+        seed: Whole number.
+        *words: Texts and numbers.
+
+    Returns:
+        A CPU generator (MT19937) at the start of its stream.
+
+    Raises:
+        RuntimeError: This torch keeps the state of its generator in another form.
     """
     import torch
 
     state = _fresh_state().copy()
-    bits = np.frombuffer(hashlib.shake_128(_text(seed, words)).digest(4 * (WORDS + 1)), "<u4")
+    bits = np.frombuffer(hashlib.shake_128(_encode_words(seed, words)).digest(4 * (WORDS + 1)), "<u4")
     state[0] = bits[WORDS]  # what `initial_seed` tells; nothing is drawn from it
     state[STATE] = bits[:WORDS]
     generator = torch.Generator()
@@ -57,16 +85,17 @@ def torch_stream(seed: int, *words: Word) -> torch.Generator:
     return generator
 
 
-def _text(seed: int, words: tuple[Word, ...]) -> bytes:
+def _encode_words(seed: int, words: tuple[Word, ...]) -> bytes:
     named = (operator.index(seed), *words)
     return "\x1f".join(("s" if isinstance(word, str) else "i") + str(word) for word in named).encode()
 
 
 @functools.cache
 def _fresh_state() -> np.ndarray:
-    """The state of a torch generator that was just seeded, uint64 [632].
+    """State of a torch generator that was just seeded, uint64 [632].
 
-    Its layout is torch's own affair: compared with numpy's generator of the same seed, which is the same algorithm.
+    Its layout is not documented. Therefore it is compared with numpy's generator of the same seed, which is the same
+    algorithm.
     """
     import torch
 

@@ -1,8 +1,10 @@
-"""Apply decisions about labels to the data they were made for: decisions.csv, which labels.html saves, and the user's
-npz, CSV of labels or image folder in; the corrected npz or CSV out. The original stays as it is.
+"""Write corrected data from decisions about labels.
 
-python -m label_review.apply_decisions --decisions decisions.csv --data mine.npz --out mine-corrected.npz
-python -m label_review.apply_decisions --accept-all store/runs/…/suspects.csv --data mine.npz --out …
+decisions.csv, which labels.html saves, and the user's npz, CSV of labels or image folder in; the corrected npz or CSV
+out. The original stays as it is.
+
+fednoise apply-decisions --decisions decisions.csv --data mine.npz --out mine-corrected.npz
+fednoise apply-decisions --accept-all store/runs/…/suspects.csv --data mine.npz --out …
 """
 
 from __future__ import annotations

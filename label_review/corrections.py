@@ -13,8 +13,8 @@ from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.npz import members
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.data.user_npz import content, is_given
-from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell, sha256_file, write_npz
-from fednoise_core.settings.functions import nearest
+from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell, sha256_file, write_npz
+from fednoise_core.settings.functions import did_you_mean
 from label_review.decisions import Decision, data_digest
 
 __all__ = ["correct_files", "correct_npz"]
@@ -97,7 +97,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
             )
         if one.label_name not in known:
             raise ArtifactError(
-                f"{one.where}: {one.label_name!r} is no class of {path}{nearest(one.label_name, known)}"
+                f"{one.where}: {one.label_name!r} is no class of {path}{did_you_mean(one.label_name, known)}"
             )
         return i
 
@@ -112,7 +112,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
         raise ArtifactError(f"{path}, corrected: no image would be left of {gone[0]!r}")
     if any("drop" in row for row in rows) and "drop" not in columns:
         columns = [*columns, "drop"]
-    with atomic(out) as file:
+    with open_atomic(out) as file:
         table = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
@@ -125,7 +125,7 @@ def _label_array(path: Path, found: Mapping[str, np.ndarray], labels: str | None
     if len(sets) > 1 and labels is None:
         raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}); name one with --labels")
     if key not in found:
-        raise ArtifactError(f"{path}: it has no array of labels {key!r}{nearest(key, sorted(found))}")
+        raise ArtifactError(f"{path}: it has no array of labels {key!r}{did_you_mean(key, sorted(found))}")
     return key
 
 

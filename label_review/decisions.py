@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fednoise_core.io import digest
+from fednoise_core.io import json_digest
 from fednoise_core.report.runs.suspects import Count, CsvRow
 
 __all__ = ["DECISIONS", "Decision", "Suspect", "data_digest"]
@@ -52,4 +52,4 @@ class Decision(CsvRow):
 
 def data_digest(source_sha256: Mapping[str, str]) -> str:
     """16 hex digits for the content that `Arrays.source_sha256` lists; "" where it lists none (folders without CSV)."""
-    return digest(dict(source_sha256)) if source_sha256 else ""
+    return json_digest(dict(source_sha256)) if source_sha256 else ""

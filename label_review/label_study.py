@@ -1,7 +1,7 @@
-"""A study that finds wrong labels in your own data: writes config/studies/NAME.yaml and a line in config/datasets.yaml.
+"""Write a study that finds wrong labels in your own data: config/studies/NAME.yaml and a line in config/datasets.yaml.
 
-python -m label_review.label_study mine.npz                               then: snakemake --cores 2 mine
-python -m label_review.label_study photos --given labels.csv --size 64
+fednoise label-study mine.npz                               then: snakemake --cores 2 mine
+fednoise label-study photos --given labels.csv --size 64
 
 docs/clean_your_labels.md. To do more than this study does, edit its file: docs/write_a_study.md.
 """
@@ -19,7 +19,7 @@ from fednoise_core.data import sources
 from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.npz import arrays_in
 from fednoise_core.data.user_npz import is_given
-from fednoise_core.io import ArtifactError, SpecError, atomic
+from fednoise_core.io import ArtifactError, SpecError, open_atomic
 from workflow_scripts import paths
 from workflow_scripts.config.project import DATASETS, STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -81,7 +81,7 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
     spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
     sources.n_train(spec)  # whether it can be read at all
     before = datasets.read_text(encoding="utf-8")
-    with atomic(datasets) as out:
+    with open_atomic(datasets) as out:
         out.write(f"{before.rstrip()}\n{json.dumps(name)}: {json.dumps(spec)}\n")
     values = {
         "path": json.dumps(str(args.data)),
@@ -92,13 +92,13 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "rounds": args.rounds,
         "dataset": json.dumps(name),
     }
-    with atomic(file) as out:
+    with open_atomic(file) as out:
         out.write(STUDY.format(**values))
     try:
         (run,) = Study(Project(read_yaml("config/config.yaml")), name).runs
     except (SpecError, ArtifactError):
         file.unlink()
-        with atomic(datasets) as out:
+        with open_atomic(datasets) as out:
             out.write(before)
         raise
     return run.labels_page

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import ArtifactError, digest
+from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
 from fednoise_core.report.pages.html import json_text, render
 from fednoise_core.report.runs.suspects import Site
@@ -50,7 +50,7 @@ def labels_page(
     packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
     number = {one.client: at for at, one in enumerate(sites)}
     told = {
-        "key": digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
+        "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
         "data": data_digest(arrays.source_sha256),
         "columns": DECISIONS,
         "classes": names,

@@ -1,4 +1,7 @@
-"""labels.html of one run: its suspects.csv and sites.csv, the arrays and labels in, one HTML file to decide in out."""
+"""Make the page on which the suspect labels of one finished run are decided.
+
+Its suspects.csv and sites.csv, the arrays and the labels in, one HTML file out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.noise.labels import Labels
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review.decisions import Suspect
@@ -41,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         page = labels_page(
             arrays, labels, suspects, sites, title, donor=_donor_images(arrays, labels, args.donor), **limits
         )
-        with atomic(args.out) as file:
+        with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 

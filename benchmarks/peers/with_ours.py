@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.peers.work import EVAL_BATCH, MEAN, STD, TRAINED, Clock, Work, images, net
-from fednoise_core.api.simulate import run as front_door
+from fednoise_core.api.simulate import run_federation as front_door
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import loop
 from fednoise_core.engine.executors.sequential import Sequential
@@ -44,13 +44,13 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
             super().__init__(*args)
             clock.start()
 
-        def round(self, *args: Any) -> None:
-            super().round(*args)
+        def report_round(self, *args: Any) -> None:
+            super().report_round(*args)
             clock.tick()
 
     def same_start(self: FedAvg, fed: Federation) -> State:
         """The weights that the other contenders start from; both sides define their layers in the same order."""
-        weights = fed.fresh("model")
+        weights = fed.init_weights("model")
         with torch.no_grad():
             for entry, given in zip(weights.layout.entries, net(work.net).parameters(), strict=True):
                 weights[entry.name].copy_(given)
@@ -68,7 +68,7 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
         return run
 
     loop.Progress = Ticking  # type: ignore[misc]
-    FedAvg.init = same_start  # type: ignore[method-assign]
+    FedAvg.init_state = same_start  # type: ignore[method-assign]
     for kind in (Sequential, Workers):
         kind.run = counted(kind)  # type: ignore[method-assign]
     executor = "sequential" if work.processes == 1 else f"workers:{work.processes}"

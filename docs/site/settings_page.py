@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.settings.words import words
+from fednoise_core.settings.words import describe_schema
 
 __all__ = ["FAMILIES", "tables", "type_in_words"]
 
@@ -132,7 +132,7 @@ def _rows(schema: Schema, root: Schema, above: str = "") -> Iterator[tuple[str, 
 
 def type_in_words(schema: Schema, root: Schema) -> str:
     """Type and range of a value. root: the schema that a `$ref` leads into."""
-    return _cell(words(_resolved(schema, root), lambda value: f"`{_typed(value)}`"))
+    return _cell(describe_schema(_resolved(schema, root), lambda value: f"`{_typed(value)}`"))
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:

@@ -1,1 +1,1 @@
-"""What `import fednoise_core as fn` gives: inject, partition, run, predict."""
+"""Functions of `import fednoise_core as fn` that run a federation and use its result."""

@@ -1,4 +1,4 @@
-"""Trained models as ordinary torch modules: they take images as they are, normalise them, and know the class names."""
+"""Trained models as ordinary torch modules. They normalise raw images themselves and know the class names."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
     from fednoise_core.ops.weights import Weights
 
-__all__ = ["Classifier", "Ensemble", "Predictions", "module_of", "predict", "read_models"]
+__all__ = ["Classifier", "Ensemble", "Predictions", "module_of", "predict_images", "read_models"]
 
 
 @dataclass(frozen=True, repr=False)
 class Predictions:
-    """probabilities float32 [n, K]; labels int64 [n], the most probable classes; names: the class names, or ()."""
+    """Predictions for n images.
+
+    Attributes:
+        probabilities: float32 [n, K].
+        labels: Most probable classes, int64 [n].
+        names: Class names, or ().
+    """
 
     probabilities: np.ndarray
     labels: np.ndarray
@@ -33,7 +39,7 @@ class Predictions:
 
     @property
     def named(self) -> list[str]:
-        """The class name of each image; the number as text where classes have no names."""
+        """Class name of each image. Where classes have no names it is the number as text."""
         return [self.names[label] if self.names else str(label) for label in self.labels.tolist()]
 
     def __len__(self) -> int:
@@ -55,11 +61,24 @@ class _Named:
 
 
 class Classifier(nn.Module):
-    """A trained net. Images [B, C, H, W], uint8 or floats in 0..1, become logits [B, K].
+    """Trained net that turns images into logits.
 
-    state_dict holds the net's own tensors under the names of its architecture (torchvision's for the ResNets). In
-    training mode batch statistics move and dropout draws from torch's generator, as in any module. class_names: in
-    order of the classes, or (). mean, std: buffers [C, 1, 1] that are not part of state_dict.
+    Images [B, C, H, W] are uint8 or floats in 0..1. state_dict holds the net's own tensors under the names of its
+    architecture (torchvision's for the ResNets). In training mode batch statistics move and dropout draws from torch's
+    generator, as in any module.
+
+    Args:
+        net: Architecture.
+        tensors: Tensors by the names of the architecture.
+        facts: `class_names`, `mean` and `std` of the data set.
+
+    Attributes:
+        class_names: Names in order of the classes, or ().
+        mean: Buffer [C, 1, 1] that is not part of state_dict.
+        std: Buffer [C, 1, 1] that is not part of state_dict.
+
+    Raises:
+        ArtifactError: A tensor is missing or has another shape.
     """
 
     mean: Tensor
@@ -75,10 +94,17 @@ class Classifier(nn.Module):
             own = self._own[entry.name]
             if own not in tensors or tuple(tensors[own].shape) != entry.shape:
                 raise ArtifactError(f"tensor {own!r} is missing or not of shape {entry.shape}")
-            _put(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
+            _register_tensor(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [B, K]."""
+        """Compute logits.
+
+        Args:
+            images: [B, C, H, W], uint8 or floats in 0..1.
+
+        Returns:
+            Logits [B, K].
+        """
         x = images.to(torch.float32) / 255.0 if images.dtype == torch.uint8 else images
         x = (x - self.mean) / self.std
         # looked up at every call: `.to(device)` and optimisers put other tensors in their place
@@ -90,18 +116,32 @@ class Classifier(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Several trained nets whose logits are summed."""
+    """Several trained nets whose logits are summed.
+
+    Args:
+        members: Nets of one data set, at least one.
+
+    Attributes:
+        class_names: Names in order of the classes, or ().
+    """
 
     def __init__(self, members: list[Classifier]) -> None:
         super().__init__()
         self.members, self.class_names = nn.ModuleList(members), members[0].class_names
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [B, K]."""
+        """Compute the sum of the members' logits.
+
+        Args:
+            images: [B, C, H, W], uint8 or floats in 0..1.
+
+        Returns:
+            Logits [B, K].
+        """
         return torch.stack([member(images) for member in self.members]).sum(0)
 
 
-def _put(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> None:
+def _register_tensor(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> None:
     """Make `tensor` reachable from `root` by its dotted name, as torch's modules nest theirs."""
     for part in path[:-1]:
         if part not in root._modules:
@@ -114,38 +154,55 @@ def _put(root: nn.Module, path: list[str], tensor: Tensor, *, trained: bool) -> 
 
 
 def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: int | None = None) -> nn.Module:
-    """The module, in evaluation mode, of models collected by `engine.models`.
+    """Module of models that `engine.models` collected.
 
-    client: whose model, where every client has its own. Several models of the server are one Ensemble.
-    Raises SpecError if there is no such model, or several and none is chosen.
+    Args:
+        tensors: Tensors by name, with the prefix of their model.
+        facts: Description of the models.
+        client: Client whose model is wanted, where every client has its own.
+
+    Returns:
+        The module in evaluation mode. Several models of the server are one Ensemble.
+
+    Raises:
+        SpecError: There is no such model, or there are several and none is chosen.
     """
-    wanted = [prefix for prefix in facts["nets"] if _owner(prefix) == client]
+    wanted = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
     if not wanted:
-        owners = ", ".join(str(owner) for owner in map(_owner, facts["nets"]) if owner is not None)
+        owners = ", ".join(str(owner) for owner in map(_owner_of_prefix, facts["nets"]) if owner is not None)
         have = f"models of the clients {owners}" if owners else "one model for all; leave `client` out"
         raise SpecError(f"client: there is no model of client {client!r}; there are {have}")
     members = []
     for prefix in wanted:
         start = f"{prefix}/" if prefix else ""
         own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        members.append(Classifier(_net(facts["nets"][prefix]), own, facts))
+        members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
     return (members[0] if len(members) == 1 else Ensemble(members)).eval()
 
 
-def _owner(prefix: str) -> int | None:
-    """The client of a model's prefix `client<c>` or `client<c>/<j>`; None for the server's."""
+def _owner_of_prefix(prefix: str) -> int | None:
+    """Client of a model's prefix `client<c>` or `client<c>/<j>`. None for the server's."""
     return int(prefix.split("/")[0].removeprefix("client")) if prefix.startswith("client") else None
 
 
-def _net(described: Mapping[str, Any]) -> Net:
+def _build_net(described: Mapping[str, Any]) -> Net:
     spec = {"name": described["name"], **described["options"], "dropout_at_eval": described["dropout_at_eval"]}
     return build(spec, tuple(described["shape"]), int(described["classes"]))
 
 
-def predict(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
-    """What a module says of images, integers 0..255, [n, H, W] or [n, H, W, C].
+def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
+    """Classify images.
 
-    Raises ArraysError (a SpecError) for other types and shapes.
+    Args:
+        module: Result of `module_of`.
+        images: Integers 0..255, [n, H, W] or [n, H, W, C].
+        batch: Images in one pass.
+
+    Returns:
+        Probabilities and labels.
+
+    Raises:
+        ArraysError: The images have another type or shape (a SpecError).
     """
     images = np.asarray(images)
     x = torch.from_numpy(as_images("images", images))
@@ -162,7 +219,17 @@ def predict(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
 
 
 def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors, facts) of a model.safetensors. Raises ArtifactError, naming the file, if it is missing or damaged."""
+    """Read a model.safetensors.
+
+    Args:
+        path: File to read.
+
+    Returns:
+        Tensors by name, and the description of the models.
+
+    Raises:
+        ArtifactError: The file is missing or damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():

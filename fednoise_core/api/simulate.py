@@ -1,5 +1,7 @@
-"""run: one federation, from arrays, labels, partition, method and seed to results. The command line and the tests both
-call this. A wrong argument is one error that names it and the cure, before any work.
+"""One federation, from arrays, labels, partition, method and seed to results.
+
+The command line and the Python interface both use it. A wrong argument gets one error that names it and the cure,
+before any work.
 """
 
 from __future__ import annotations
@@ -20,29 +22,29 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
-from fednoise_core import __version__
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.labelled import labels_digest
 from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.lanes import LanePool
-from fednoise_core.engine.loop import Outcome, Saving, loop
-from fednoise_core.engine.pool import Pool, augmentation
+from fednoise_core.engine.loop import Outcome, Saving, run_loop
+from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.io import SpecError, digest
+from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import check
-from fednoise_core.settings.functions import expect, integer, seed_of, spec_of
-from fednoise_core.settings.train import Train, parse
+from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
+from fednoise_core.settings.train import Train, build_settings
+from fednoise_core.version import __version__
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run"]
+__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run_federation"]
 
 PATH = (str, os.PathLike, type(None))
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another
@@ -60,9 +62,17 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
 
 @dataclass(repr=False)
 class FinishedRun:
-    """A finished run. summary: the dict of summary.json; cost: that of cost.json; spec: that of spec.json. outcome:
-    state, curves and models for a closer look. world: its data as tensors. arrays, labels, partition: what it was
-    given.
+    """Finished run with its data.
+
+    Attributes:
+        summary: Content of summary.json.
+        cost: Content of cost.json.
+        outcome: State, curves and models for a closer look.
+        world: Data of the run as tensors.
+        spec: Content of spec.json.
+        arrays: Data set that was given.
+        labels: Labels that were given.
+        partition: Partition that was given.
     """
 
     summary: dict[str, Any]
@@ -75,19 +85,24 @@ class FinishedRun:
     partition: Partition
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result files (docs/results_files.md), each whole or not at all; `fn.load(folder)` reads them."""
-        told = self.outcome, self.summary, self.spec, self.cost
-        output.write(Path(folder), *told, self.arrays, self.labels.noisy, self.partition.sites)
+        """Write the result files (docs/results_files.md), each whole or not at all.
+
+        Args:
+            folder: Folder to write to. `fn.load(folder)` reads it.
+        """
+        files = self.outcome, self.summary, self.spec, self.cost
+        output.write_results(Path(folder), *files, self.arrays, self.labels.noisy, self.partition.sites)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(round, accuracy) of the headline view; round 0 is before training."""
+        """Accuracy of the headline view after each evaluation, as (round, accuracy). Round 0 is before training."""
         return self.outcome.record.curve(self.summary["headline_view"])
 
     @property
     def suspects(self) -> list[tuple[int, int, float, int]]:
-        """(sample, client, P(given label is wrong), proposed label) of every sample that was judged; `outcome.suspects`
-        has more, site by site.
+        """Every sample that was judged, as (sample, client, P(given label is wrong), proposed label).
+
+        `outcome.suspects` has more, site by site.
         """
         columns = ("samples", "p_wrong", "proposed")
         rows = ((one.site, *(getattr(one, name).tolist() for name in columns)) for one in self.outcome.suspects)
@@ -101,13 +116,44 @@ class FinishedRun:
 
 
 def accuracy_words(facts: Mapping[str, Any]) -> str:
-    """What an accuracy is called: on held-out given labels, which may be wrong, it is none."""
+    """Name of the accuracy in messages.
+
+    On held-out given labels, which may be wrong, it is not an accuracy.
+
+    Args:
+        facts: Content of summary.json, or its `test_known`.
+
+    Returns:
+        "accuracy" or "agreement with given labels".
+    """
     return "accuracy" if facts.get("test_known", True) else "agreement with given labels"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a run is carried out and what it writes; `run` says what each is."""
+    """How a run is carried out and what it writes. Only device and threads may change the last bits of a result.
+
+    Attributes:
+        device: "cpu", "cuda" or "cuda:N".
+        executor: "auto", or a name that `executor_for` knows.
+        pool: Lanes that several runs share.
+        threads: Threads of torch during this run. More than one is far slower where cores are shared.
+        saving: Where and how often to checkpoint.
+        room: Bytes of client state that may stay in memory. The rest goes to a file.
+        out: Folder for the result files.
+        spec: Content of spec.json, in place of the settings.
+        label: Name of the run in messages.
+        console: Stream for one line per round.
+        progress: File for the same as JSON lines.
+        on_round: Function that gets the metrics of each round as a dict: `round`, `of`, `phase`, `work`, `bytes_up`,
+            `bytes_down` and what the method reports. If the round was evaluated, also `accuracy`, `loss` and
+            `accuracy_class_<k>` of the headline view, and `views` with those of all.
+        made: The method itself, if its class has no name.
+
+    Raises:
+        SpecError: A value is wrong.
+        TypeError: A field has another type.
+    """
 
     device: str | torch.device = "cpu"
     executor: str = "auto"
@@ -125,18 +171,18 @@ class Options:
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        integer(self.threads, "threads", 1)
+        check_int(self.threads, "threads", 1)
         for name, (kind, cure) in OPTIONS.items():
-            expect(getattr(self, name), kind, name, cure)
+            expect_type(getattr(self, name), kind, name, cure)
         if self.out is not None and (not os.fspath(self.out) or Path(self.out).is_file()):
             raise SpecError(f"out: {os.fspath(self.out)!r} is no folder")
         if self.spec is not None:
-            check(dict[str, JsonValue], self.spec, "spec")
+            check_value(dict[str, JsonValue], self.spec, "spec")
             if "spec" not in self.spec:
                 raise SpecError("spec: the key 'spec' is missing")
 
 
-def run(
+def run_federation(
     arrays: Arrays,
     labels: Labels,
     partition: Partition,
@@ -147,45 +193,49 @@ def run(
     donor: Arrays | None = None,
     **options: Any,
 ) -> FinishedRun:
-    """Train one federation and evaluate it.
+    """Train one federation and evaluate it. `fn.run` describes the arguments.
 
-    arrays, labels, partition: of one data set. method: a name, or `{"name": …, fields…}`. train: a spec.Train or its
-    fields. seed: a whole number from 0. donor: the data set whose images replace some, for labels with open-set noise.
+    Args:
+        arrays: The data set.
+        labels: Labels of this data set.
+        partition: Partition of this data set.
+        method: A name, or `{"name": …, fields…}`.
+        train: A Train or its fields.
+        seed: Whole number from 0.
+        donor: Data set whose images replace some, for labels with open-set noise.
+        **options: Fields of `Options`.
 
-    options (`Options`), of which only device and threads may change the last bits of a result:
-    device: "cpu", "cuda" or "cuda:N". executor: see `executor_for`. pool: lanes shared with other runs. threads: of
-    torch, during this run; more than one is far slower where cores are shared. saving: a loop.Saving, where and how
-    often to checkpoint. room: bytes of what clients keep that may stay in memory; the rest goes to a file. out: folder
-    for the result files. spec: what spec.json records instead of the settings. label: what the run is called in
-    messages. console: a stream for one line per round. progress: a file for the same as JSON lines. on_round: a
-    function that gets each round's metrics (`Record.of_round`). made: the method itself, of a class that has no name.
+    Returns:
+        The finished run. Its files are written if `out` is given.
 
-    Raises SpecError for wrong settings and for data that do not belong together, TypeError for arguments of another
-    type, both before any training; loop.Stopped if `saving` asked to stop.
+    Raises:
+        SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
+        TypeError: An argument has another type. Training has not begun.
+        Stopped: `saving` asked to stop.
     """
     began = time.monotonic(), time.process_time()
     how = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
     chosen = how.made or make(method, settings)
-    arrays = with_foreign(arrays, labels, donor)
+    arrays = apply_openset_images(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
-    check_augmentation(settings, chosen.augments(), world.pools["train"].shape)
+    check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):
-        outcome, executor = _trained(world, chosen, truth, arrays, how, how.label or method["name"])
+        outcome, executor = _train_and_evaluate(world, chosen, truth, arrays, how, how.label or method["name"])
     facts = {"run": {"method": method["name"], "seed": seed}, "clean_known": labels.clean is not None}
     facts["test_known"] = arrays.test_known
     record: dict[str, Any] = {"spec": {"method": method, "train": dict(vars(settings)), "seed": seed}}
     if how.spec is not None:
         facts |= how.spec.get("facts", {})
         record = {key: value for key, value in how.spec.items() if key != "facts"}
-    facts["spec_digest"] = digest(record["spec"])
-    cost = _cost(outcome, world, executor, began)
-    summary = output.summary(outcome, facts)
+    facts["spec_digest"] = json_digest(record["spec"])
+    cost = _cost_record(outcome, world, executor, began)
+    summary = output.make_summary(outcome, facts)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
         made.save(how.out)
@@ -193,8 +243,16 @@ def run(
 
 
 def check_device(device: Any) -> None:
-    """Raise SpecError unless torch can compute on `device`: "cpu", "cuda" or "cuda:N"."""
-    expect(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
+    """Check that torch can compute on a device.
+
+    Args:
+        device: "cpu", "cuda" or "cuda:N".
+
+    Raises:
+        SpecError: torch does not have this device.
+        TypeError: It is neither a text nor a torch.device.
+    """
+    expect_type(device, (str, torch.device), "device", 'pass "cpu", "cuda" or "cuda:N"')
     try:
         found = torch.device(device)
     except RuntimeError:
@@ -208,28 +266,61 @@ def check_device(device: Any) -> None:
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
-    """Raise TypeError or SpecError unless labels and partition were made for these arrays."""
-    expect(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
-    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
-    expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-    expect(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
+    """Check that labels and partition were made for a data set.
+
+    Args:
+        arrays: The data set.
+        labels: Its labels.
+        partition: Its partition.
+        donor: Another data set, or None.
+
+    Raises:
+        SpecError: They do not belong together.
+        TypeError: An argument has another type.
+    """
+    expect_type(arrays, Arrays, "arrays", "pass what fn.dataset(…) gives, or fn.Arrays(…)")
+    expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
+    expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
+    expect_type(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
     labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
     labels.check()
     partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
 
 
 def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
-    """(method's name and fields, training settings, seed). Raises SpecError naming the key that is wrong."""
+    """Check the settings of a run.
+
+    Args:
+        method: A name, or `{"name": …, fields…}`.
+        train: A Train or its fields.
+        seed: Whole number from 0.
+
+    Returns:
+        Name and fields of the method, training settings, and seed.
+
+    Raises:
+        SpecError: A value is wrong. The message names its key.
+        TypeError: An argument has another type.
+    """
     fields = spec_of(method, "name", "method")
-    expect(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
-    settings = train if isinstance(train, Train) else parse(Train, train or {}, "train")
+    expect_type(train, (Mapping, Train, type(None)), "train", "pass a mapping like {'rounds': 10}, or a Train")
+    settings = train if isinstance(train, Train) else build_settings(Train, train or {}, "train")
     return fields, settings, seed_of(seed)
 
 
 def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
-    """Raise SpecError unless the augmentation, and those of the views of a method, fit images (C, H, W)."""
+    """Check that augmentations fit the images.
+
+    Args:
+        settings: Training settings with the augmentation.
+        views: Augmentations of the method's own views.
+        shape: Shape (C, H, W) of the images.
+
+    Raises:
+        SpecError: An augmentation does not fit.
+    """
     for spec, place in ((settings.augment, "train.augment"), *((view, "method: a view of its own") for view in views)):
-        how = augmentation(spec)
+        how = build_augmentation(spec)
         try:
             if how is not None:
                 how.check_shape(shape)
@@ -237,8 +328,20 @@ def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, 
             raise SpecError(f"{place}: {error}") from error
 
 
-def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
-    """The arrays with open-set noise applied: some training images show something foreign, their labels stay."""
+def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
+    """Apply open-set noise. Some training images are replaced by foreign ones and keep their labels.
+
+    Args:
+        arrays: The data set.
+        labels: Its labels, which say which images are replaced.
+        donor: Data set of the foreign images, if they are not the public ones.
+
+    Returns:
+        The data set with these images, or `arrays` itself if there are none.
+
+    Raises:
+        SpecError: The foreign images are missing.
+    """
     if labels.replaced is None:
         return arrays
     own = labels.spec["noise"].get("donor", "public") == "public"
@@ -249,19 +352,19 @@ def with_foreign(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays
     return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
 
 
-def _trained(
+def _train_and_evaluate(
     world: World, method: FedAvg, truth: Truth, arrays: Arrays, how: Options, label: str
 ) -> tuple[Outcome, str]:
-    """What the training left, and the name of the executor that did it."""
+    """Run the rounds. Returns the outcome and the name of the executor."""
     test = Pool(arrays.x_test, arrays.mean, arrays.std, world.device)
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
-        print(f"{label}  {executor.name} x {executor.count}, {_device(world.device)}", file=how.console)
+        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}", file=how.console)
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):
-        outcome = loop(
+        outcome = run_loop(
             world,
             executor,
             method,
@@ -280,10 +383,9 @@ def _trained(
 
 @contextlib.contextmanager
 def _torch_set_up(threads: int) -> Iterator[None]:
-    """Torch's switches for this thread as a run needs them, afterwards torch's own again. Processes started inside
-    inherit them.
+    """Set torch's switches for this thread, and restore them. Processes started inside inherit them.
 
-    Numbers near zero count as zero: weights that decay to denormal numbers would slow every kernel.
+    Numbers near zero count as zero, because weights that decay to denormal numbers would slow every kernel.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -295,16 +397,16 @@ def _torch_set_up(threads: int) -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
-    """The dict of cost.json: what depends on the machine. began: time.monotonic(), time.process_time() at the start."""
+def _cost_record(outcome: Outcome, world: World, executor: str, began: tuple[float, float]) -> dict[str, Any]:
+    """Content of cost.json, which depends on the machine. began: time.monotonic(), time.process_time() at the start."""
     seconds = outcome.spent[0] + time.monotonic() - began[0]  # of all attempts
     return {
         "seconds": seconds,
         "seconds_per_round": seconds / max(outcome.state.round, 1),
         "cpu_seconds": outcome.spent[1] + time.process_time() - began[1],
-        "peak_memory_mb": _peak(),
-        "client_state_bytes": outcome.state._kept.largest,  # of one client
-        "device": _device(world.device),
+        "peak_memory_mb": _peak_memory_mb(),
+        "client_state_bytes": outcome.state.store.largest,  # of one client
+        "device": _device_name(world.device),
         "executor": executor,
         "resumed": outcome.resumed,
         "versions": {
@@ -316,7 +418,7 @@ def _cost(outcome: Outcome, world: World, executor: str, began: tuple[float, flo
     }
 
 
-def _peak() -> float:
+def _peak_memory_mb() -> float:
     """Peak memory of this process in MB (on a GPU that of the device's allocator)."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 1e6
@@ -325,11 +427,10 @@ def _peak() -> float:
         found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
         if found:
             return int(found[1]) / 1e3
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
-def _device(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     import platform

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.array_checks import ArraysError, check
-from fednoise_core.io import ArtifactError, atomic, load_npz, save_npz
+from fednoise_core.io import ArtifactError, load_npz, open_atomic, save_npz
 
 __all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "content_sha256", "take"]
 
@@ -160,12 +160,12 @@ class Arrays:
 def content_sha256(x: Any) -> str:
     """SHA-256 (hex) of an array's values in C order, read block by block."""
     sha = hashlib.sha256()
-    for block in _blocks(x):
+    for block in _iter_blocks(x):
         sha.update(block.data)
     return sha.hexdigest()
 
 
-def _blocks(x: Any) -> Iterator[np.ndarray]:
+def _iter_blocks(x: Any) -> Iterator[np.ndarray]:
     for start in range(0, len(x), BLOCK):
         yield np.ascontiguousarray(x[start : start + BLOCK])
 
@@ -173,10 +173,10 @@ def _blocks(x: Any) -> Iterator[np.ndarray]:
 def _write_side(path: Path, x: Any) -> dict[str, Any]:
     """Write `x` as an npy file block by block; return the entry that the spec keeps about it."""
     sha = hashlib.sha256()
-    with atomic(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": tuple(x.shape)}
         np.lib.format.write_array_header_1_0(file, header)
-        for block in _blocks(x):
+        for block in _iter_blocks(x):
             sha.update(block.data)
             file.write(block.data)
         size = file.tell()

@@ -20,9 +20,9 @@ from pydantic import Field, create_model
 from torch import Tensor
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import Settings, Share, check, nearest, settings_of
-from fednoise_core.settings.functions import integer, spec_of
-from fednoise_core.settings.train import Checked
+from fednoise_core.settings.declare import Settings, Share, check_value, did_you_mean, settings_of
+from fednoise_core.settings.functions import check_int, spec_of
+from fednoise_core.settings.train import ValidatedSettings
 
 __all__ = [
     "ABOUT",
@@ -55,7 +55,7 @@ def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Part(Checked):
+class Part(ValidatedSettings):
     """One augmentation."""
 
     place = "train.augment"
@@ -81,13 +81,13 @@ class Part(Checked):
         raise NotImplementedError
 
 
-def _gather(x: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+def _gather_pixels(x: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
     """out[b, :, i, j] = x[b, :, rows[b, i], cols[b, j]], in channels_last memory."""
     sample = torch.arange(len(x), device=x.device)[:, None, None]
     return x.permute(0, 2, 3, 1)[sample, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
 
 
-def _mirrored(u: Tensor, width: int) -> Tensor:
+def _mirror_images(u: Tensor, width: int) -> Tensor:
     """Column numbers int64 [B, W], reversed where u < 1/2."""
     cols = torch.arange(width, device=u.device)[None]
     return torch.where(u[:, None] < 0.5, width - 1 - cols, cols)
@@ -101,7 +101,7 @@ class Flip(Part):
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
         rows = torch.arange(x.shape[2], device=x.device)[None].expand(len(x), -1)
-        return _gather(x, rows, _mirrored(u[:, 0], x.shape[3]))
+        return _gather_pixels(x, rows, _mirror_images(u[:, 0], x.shape[3]))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class CropFlip(Part):
     flip: Annotated[bool, Field(description="Mirror, with probability 1/2.")] = True
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:
-        integer(self.pad, f"train.augment.pad for images of {shape[1]}x{shape[2]}", 0, min(shape[1:]))
+        check_int(self.pad, f"train.augment.pad for images of {shape[1]}x{shape[2]}", 0, min(shape[1:]))
 
     @property
     def draws(self) -> int:  # type: ignore[override]
@@ -123,8 +123,8 @@ class CropFlip(Part):
         # u can be so near 1 that the product rounds up to 2 * pad + 1
         start = (u[:, :2] * (2 * self.pad + 1)).long().clamp(max=2 * self.pad)
         rows = start[:, :1] + torch.arange(height, device=x.device)
-        cols = _mirrored(u[:, 2], width) if self.flip else torch.arange(width, device=x.device)[None]
-        return _gather(F.pad(x, [self.pad] * 4), rows, start[:, 1:] + cols)
+        cols = _mirror_images(u[:, 2], width) if self.flip else torch.arange(width, device=x.device)[None]
+        return _gather_pixels(F.pad(x, [self.pad] * 4), rows, start[:, 1:] + cols)
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ def _needs_colour(shape: tuple[int, int, int]) -> None:
         raise SpecError(f"changes of colour need images of 3 channels, these have {shape[0]}")
 
 
-def _gray(x: Tensor) -> Tensor:
+def _to_gray(x: Tensor) -> Tensor:
     """Luma [B, 1, H, W] of RGB."""
     return RED * x[:, :1] + GREEN * x[:, 1:2] + BLUE * x[:, 2:3]
 
 
-def _blend(x: Tensor, other: Tensor | float, factor: Tensor) -> Tensor:
+def _blend_images(x: Tensor, other: Tensor | float, factor: Tensor) -> Tensor:
     return (factor * x + (1 - factor) * other).clamp(0, 1)
 
 
-def _hue(x: Tensor, shift: Tensor) -> Tensor:
+def _shift_hue(x: Tensor, shift: Tensor) -> Tensor:
     """Turn the hue by `shift` [B, 1, 1] (1 is the full circle), through HSV."""
     red, green, blue = x.unbind(1)
     top, low = x.amax(1), x.amin(1)
@@ -226,15 +226,15 @@ class ColourJitter(Part):
         out = x.to(torch.float32) / white
         for turn in range(4):
             which = order[:, turn : turn + 1]
-            gray = _gray(out)
+            gray = _to_gray(out)
             # all four are computed and one is kept: a captured graph cannot branch
             out = torch.where(
                 which == 0,
-                _blend(out, 0.0, bright),
+                _blend_images(out, 0.0, bright),
                 torch.where(
                     which == 1,
-                    _blend(out, gray.mean((1, 2, 3), keepdim=True), contrast),
-                    torch.where(which == 2, _blend(out, gray, saturation), _hue(out, shift)),
+                    _blend_images(out, gray.mean((1, 2, 3), keepdim=True), contrast),
+                    torch.where(which == 2, _blend_images(out, gray, saturation), _shift_hue(out, shift)),
                 ),
             )
         return torch.where(u[:, 8:9] < self.p, out * white, x)
@@ -252,7 +252,7 @@ class Grayscale(Part):
     draws = 1
 
     def apply(self, x: Tensor, u: Tensor) -> Tensor:
-        return torch.where(u[:, :1, None, None] < self.gray, _gray(x), x)
+        return torch.where(u[:, :1, None, None] < self.gray, _to_gray(x), x)
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ def build(spec: str | Mapping[str, Any]) -> Augment:
     options = spec_of(spec, "name", "augment")
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in AUGMENTS:
-        raise SpecError(f"train.augment: unknown augmentation {name!r}{nearest(name, AUGMENTS)}")
-    given = check(model(name), options, "train.augment").model_dump(exclude_unset=True)
+        raise SpecError(f"train.augment: unknown augmentation {name!r}{did_you_mean(name, AUGMENTS)}")
+    given = check_value(model(name), options, "train.augment").model_dump(exclude_unset=True)
     known = [(part, given.keys() & settings_of(type(part)).keys()) for part in AUGMENTS[name].parts]
     return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))

@@ -20,7 +20,7 @@ from fednoise_core.data.settings import Dataset
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 
-__all__ = ["SETTINGS", "facts", "files", "read"]
+__all__ = ["Clothing1M"]
 
 
 class Clothing1M(Dataset):
@@ -28,6 +28,7 @@ class Clothing1M(Dataset):
     user's copy, clean labels unknown.
     """
 
+    display_name: ClassVar = "Clothing1M"
     example: ClassVar = {"path": "clothing1m", "size": 224}
 
     path: Annotated[
@@ -43,8 +44,47 @@ class Clothing1M(Dataset):
     ] = 224
     eval: Annotated[Literal["test", "val"], Field(description="Which clean list is the test part.")] = "test"
 
+    @classmethod
+    def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
+        """Training images with their web labels, and the clean images of `eval`.
 
-SETTINGS = {"clothing1m": Clothing1M}
+        The shorter side is brought to size * 256 / 224, then the middle size x size is cut out, as usual for ImageNet.
+        Raises SpecError if the folder or a list is missing, ArtifactError naming the file and line that is wrong.
+        """
+        root, lists = _find_lists(spec, places)
+        names = _read_lines(lists / NAMES)
+        side = int(spec.get("size", 224))
+        sides, resize = (side, side), round(side * 256 / 224)
+        part = _clean_list(spec)
+        train, y_train = _read_part(lists / TRAIN[0], lists / TRAIN[1], len(names))
+        test, y_test = _read_part(lists / part, lists / CLEAN, len(names))
+        all_classes_occur([y_train], len(names), names, str(lists / TRAIN[1]))
+        return Arrays(
+            x_train=ImageFiles(root, train, 3, sides, resize),  # type: ignore[arg-type]  # decoded when it is saved
+            y_train=y_train,
+            x_test=ImageFiles(root, test, 3, sides, resize),  # type: ignore[arg-type]
+            y_test=y_test,
+            classes=len(names),
+            mean=IMAGENET[0],
+            std=IMAGENET[1],
+            names=tuple(names),
+            clean_known=False,
+            source_sha256={path.name: sha256_file(path) for path in cls.list_files(spec, places)},
+        )
+
+    @classmethod
+    def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+        """(training samples, classes, (H, W)), from the lists."""
+        lists = _find_lists(spec, places)[1]
+        side = int(spec.get("size", 224))
+        return len(_read_lines(lists / TRAIN[0])), len(_read_lines(lists / NAMES)), (side, side)
+
+    @classmethod
+    def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
+        """The lists that are read; the images are taken to be as the lists say."""
+        lists = _find_lists(spec, places)[1]
+        return [lists / name for name in (NAMES, *TRAIN, _clean_list(spec), CLEAN)]
+
 
 NAMES = "category_names_eng.txt"
 TRAIN = ("noisy_train_key_list.txt", "noisy_label_kv.txt")
@@ -52,52 +92,11 @@ CLEAN = "clean_label_kv.txt"
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # the statistics of the weights it is trained from
 
 
-def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-    """Training images with their web labels (the clean ones are unknown), and the clean images of `eval: test | val`.
-
-    The shorter side is brought to size * 256 / 224, then the middle size x size is cut out, as usual for ImageNet.
-    Raises SpecError if the folder or a list is missing, ArtifactError naming the file and line that is wrong.
-    """
-    root, lists = _layout(spec, places)
-    names = _lines(lists / NAMES)
-    side = int(spec.get("size", 224))
-    sides, resize = (side, side), round(side * 256 / 224)
-    part = _clean_list(spec)
-    train, y_train = _part(lists / TRAIN[0], lists / TRAIN[1], len(names))
-    test, y_test = _part(lists / part, lists / CLEAN, len(names))
-    all_classes_occur([y_train], len(names), names, str(lists / TRAIN[1]))
-    return Arrays(
-        x_train=ImageFiles(root, train, 3, sides, resize),  # type: ignore[arg-type]  # decoded when it is saved
-        y_train=y_train,
-        x_test=ImageFiles(root, test, 3, sides, resize),  # type: ignore[arg-type]
-        y_test=y_test,
-        classes=len(names),
-        mean=IMAGENET[0],
-        std=IMAGENET[1],
-        names=tuple(names),
-        clean_known=False,
-        source_sha256={path.name: sha256_file(path) for path in files(spec, places)},
-    )
-
-
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-    """(training samples, classes, (H, W)), from the lists."""
-    lists = _layout(spec, places)[1]
-    side = int(spec.get("size", 224))
-    return len(_lines(lists / TRAIN[0])), len(_lines(lists / NAMES)), (side, side)
-
-
-def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-    """The lists that are read; the images are taken to be as the lists say."""
-    lists = _layout(spec, places)[1]
-    return [lists / name for name in (NAMES, *TRAIN, _clean_list(spec), CLEAN)]
-
-
 def _clean_list(spec: Mapping[str, Any]) -> str:
     return f"clean_{spec.get('eval', 'test')}_key_list.txt"
 
 
-def _layout(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[Path, Path]:
+def _find_lists(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[Path, Path]:
     """(folder that has images/, folder that has the lists: the same or its annotations/)."""
     root = user_path(spec, places, default="clothing1m")
     lists = root if (root / NAMES).is_file() else root / "annotations"
@@ -107,22 +106,22 @@ def _layout(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[Path, Path
     return root, lists
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         raise ArtifactError(f"{path}: not UTF-8 at byte {error.start}") from error
 
 
-def _part(keys: Path, labels: Path, classes: int) -> tuple[list[str], np.ndarray]:
+def _read_part(keys: Path, labels: Path, classes: int) -> tuple[list[str], np.ndarray]:
     """Image paths in the order of the list `keys`, and their labels int64 [n] from the table `labels`."""
     table: dict[str, int] = {}
-    for number, line in enumerate(_lines(labels), 1):
+    for number, line in enumerate(_read_lines(labels), 1):
         name, _, label = line.strip().rpartition(" ")
         if not name or not label.isdecimal() or len(label) > 9 or int(label) >= classes:
             raise ArtifactError(f"{labels}, line {number}: {line!r} is not a path and a class 0..{classes - 1}")
         table[name] = int(label)
-    paths = [line.strip() for line in _lines(keys)]
+    paths = [line.strip() for line in _read_lines(keys)]
     for number, name in enumerate(paths, 1):
         if name not in table:
             raise ArtifactError(f"{keys}, line {number}: {name} has no label in {labels.name}")

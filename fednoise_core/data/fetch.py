@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from fednoise_core.io import ArtifactError, atomic, sha256_file
+from fednoise_core.io import ArtifactError, open_atomic, sha256_file
 
 __all__ = ["fetch", "intact"]
 
@@ -37,7 +37,7 @@ def fetch(urls: Sequence[str], path: Path, sha256: str, timeout: float = 30.0) -
             continue
         found = hashlib.sha256(content).hexdigest()
         if found == sha256:
-            with atomic(path, "wb") as file:
+            with open_atomic(path, "wb") as file:
                 file.write(content)
             return path
         problems.append(f"{url}: wrong content: SHA-256 {found}, {sha256} expected")

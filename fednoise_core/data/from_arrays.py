@@ -12,7 +12,7 @@ from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Holdout
-from fednoise_core.settings.declare import check, nearest
+from fednoise_core.settings.declare import check_value, did_you_mean
 
 __all__ = ["arrays"]
 
@@ -42,17 +42,17 @@ def arrays(
     """
     spec: dict[str, Any] = {"source": "arrays"}
     if isinstance(test, Mapping):
-        spec["test"] = check(Holdout, test, "test").model_dump()
+        spec["test"] = check_value(Holdout, test, "test").model_dump()
     elif not isinstance(test, tuple | list) or len(test) != 2:
         raise TypeError("test: pass a pair (images, labels) to measure accuracy on, or {'holdout': 0.2}")
-    clean_known = check(bool, clean_known, "clean_known")
-    x_train, y = as_images("x", _array(x, "x")), _array(y, "y")
+    clean_known = check_value(bool, clean_known, "clean_known")
+    x_train, y = as_images("x", _as_array(x, "x")), _as_array(y, "y")
     given = {"y": y}
     x_test = None
     if not isinstance(test, Mapping):
-        x_test, given["test[1]"] = as_images("test[0]", _array(test[0], "test[0]")), _array(test[1], "test[1]")
-    names, count = _classes(given, classes)
-    found = {name: _numbered(name, values, names) for name, values in given.items()}
+        x_test, given["test[1]"] = as_images("test[0]", _as_array(test[0], "test[0]")), _as_array(test[1], "test[1]")
+    names, count = _class_names(given, classes)
+    found = {name: _number_labels(name, values, names) for name, values in given.items()}
     return from_user(
         spec,
         "y",
@@ -60,9 +60,9 @@ def arrays(
         found["y"],
         None if x_test is None else (x_test, found["test[1]"]),
         classes=count,
-        owners=(None, ()) if owner is None else owners_of(_array(owner, "owner"), "owner"),
+        owners=(None, ()) if owner is None else owners_of(_as_array(owner, "owner"), "owner"),
         names=names,
-        x_public=None if public is None else as_images("public", _array(public, "public")),
+        x_public=None if public is None else as_images("public", _as_array(public, "public")),
         clean_known=clean_known,
         origin=np.arange(len(x_train)),
         spec=spec,
@@ -70,7 +70,7 @@ def arrays(
     )
 
 
-def _array(value: Any, name: str) -> np.ndarray:
+def _as_array(value: Any, name: str) -> np.ndarray:
     """`value` as an array: numpy's, torch's on the CPU, or a list. Raises TypeError for anything else."""
     try:
         made = np.asarray(value)
@@ -81,7 +81,7 @@ def _array(value: Any, name: str) -> np.ndarray:
     return made
 
 
-def _classes(given: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:
+def _class_names(given: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...], int]:
     """(class names, number of classes); no names where labels and `classes` are numbers."""
     texts = [values for values in given.values() if values.dtype.kind == "U"]
     if classes is None and texts:
@@ -100,11 +100,11 @@ def _classes(given: dict[str, np.ndarray], classes: Any) -> tuple[tuple[str, ...
     return tuple(str(name) for name in classes), len(classes)
 
 
-def _numbered(name: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+def _number_labels(name: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """Labels as class numbers int64 [n]."""
     if values.dtype.kind != "U" or values.ndim != 1:
         return as_labels(name, values)
     numbers = {text: number for number, text in enumerate(names)}
     if unknown := sorted({str(text) for text in values} - numbers.keys()):
-        raise ArraysError(f"{name}: {unknown[0]!r} is no class{nearest(unknown[0], names)}")
+        raise ArraysError(f"{name}: {unknown[0]!r} is no class{did_you_mean(unknown[0], names)}")
     return np.array([numbers[str(text)] for text in values], np.int64)

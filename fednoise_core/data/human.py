@@ -57,7 +57,7 @@ def labels(
         if len(found) < len(KEYS[source]) and (folder / name).is_file():
             found = _from_pt(folder / name, sha256, y_train)
         if len(found) >= len(KEYS[source]):
-            return _check(source, found)
+            return _check_labels(source, found)
     from filelock import FileLock
 
     cache.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def labels(
     except ArtifactError as error:
         wanted = [f"{name} (or {source}.npz with them)"]
         raise not_found(f"{source} human labels", wanted, places, cache, str(error)) from error
-    return _check(source, _from_pt(path, sha256, y_train))
+    return _check_labels(source, _from_pt(path, sha256, y_train))
 
 
 def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarray]:
@@ -96,7 +96,7 @@ def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarr
     return arrays
 
 
-def _check(source: str, found: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def _check_labels(source: str, found: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     given, hashes = {}, {}
     for key, expected in KEYS[source].items():
         narrow = found[key].astype(np.uint8)

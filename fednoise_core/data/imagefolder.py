@@ -20,7 +20,7 @@ from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 from fednoise_core.settings.declare import NoBool
 
-__all__ = ["SETTINGS", "classes_of_files", "facts", "files", "read", "shape_of"]
+__all__ = ["ImageFolder", "classes_of_files", "shape_of"]
 
 Side = Annotated[int, Field(ge=1)]
 
@@ -62,55 +62,56 @@ class ImageFolder(Dataset):
     ] = True
     test: OwnTest = MISSING
 
+    @classmethod
+    def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
+        """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
 
-SETTINGS = {"imagefolder": ImageFolder}
+        With `clean_known: false` and labels in the CSV, these are the labels as collected, and folders of train/ mean
+        nothing. Folders are searched with the folders in them. Names that begin with a dot are passed over. A link is
+        followed if it leads to an image below `path`.
 
+        Raises:
+            ArtifactError: a file or folder is missing or wrong (a link that leads out of `path`, an image beside the
+                class folders, a class without a training image, a line of the CSV). The message names it.
+        """
+        listed = _list_training(spec, places)
+        train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
+        test = None
+        if "test" not in spec:
+            images = _find_images(listed.root / "test", listed.names)
+            tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
+            tests.fixed = train.fixed
+            test = tests, _class_numbers((folder for _, folder in images), listed.names)
+        return from_user(
+            spec,
+            str(listed.root / "train"),
+            train,  # decoded when it is saved
+            listed.labels,
+            test,
+            classes=len(listed.names),
+            owners=(None, ()) if listed.owners is None else owners_of(np.array(listed.owners), "client"),
+            names=tuple(listed.names),
+            given=listed.given,
+            clean_known=bool(spec.get("clean_known", True)),
+            origin=np.array(listed.paths),
+            source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
+        )
 
-def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-    """Images below `path`; folders are classes, in alphabetical order of their names over train and test.
+    @classmethod
+    def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+        """From the names of files and folders, the CSV, and, without `size`, the first image."""
+        listed = _list_training(spec, places)
+        share = holdout_share(spec)
+        held = 0 if share is None else held_out(listed.labels, share)
+        size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
+        return len(listed.paths) - held, len(listed.names), size
 
-    `given`: a CSV below `path` with the columns file (below train/), label (a class name), client (the owner, any
-    text), drop (yes leaves the image out); label or client, and drop may be missing. `clean_known: false`: the folders
-    are labels as collected, which may be wrong; if the CSV has labels, they are, and folders of train/ mean nothing.
-    `test: {holdout: share}`: there is no test/. Folders are searched with the folders in them; names that begin with a
-    dot are passed over. A link is followed if it leads to an image below `path`.
-
-    Raises ArtifactError naming the file or folder that is missing or wrong: a link that leads out of `path`, an image
-    beside the class folders, a class without a training image, a line of the CSV.
-    """
-    listed = _listed(spec, places)
-    train = ImageFiles(listed.root / "train", listed.paths, int(spec.get("channels", 3)), shape_of(spec))
-    test = None
-    if "test" not in spec:
-        images = _images(listed.root / "test", listed.names)
-        tests = ImageFiles(listed.root / "test", [name for name, _ in images], train.channels, train.size)
-        tests.fixed = train.fixed
-        test = tests, _numbers((folder for _, folder in images), listed.names)
-    return from_user(
-        spec,
-        str(listed.root / "train"),
-        train,  # decoded when it is saved
-        listed.labels,
-        test,
-        classes=len(listed.names),
-        owners=(None, ()) if listed.owners is None else owners_of(np.array(listed.owners), "client"),
-        names=tuple(listed.names),
-        given=listed.given,
-        clean_known=bool(spec.get("clean_known", True)),
-        origin=np.array(listed.paths),
-        source_sha256={} if listed.table is None else {listed.table.name: sha256_file(listed.table)},
-    )
-
-
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-    """(training samples, classes, (H, W)), from the names of files and folders, the CSV, and, without `size`, the first
-    image.
-    """
-    listed = _listed(spec, places)
-    share = holdout_share(spec)
-    held = 0 if share is None else held_out(listed.labels, share)
-    size = shape_of(spec) or ImageFiles(listed.root / "train", listed.paths[:1]).size
-    return len(listed.paths) - held, len(listed.names), size
+    @classmethod
+    def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
+        """What is read: the folders and, if there is one, the CSV."""
+        root = _find_root(spec, places)
+        found = [root / "train", *([root / "test"] if "test" not in spec else [])]
+        return [*found, _table_path(spec, root, places)] if "given" in spec else found
 
 
 class _Listed(NamedTuple):
@@ -127,44 +128,37 @@ class _Listed(NamedTuple):
     table: Path | None
 
 
-def _listed(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
-    root = _root(spec, places)
+def _list_training(spec: Mapping[str, Any], places: Sequence[Path]) -> _Listed:
+    root = _find_root(spec, places)
     tests = ("test",) if "test" not in spec else ()
     table = _table_path(spec, root, places) if "given" in spec else None
     columns = rows_of(table)[0] if table else []
     told = "label" in columns  # else the folders alone say the classes
     if told and not spec.get("clean_known", True):
         names = None
-        folder_of = dict(_images(root / "train", [""]))
+        folder_of = dict(_find_images(root / "train", [""]))
     else:
-        names = _names(root, ("train", *tests))
-        folder_of = dict(_images(root / "train", names))
+        names = _folder_names(root, ("train", *tests))
+        folder_of = dict(_find_images(root / "train", names))
     lines = read_table(table, list(folder_of), names) if table else [Line(path, None, None) for path in folder_of]
     paths, labels = [line.file for line in lines], [line.label or "" for line in lines]
     if names is None:
-        names = _several(sorted({*labels, *_folders(root, tests)}), f"{table}: the column label names")
+        names = _require_several(sorted({*labels, *_list_folders(root, tests)}), f"{table}: the column label names")
         folder_of, told = dict(zip(paths, labels, strict=True)), False
     owners = [line.owner or "" for line in lines] if "client" in columns else None
-    given = {"given": _numbers(labels, names)} if told else {}
-    return _Listed(root, names, paths, _numbers((folder_of[path] for path in paths), names), given, owners, table)
+    given = {"given": _class_numbers(labels, names)} if told else {}
+    return _Listed(root, names, paths, _class_numbers((folder_of[path] for path in paths), names), given, owners, table)
 
 
-def _numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
+def _class_numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
     """Class numbers int64 [n] of class names."""
     number = {name: label for label, name in enumerate(names)}
     return np.array([number[label] for label in labels], np.int64)
 
 
-def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-    """What is read: the folders and, if there is one, the CSV."""
-    root = _root(spec, places)
-    found = [root / "train", *([root / "test"] if "test" not in spec else [])]
-    return [*found, _table_path(spec, root, places)] if "given" in spec else found
-
-
 def classes_of_files(root: Path) -> dict[str, str]:
     """File below train/ -> its class folder, for every training image below `root`, sorted by file."""
-    return dict(_images(root / "train", _names(root, ("train",))))
+    return dict(_find_images(root / "train", _folder_names(root, ("train",))))
 
 
 def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -173,7 +167,7 @@ def shape_of(spec: Mapping[str, Any]) -> tuple[int, int] | None:
     return (side, side) if isinstance(side, int) else side and (side[0], side[1])
 
 
-def _root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
+def _find_root(spec: Mapping[str, Any], places: Sequence[Path]) -> Path:
     """The folder, in which there is train/ and exactly one test set: test/, or the setting `test`."""
     root = user_path(spec, places)
     if not (root / "train").is_dir():
@@ -195,7 +189,7 @@ def _table_path(spec: Mapping[str, Any], root: Path, places: Sequence[Path]) -> 
     return user_path({**spec, "given": root / name} if (root / name).exists() else spec, places, "given")
 
 
-def _folders(root: Path, parts: Sequence[str]) -> set[str]:
+def _list_folders(root: Path, parts: Sequence[str]) -> set[str]:
     found = set()
     for part in parts:
         for entry in sorted((root / part).iterdir()):
@@ -208,11 +202,11 @@ def _folders(root: Path, parts: Sequence[str]) -> set[str]:
     return found
 
 
-def _names(root: Path, parts: Sequence[str]) -> list[str]:
-    return _several(sorted(_folders(root, parts)), f"{root}: class folders in {' and '.join(parts)}:")
+def _folder_names(root: Path, parts: Sequence[str]) -> list[str]:
+    return _require_several(sorted(_list_folders(root, parts)), f"{root}: class folders in {' and '.join(parts)}:")
 
 
-def _several(names: list[str], what: str) -> list[str]:
+def _require_several(names: list[str], what: str) -> list[str]:
     if len(names) < 2:
         raise ArtifactError(f"{what} {', '.join(names) or 'none'}; at least 2 classes are needed")
     return names
@@ -222,7 +216,7 @@ def _is_image(name: str) -> bool:
     return PurePath(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
-def _images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
+def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
     """(path below `folder`, class folder) of every image, sorted by path."""
     inside = folder.parent.resolve()
     found = []

@@ -38,7 +38,7 @@ class ImageFiles:
         self.root, self.paths, self.channels, self.resize = root, list(paths), channels, resize
         self.fixed = size is None  # no scaling: sizes must agree
         if size is None:
-            width, height = self._image(self.paths[0]).size if self.paths else (1, 1)
+            width, height = self._open_image(self.paths[0]).size if self.paths else (1, 1)
             size = (height, width)
         self.size = size
         self.shape: tuple[int, ...] = (len(self.paths), *size, *((3,) if channels == 3 else ()))
@@ -61,15 +61,15 @@ class ImageFiles:
 
     def __getitem__(self, index: Any) -> np.ndarray:
         if isinstance(index, (int, np.integer)):
-            return self._decode(self.paths[int(index)])
+            return self._decode_image(self.paths[int(index)])
         chosen = self.paths[index] if isinstance(index, slice) else [self.paths[i] for i in np.asarray(index)]
         out = np.empty((len(chosen), *self.shape[1:]), np.uint8)
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # decoding leaves Python's lock
-            for row, image in enumerate(pool.map(self._decode, chosen)):
+            for row, image in enumerate(pool.map(self._decode_image, chosen)):
                 out[row] = image
         return out
 
-    def _image(self, name: str) -> Any:
+    def _open_image(self, name: str) -> Any:
         from PIL import Image
 
         path = self.root / name
@@ -81,10 +81,10 @@ class ImageFiles:
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise ArtifactError(f"{path}: damaged image ({type(error).__name__}: {error})") from error
 
-    def _decode(self, name: str) -> np.ndarray:
+    def _decode_image(self, name: str) -> np.ndarray:
         from PIL import Image
 
-        image = self._image(name)
+        image = self._open_image(name)
         height, width = self.size
         if image.size != (width, height):
             if self.fixed:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from fednoise_core.io import ArtifactError, plain_cell
-from fednoise_core.settings.functions import nearest
+from fednoise_core.settings.functions import did_you_mean
 
 __all__ = ["Line", "read_table", "rows_of"]
 
@@ -24,11 +24,15 @@ class Line(NamedTuple):
 
 
 def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = None) -> list[Line]:
-    """The lines of the CSV in the order of `images` (paths below train/), which must have one each, without the images
-    that the column drop leaves out.
+    """The lines of the CSV in the order of `images`, without the images that the column drop leaves out.
 
-    known: the classes that there are; default: those that the labels name. Cells may come as spreadsheets keep
-    them (`io.plain_cell`). Raises ArtifactError naming file and line.
+    Args:
+        path: the CSV. Its cells may be as spreadsheets keep them (`io.plain_cell`).
+        images: paths below train/, which must have one line each.
+        known: the classes that there are. None: those that the labels name.
+
+    Raises:
+        ArtifactError: a line is missing or wrong. The message names the file and the line.
     """
     columns, rows = rows_of(path)
     there, lines, dropped = set(images), dict[str, Line](), set()
@@ -39,14 +43,10 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
             raise ArtifactError(f"{where}: train/{name} does not exist")
         if name in lines:
             raise ArtifactError(f"{where}: {name} comes twice")
-        texts = {key: plain_cell(row[key].strip()) for key in ("label", "client") if key in columns}
-        for key, text in texts.items():
-            if not (text and text.isprintable() and len(text) <= LONGEST):
-                cure = f"expected a text of one line, {LONGEST} letters at most"
-                raise ArtifactError(f"{where}: {key}: {cure}, got {row[key][:40]!r}")
+        texts = {key: _read_text(row, key, where) for key in ("label", "client") if key in columns}
         line = lines[name] = Line(name, texts.get("label"), texts.get("client"))
         if known is not None and line.label is not None and line.label not in known:
-            raise ArtifactError(f"{where}: {line.label!r} is no class folder{nearest(line.label, known)}")
+            raise ArtifactError(f"{where}: {line.label!r} is no class folder{did_you_mean(line.label, known)}")
         if (word := row.get("drop", "").strip()) not in ("", "no", "yes"):
             raise ArtifactError(f"{where}: drop: expected yes, no or nothing, got {word[:40]!r}")
         if word == "yes":
@@ -54,6 +54,14 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
     if missing := next((name for name in images if name not in lines), None):
         raise ArtifactError(f"{path}: no {'label' if 'label' in columns else 'line'} for train/{missing}")
     return [lines[name] for name in images if name not in dropped]
+
+
+def _read_text(row: Mapping[str, str], key: str, where: str) -> str:
+    text = plain_cell(row[key].strip())
+    if text and text.isprintable() and len(text) <= LONGEST:
+        return text
+    cure = f"expected a text of one line, {LONGEST} letters at most"
+    raise ArtifactError(f"{where}: {key}: {cure}, got {row[key][:40]!r}")
 
 
 def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:

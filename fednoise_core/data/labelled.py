@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz
-from fednoise_core.settings.functions import expect
+from fednoise_core.settings.functions import expect_type
 
 __all__ = ["LabelledData", "labels_digest", "plain_labels"]
 
@@ -93,12 +93,12 @@ class LabelledData:
         if isinstance(data, LabelledData):
             return data
         if isinstance(data, (str, os.PathLike)):
-            return cls._open(Path(data))
-        expect(data, Arrays, name, "pass the arrays that fn.dataset(…) gives, or the path of an arrays artifact")
+            return cls._open_artifact(Path(data))
+        expect_type(data, Arrays, name, "pass the arrays that fn.dataset(…) gives, or the path of an arrays artifact")
         return cls(data.y_train, data.classes, data.clean_known, data.given, data.coarse, data.client, data.sites, data)
 
     @classmethod
-    def _open(cls, path: Path) -> LabelledData:
+    def _open_artifact(cls, path: Path) -> LabelledData:
         """Read the labels of an arrays artifact; the images stay where they are."""
         found, spec = load_npz(path, "arrays", lambda name: not name.startswith("x_") and name != "origin")
         try:

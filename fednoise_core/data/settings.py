@@ -1,21 +1,59 @@
-"""Settings that all data sets have. A reader adds those of its own, and names its models in `SETTINGS`."""
+"""`Dataset`, the base of all data sets, and the settings that all of them have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import MISSING, Field
+from pydantic import MISSING, AfterValidator, Field
 
+from fednoise_core.data import SOURCES
 from fednoise_core.settings.declare import Settings
+from fednoise_core.settings.functions import resolve_kind
 
-__all__ = ["Dataset", "Holdout", "OwnTest", "Public"]
+if TYPE_CHECKING:
+    from fednoise_core.data.arrays import Arrays
+
+__all__ = ["Dataset", "Holdout", "OwnTest", "Public", "load_source"]
+
+
+def load_source(name: Any) -> type[Dataset]:
+    """The class that `SOURCES` registers under a name.
+
+    Raises:
+        SpecError: there is none. The message names the nearest one.
+    """
+    return resolve_kind({"source": name}, SOURCES, "dataset", "source")  # type: ignore[return-value]
+
+
+def _published_sources() -> list[str]:
+    """Sources that come without files of the user's."""
+    return [name for name in SOURCES if "path" not in load_source(name).model_fields]
+
+
+def _check_published(name: str) -> str:
+    if name not in _published_sources():
+        raise ValueError
+    return name
+
+
+@dataclass(frozen=True)
+class _PublishedNames:
+    """Puts the names into the JSON schema, when it is asked for: all classes exist by then."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return {"enum": _published_sources(), **handler(core)}
 
 
 class Foreign(Settings):
     """Images of another published data set."""
 
     dataset: Annotated[
-        Literal["digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn"],
+        str,
+        AfterValidator(_check_published),
+        _PublishedNames(),
         Field(description="Source of the images."),
     ]
     n: Annotated[int, Field(ge=1, description="How many, stratified by that data set's labels.")]
@@ -52,9 +90,45 @@ OwnTest = Annotated[
 
 
 class Dataset(Settings):
-    """Settings of every data set. example: those of the reference page's example."""
+    """A data set. All that the library and the workflow know about one stands in its class, and its fields are its
+    settings. The first paragraph of its docstring says what it is on the reference page.
 
+    Attributes:
+        display_name: the name in tables and figures. Where there is none, they show the id from config/datasets.yaml.
+        redistributable: whether its licence lets anybody pass its arrays on. DVC pushes them only then.
+        example: settings of the example on the reference page.
+    """
+
+    display_name: ClassVar[str] = ""
+    redistributable: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
+        """Read the whole data set, before `public` and `subset` are applied.
+
+        Args:
+            spec: the checked settings that were given, and `source`.
+            places: folders to search before anything is downloaded.
+            cache: folder for downloads.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or not what it is called. The message names it.
+            SpecError: a setting does not fit the files.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+        """Training samples, classes, and (height, width) of the images, cheaply: settings are checked against them
+        before any job starts.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
+        """The user's files that `read_arrays` opens. A change in one of them makes the arrays stale."""
+        return []
 
     public: Public = 0
     subset: Annotated[

@@ -1,14 +1,11 @@
-"""The data sets: which reader makes them, and the cheap facts (samples, classes, size of the images) that a config is
-checked against.
-
-Only numpy is imported here. Readers are named by strings and imported on use, so that no step depends on all of them.
+"""Data sets by their spec: reading one, and the cheap facts (samples, classes, size of the images) that a config is
+checked against. What each data set is says its class (`fednoise_core.data.SOURCES`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,38 +14,16 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import SIDE_BYTES, Arrays, ArraysError, take
-from fednoise_core.data.facts import FACTS
 from fednoise_core.data.images import ImageFiles
+from fednoise_core.data.settings import load_source
 from fednoise_core.data.splits import public_count, split_off, trim
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.settings.declare import check, nearest
-from fednoise_core.settings.functions import expect, spec_of
+from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.functions import expect_type, spec_of
 
-__all__ = ["READERS", "classes", "files", "n_train", "read", "reader", "sides"]
-
-# source -> module below fednoise_core.data. It has read(spec, places, cache) -> Arrays and SETTINGS, source -> model of
-# its settings; if FACTS does not know the source, also facts(spec, places) -> (training samples, classes, (H, W)) and
-# files(spec, places) -> [path of what it reads].
-READERS: dict[str, str] = {
-    "digits": "digits",
-    "mnist": "official",
-    "fashion_mnist": "official",
-    "cifar10": "official",
-    "cifar100": "official",
-    "svhn": "official",
-    "npz": "user_npz",
-    "imagefolder": "imagefolder",
-    "clothing1m": "clothing1m",
-}
+__all__ = ["classes", "files", "n_train", "read", "sides"]
 
 Places = Sequence[str | Path]
-
-
-def reader(source: str) -> str:
-    """Full name of the module that reads `source`: the import that a code hash cannot see."""
-    if source not in READERS:
-        raise SpecError(f"dataset.source: {source!r} is unknown{nearest(source, READERS)}")
-    return f"fednoise_core.data.{READERS[source]}"
 
 
 def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str | Path = "data/downloads") -> Arrays:
@@ -64,19 +39,18 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
     """
     if places is None:
         places = [folder for folder in (os.environ.get("FEDNOISE_DATA"),) if folder]
-    spec, folders = spec_of(spec, "source", "dataset"), _paths(places)
-    expect(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
-    module = _module(spec)
-    given = {key: value for key, value in spec.items() if key != "source"}
-    checked = check(module.SETTINGS[spec["source"]], given, "dataset")
+    spec, folders = spec_of(spec, "source", "dataset"), _check_places(places)
+    expect_type(cache, (str, os.PathLike), "cache", "pass the folder for downloads")
+    source = load_source(spec.get("source"))
+    checked = check_value(source, {key: value for key, value in spec.items() if key != "source"}, "dataset")
     spec = {"source": spec["source"], **checked.model_dump(exclude_unset=True)}
-    with _named(spec):
-        found = module.read(spec, folders, Path(cache))
+    with _naming_source(spec):
+        found = source.read_arrays(spec, folders, Path(cache))
         if found.origin is None:
             found = dataclasses.replace(found, origin=np.arange(found.n))
-        arrays: Arrays = trim(found, spec)
+        arrays = trim(found, {"public": checked.public, **spec})
         if isinstance(spec.get("public"), Mapping):
-            arrays = dataclasses.replace(arrays, x_public=_foreign(spec, folders, Path(cache)))
+            arrays = dataclasses.replace(arrays, x_public=_read_foreign(spec, folders, Path(cache)))
         x_train, x_test = (
             np.asarray(x) if isinstance(x, ImageFiles) and x.nbytes <= SIDE_BYTES else x
             for x in (arrays.x_train, arrays.x_test)
@@ -91,30 +65,30 @@ def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     subset = spec.get("subset", {})
     if "train" in subset:
         return int(subset["train"])
-    return _facts(spec, places)[0] - public_count(spec)
+    default = load_source(spec.get("source")).model_fields["public"].default
+    return _read_facts(spec, places)[0] - public_count({"public": default, **spec})
 
 
 def classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     """Number of classes of `spec`. Opens no image; raises SpecError if the user's data is not there."""
-    return 20 if spec.get("labels") == "coarse" else _facts(spec, places)[1]
+    return _read_facts(spec, places)[1]
 
 
 def sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
     """(height, width) of the images of `spec`. Opens one at most; raises SpecError if the user's data is not there."""
-    return _facts(spec, places)[2]
+    return _read_facts(spec, places)[2]
 
 
 def files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
     """The user's own files that `spec` reads: inputs of its rule. None for published data sets, which are fixed."""
-    module = _module(spec)
-    return list(module.files(spec, _paths(places))) if hasattr(module, "files") else []
+    return load_source(spec.get("source")).list_files(spec, _check_places(places))
 
 
-def _foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np.ndarray:
+def _read_foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np.ndarray:
     """Unlabelled images of another published data set: a stratified choice of its training part."""
     public = spec["public"]
     other = {"source": public["dataset"], "public": 0}
-    arrays: Arrays = _module(other).read(other, places, cache)
+    arrays = load_source(public["dataset"]).read_arrays(other, places, cache)
     n = int(public["n"])
     if not 0 < n <= arrays.n:
         raise SpecError(f"dataset: public: n: {n}, but {public['dataset']} has {arrays.n} training samples")
@@ -122,19 +96,13 @@ def _foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> np
     return np.asarray(take(arrays.x_train, index))
 
 
-def _facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:
-    source = str(spec.get("source"))
-    if source in FACTS:
-        known = FACTS[source]
-        held_out = int(spec.get("test", known.test)) - known.test if source == "digits" else 0
-        return known.train - held_out, known.classes, (known.shape[0], known.shape[1])
-    with _named(spec):
-        total, k, size = _module(spec).facts(spec, _paths(places))
-    return total, k, size
+def _read_facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:
+    with _naming_source(spec):
+        return load_source(spec.get("source")).read_facts(spec, _check_places(places))
 
 
 @contextlib.contextmanager
-def _named(spec: Mapping[str, Any]) -> Iterator[None]:
+def _naming_source(spec: Mapping[str, Any]) -> Iterator[None]:
     """What is wrong with arrays is said with the name of the data set."""
     try:
         yield
@@ -143,12 +111,8 @@ def _named(spec: Mapping[str, Any]) -> Iterator[None]:
         raise ArtifactError(f"dataset {spec['source']}{path}: {error}") from error
 
 
-def _module(spec: Mapping[str, Any]) -> Any:
-    return importlib.import_module(reader(str(spec.get("source"))))
-
-
-def _paths(places: Places) -> list[Path]:
-    expect(places, (list, tuple), "places", "pass a list of folders")
+def _check_places(places: Places) -> list[Path]:
+    expect_type(places, (list, tuple), "places", "pass a list of folders")
     for place in places:
-        expect(place, (str, os.PathLike), "places", "each of them is a path")
+        expect_type(place, (str, os.PathLike), "places", "each of them is a path")
     return [Path(place) for place in places]

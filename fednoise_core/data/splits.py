@@ -24,8 +24,6 @@ __all__ = [
     "trim",
 ]
 
-DEFAULT_PUBLIC = 250  # of digits: every method trains on the same 1,187 images, whether it needs public ones or not
-
 
 def shares(counts: np.ndarray, n: int) -> np.ndarray:
     """Samples to take of each class, int64 [K]: `n` in proportion to `counts` int [K], by largest remainders."""
@@ -93,7 +91,7 @@ def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
 
 def public_count(spec: Mapping[str, Any]) -> int:
     """How many images `public` takes out of the data set's own training part (0 if it names another data set)."""
-    public = spec.get("public", DEFAULT_PUBLIC if spec.get("source") == "digits" else 0)
+    public = spec.get("public", 0)
     return 0 if isinstance(public, Mapping) else int(public)
 
 
@@ -127,15 +125,15 @@ def trim(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
         arrays = dataclasses.replace(arrays.take(rest), x_public=np.asarray(take(arrays.x_train, taken)[:]))
     subset = spec.get("subset", {})
     if "train" in subset:
-        _check("train", subset["train"], arrays.n)
+        _check_subset("train", subset["train"], arrays.n)
         arrays = arrays.take(split_off(arrays.y_train, subset["train"], seed, "train")[1])
     if "test" in subset:
-        _check("test", subset["test"], len(arrays.y_test))
+        _check_subset("test", subset["test"], len(arrays.y_test))
         index = split_off(arrays.y_test, subset["test"], seed, "test")[1]
         arrays = dataclasses.replace(arrays, x_test=take(arrays.x_test, index), y_test=arrays.y_test[index])
     return arrays
 
 
-def _check(part: str, n: int, available: int) -> None:
+def _check_subset(part: str, n: int, available: int) -> None:
     if not 0 < n <= available:
         raise SpecError(f"dataset: subset: {part}: {n}, but there are {available} samples")

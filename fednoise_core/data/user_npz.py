@@ -19,7 +19,7 @@ from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["SETTINGS", "content", "facts", "files", "is_given", "read"]
+__all__ = ["Npz", "content", "is_given"]
 
 
 class Npz(Dataset):
@@ -44,80 +44,78 @@ class Npz(Dataset):
     ] = MISSING
     test: OwnTest = MISSING
 
+    @classmethod
+    def read_arrays(cls, spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
+        """Arrays of `path`. Without y_train, or with `clean_known: false`, the training labels are those as collected.
 
-SETTINGS = {"npz": Npz}
+        Raises:
+            ArtifactError: an array is missing or wrong. The message names it and the file.
+            SpecError: `clean_known: false`, and the file has both y_train and given labels.
+        """
+        path = user_path(spec, places)
+        found = members(path, lambda name: name in KNOWN or is_given(name))
+        _check_test(path, spec, found)
+        labels = _label_sets(found)
+        given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
+        clean_known = bool(spec.get("clean_known", "y_train" in found))
+        if "y_train" in found and given and not clean_known:
+            both = f"y_train and given labels ({', '.join(given)})"
+            raise SpecError(f"dataset npz: clean_known: false, but {path} has {both}: keep one")
+        if "y_train" in found:
+            y_train = labels["y_train"]
+        elif len(given) == 1 and not clean_known:
+            y_train, given = next(iter(given.values())), {}
+        else:
+            raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
+        images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
+        if "x_train" not in images:
+            raise ArtifactError(f"{path}: it has no x_train")
+        names = _read_names(path, found)
+        return from_user(
+            spec,
+            str(path),
+            images["x_train"],
+            y_train,
+            None if "test" in spec else (images["x_test"], labels["y_test"]),
+            classes=_count_classes(path, spec, len(images["x_train"]), names, labels),
+            owners=owners_of(found["client"], "client") if "client" in found else (None, ()),
+            names=names,
+            given=given,
+            x_public=images.get("x_public"),
+            clean_known=clean_known,
+            origin=np.arange(len(images["x_train"])),
+            source_sha256=content(found),
+        )
+
+    @classmethod
+    def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
+        """From the headers and the labels."""
+        path = user_path(spec, places)
+        images = shape(path, "x_train")
+        if len(images) not in (3, 4):
+            raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
+        n, sides = images[0], (images[1], images[2])
+        _check_test(path, spec, arrays_in(path))
+        found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
+        labels = _label_sets(found)
+        share = holdout_share(spec)
+        used = labels[max(labels)] if labels else None  # y_train, else the given ones
+        held = 0 if used is None or share is None else held_out(used, share)
+        return n - held, _count_classes(path, spec, n, _read_names(path, found), labels), sides
+
+    @classmethod
+    def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
+        """What is read: the npz."""
+        return [user_path(spec, places)]
+
 
 KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names")  # others are left alone
-
-
-def read(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) -> Arrays:
-    """Arrays of `path`. Keys: x_train, x_test uint8 [n, H, W] or [n, H, W, C]; y_train, y_test integers [n] from 0.
-
-    Optional keys: `given` or `given_<name>` (labels as collected), `client` (owner of each training image: integers or
-    texts), `x_public`, `names`. With `test: {holdout: share}` there is no x_test and no y_test. With `clean_known:
-    false`, or without y_train, the training labels are the ones as collected.
-    Raises ArtifactError naming the file and the array that is missing or wrong.
-    """
-    path = user_path(spec, places)
-    found = members(path, lambda name: name in KNOWN or is_given(name))
-    _check_test(path, spec, found)
-    labels = _labels(found)
-    given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
-    clean_known = bool(spec.get("clean_known", "y_train" in found))
-    if "y_train" in found and given and not clean_known:
-        both = f"y_train and given labels ({', '.join(given)})"
-        raise SpecError(f"dataset npz: clean_known: false, but {path} has {both}: keep one")
-    if "y_train" in found:
-        y_train = labels["y_train"]
-    elif len(given) == 1 and not clean_known:
-        y_train, given = next(iter(given.values())), {}
-    else:
-        raise ArtifactError(f"{path}: it needs y_train, or clean_known: false and exactly one set of given labels")
-    images = {name: as_images(name, found[name]) for name in ("x_train", "x_test", "x_public") if name in found}
-    if "x_train" not in images:
-        raise ArtifactError(f"{path}: it has no x_train")
-    names = _names(path, found)
-    return from_user(
-        spec,
-        str(path),
-        images["x_train"],
-        y_train,
-        None if "test" in spec else (images["x_test"], labels["y_test"]),
-        classes=_classes(path, spec, len(images["x_train"]), names, labels),
-        owners=owners_of(found["client"], "client") if "client" in found else (None, ()),
-        names=names,
-        given=given,
-        x_public=images.get("x_public"),
-        clean_known=clean_known,
-        origin=np.arange(len(images["x_train"])),
-        source_sha256=content(found),
-    )
 
 
 def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
     """SHA-256 of each array of integers that `read` reads, by its name; `found` may hold others."""
     names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
     return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "ui"}
-
-
-def facts(spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-    """(training samples, classes, (H, W)). Reads headers and the labels."""
-    path = user_path(spec, places)
-    images = shape(path, "x_train")
-    if len(images) not in (3, 4):
-        raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
-    n, sides = images[0], (images[1], images[2])
-    _check_test(path, spec, arrays_in(path))
-    found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
-    labels = _labels(found)
-    share = holdout_share(spec)
-    held = held_out(labels[max(labels)], share) if labels and share is not None else 0  # y_train, else the given ones
-    return n - held, _classes(path, spec, n, _names(path, found), labels), sides
-
-
-def files(spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-    """What is read: the npz."""
-    return [user_path(spec, places)]
 
 
 def _check_test(path: Path, spec: Mapping[str, Any], names: Collection[str]) -> None:
@@ -136,12 +134,12 @@ def is_given(name: str) -> bool:
     return name == "given" or name.startswith("given_")
 
 
-def _labels(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _label_sets(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The sets of labels among these arrays, int64 [n]."""
     return {name: as_labels(name, y) for name, y in found.items() if name in ("y_train", "y_test") or is_given(name)}
 
 
-def _classes(
+def _count_classes(
     path: Path, spec: Mapping[str, Any], n: int, names: tuple[str, ...], labels: Mapping[str, np.ndarray]
 ) -> int:
     """Number of classes: as the settings say, as many as there are names, or the greatest label + 1."""
@@ -159,7 +157,7 @@ def _classes(
     return k
 
 
-def _names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+def _read_names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     if "names" not in found:
         return ()
     names = found["names"]

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from fednoise_core.engine.client import Client
-from fednoise_core.engine.evaluate import FromKept, Kept, Views
+from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, FromClientState
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.optim import Optimiser, Trained
-from fednoise_core.ops.weights import Entry, Layout, Weights, mean
-from fednoise_core.settings.train import Train, stage
+from fednoise_core.ops.weights import Entry, Layout, Weights, weighted_mean
+from fednoise_core.settings.train import Train, resolve_rounds
 
 __all__ = [
     "SERVER",
     "Batch",
     "Client",
+    "ClientEntry",
     "Entry",
+    "EvaluatedModels",
     "Federation",
-    "FromKept",
-    "Kept",
+    "FromClientState",
     "Layout",
     "Local",
     "Net",
@@ -29,9 +30,8 @@ __all__ = [
     "State",
     "Train",
     "Trained",
-    "Views",
     "Weights",
     "Work",
-    "mean",
-    "stage",
+    "resolve_rounds",
+    "weighted_mean",
 ]

@@ -17,21 +17,21 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.ops.weights import from_plain, nbytes, to_plain
+from fednoise_core.ops.weights import count_bytes, from_plain, to_plain
 
-__all__ = ["ROOM", "ClientStore", "KeptSource", "WireError", "fetched"]
+__all__ = ["ROOM", "ClientStore", "MappingSource", "WireError", "load_mapping"]
 
 ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
 
-# what a client keeps, or how to fetch it when its turn comes
-KeptSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
+# what a client keeps or is sent, or a function that fetches it when its turn comes
+MappingSource = Mapping[str, Any] | Callable[[], dict[str, Any]]
 
 
 class WireError(RuntimeError):
     """Server code reached for what only a client may see."""
 
 
-def fetched(source: KeptSource) -> dict[str, Any]:
+def load_mapping(source: MappingSource) -> dict[str, Any]:
     """What a source holds, a dict of its own."""
     return source() if callable(source) else dict(source)
 
@@ -54,8 +54,8 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         self._saved: set[Path] = set()  # files that the last checkpoint names
         self._layouts: dict[str, Any] = {}
         self._shut = False
-        for client, mine in given.items() if isinstance(given, Mapping) else given:
-            self[client] = mine
+        for client, client_state in given.items() if isinstance(given, Mapping) else given:
+            self[client] = client_state
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
         """Say where things lie, and move there what lies elsewhere.
@@ -68,7 +68,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         before, self._folder = self._folder, folder or self._folder
         for client, size in self._sizes.items():
             if self._folder != before or client in self._memory:  # the room may be less than it was
-                self._put(client, self._read(client), size)
+                self._store_entry(client, self._read_entry(client), size)
 
     @contextmanager
     def server_side(self) -> Iterator[None]:
@@ -79,25 +79,25 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         finally:
             self._shut = False
 
-    def __setitem__(self, client: int, mine: dict[str, Any]) -> None:
-        self._put(client, mine, nbytes(mine))
+    def __setitem__(self, client: int, client_state: dict[str, Any]) -> None:
+        self._store_entry(client, client_state, count_bytes(client_state))
         self._versions[client] += 1
 
-    def _put(self, client: int, mine: dict[str, Any], size: int) -> None:
+    def _store_entry(self, client: int, client_state: dict[str, Any], size: int) -> None:
         freed = self._sizes[client] if client in self._memory else 0
         fits = self._used - freed + size <= self._room
-        file = None if fits else self._written(client, mine)
-        self._drop(client)
+        file = None if fits else self._write_file(client, client_state)
+        self._drop_entry(client)
         if file is None:
-            self._memory[client] = mine
+            self._memory[client] = client_state
             self._used += size
         else:
             self._files[client] = file
         self._sizes[client] = size
 
-    def _written(self, client: int, mine: dict[str, Any]) -> tuple[Path, int]:
+    def _write_file(self, client: int, client_state: dict[str, Any]) -> tuple[Path, int]:
         buffer = io.BytesIO()
-        torch.save(to_plain(mine), buffer)
+        torch.save(to_plain(client_state), buffer)
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="fednoise-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -110,27 +110,29 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
     def __getitem__(self, client: int) -> dict[str, Any]:
         if self._shut:
-            raise WireError("what a client keeps is its own: use `me.mine` in client code, and `Kept` in views")
-        return self._read(client)
+            raise WireError(
+                "what a client keeps is its own: use `client.state` in client code, and `ClientEntry` in list_models"
+            )
+        return self._read_entry(client)
 
-    def _read(self, client: int) -> dict[str, Any]:
+    def _read_entry(self, client: int) -> dict[str, Any]:
         if client not in self._files:
             return self._memory[client]
-        plain = torch.load(io.BytesIO(_content(*self._files[client])), weights_only=True)
+        plain = torch.load(io.BytesIO(_read_verified(*self._files[client])), weights_only=True)
         return from_plain(plain, self._device, self._layouts)
 
     def copy_for(self, client: int) -> dict[str, Any]:
         """A dict for that client's own code ({} if it keeps nothing). For the engine, at any time."""
-        return dict(self._read(client)) if client in self else {}
+        return dict(self._read_entry(client)) if client in self else {}
 
-    def _drop(self, client: int) -> None:
+    def _drop_entry(self, client: int) -> None:
         if client in self._memory:
             del self._memory[client]
             self._used -= self._sizes[client]
         self._files.pop(client, None)
 
     def __delitem__(self, client: int) -> None:
-        self._drop(client)
+        self._drop_entry(client)
         del self._sizes[client]
 
     def __contains__(self, client: object) -> bool:
@@ -160,7 +162,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         """Clients whose things lie in files."""
         return len(self._files)
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """For a checkpoint: what is in memory, and where the rest lies, which is on the disk when this returns."""
         for path, _ in self._files.values():
             if path not in self._saved:
@@ -173,16 +175,16 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         }
 
     def commit(self) -> None:
-        """The checkpoint made of `plain` is in place: remove what only the one before it named."""
+        """The checkpoint made of `to_plain` is in place: remove what only the one before it named."""
         self._saved = {path for path, _ in self._files.values()}
         if self._folder is not None and self._folder.is_dir():
             for path in set(self._folder.iterdir()) - self._saved:
                 path.unlink()
 
     @classmethod
-    def of(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `plain`. folder: that of the files that it names. Raises OSError if one is missing, ArtifactError if it
-        is damaged.
+    def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
+        """Undo `to_plain`. folder: that of the files that it names. Raises OSError if one is missing, ArtifactError if
+        it is damaged.
         """
         kept = cls()
         kept._folder, kept._device, kept._layouts = folder, device, layouts
@@ -192,11 +194,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         kept._files = {int(c): (folder / name, check) for c, (name, check) in plain["files"].items()}
         kept._saved = {path for path, _ in kept._files.values()}
         for path, check in kept._files.values():  # damage is told of now, not when the client's turn comes
-            _content(path, check)
+            _read_verified(path, check)
         return kept
 
 
-def _content(path: Path, check: int) -> bytes:
+def _read_verified(path: Path, check: int) -> bytes:
     """Raises ArtifactError if the file does not hold what was written."""
     content = path.read_bytes()
     if zlib.crc32(content) != check:

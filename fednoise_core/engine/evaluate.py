@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from fednoise_core.engine.pool import Pool
 
 __all__ = [
-    *("Evaluator", "FromKept", "Kept", "Row", "Views"),
-    *("confusion", "looked_up", "models_of", "valid_accuracy"),
+    *("Evaluator", "FromClientState", "ClientEntry", "Row", "EvaluatedModels"),
+    *("count_confusion", "resolve_entries", "iterate_models", "valid_accuracy"),
 ]
 
 
 @dataclass(frozen=True)
-class Kept:
+class ClientEntry:
     """Weights that a client keeps under a name. A view names them; only the evaluation looks them up."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class FromKept:
+class FromClientState:
     """What the evaluation makes of all that clients keep (client -> what it keeps). Nothing of it is sent or stored."""
 
     make: Callable[[Mapping[int, Mapping[str, Any]]], Any]
 
 
 # (client or SERVER, a model, or several whose logits are summed, or what the client keeps, or what is made of that)
-Member = tuple[int, Weights | Sequence[Weights] | Kept | FromKept]
-Views = dict[str, list[Member]]
+Member = tuple[int, Weights | Sequence[Weights] | ClientEntry | FromClientState]
+EvaluatedModels = dict[str, list[Member]]
 Row = tuple[str, int, str, float]  # view, client, metric, value
 
 
-def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
+def _score_logits(logits: Tensor, y: Tensor, classes: int) -> Tensor:
     """Accuracy, mean cross entropy, and the hits and the number of samples of each class, of logits [n, K] for labels
     y [n], as one tensor [2 + 2K] that nobody has waited for yet. The first 2 + K are NaN if a logit is not finite: the
     largest of such numbers is no prediction.
@@ -59,19 +59,19 @@ def _scores(logits: Tensor, y: Tensor, classes: int) -> Tensor:
     return torch.cat([torch.where(torch.isfinite(logits).all(), found, torch.nan), count])
 
 
-def _named(numbers: list[float], classes: int) -> dict[str, float]:
+def _name_scores(numbers: list[float], classes: int) -> dict[str, float]:
     """accuracy, loss, accuracy_class_k of what `_scores` gives; classes without test samples are left out."""
     hits, counts = numbers[2 : 2 + classes], numbers[2 + classes :]
     shares = {f"accuracy_class_{k}": h / n for k, (h, n) in enumerate(zip(hits, counts, strict=True)) if n}
     return {"accuracy": numbers[0], "loss": numbers[1], **shares}
 
 
-def models_of(
+def iterate_models(
     members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[tuple[int, list[Weights]]]:
     """(client or SERVER, its models) of a view, looked up one by one: all that clients keep may not fit into memory."""
     for client, named in members:
-        yield client, [_model(client, one, clients) for one in _several(named)]
+        yield client, [_load_model(client, one, clients) for one in _list_named(named)]
 
 
 def valid_accuracy(
@@ -81,10 +81,10 @@ def valid_accuracy(
     split, a model of the server on those of all, every sample counting alike. None where no client has a split, NaN if
     a logit is not finite.
     """
-    world, right, total = fed._world, 0.0, 0
+    world, right, total = fed.world, 0.0, 0
     if not any(map(len, world.valid)):
         return None
-    for member, models in models_of(members, clients):
+    for member, models in iterate_models(members, clients):
         for client in range(fed.n) if member == SERVER else [member]:
             rows = world.rows(client, "valid")
             if not len(rows):
@@ -97,7 +97,7 @@ def valid_accuracy(
     return right / total if total else None
 
 
-def confusion(
+def count_confusion(
     fed: Federation, members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]], pool: Pool, y: Tensor
 ) -> Tensor | None:
     """Images of class i (rows) that a view takes for class j (columns), int64 [K, K], summed over its members: each
@@ -105,33 +105,35 @@ def confusion(
     """
     k, rows = fed.classes, torch.arange(pool.n, device=y.device)
     count = torch.zeros(k * k, dtype=torch.int64, device=y.device)
-    for member, models in models_of(members, clients):
-        logits = torch.stack([fed._world.evaluate(fed.net(member), w, pool, rows) for w in models]).sum(0)
+    for member, models in iterate_models(members, clients):
+        logits = torch.stack([fed.world.evaluate(fed.net(member), w, pool, rows) for w in models]).sum(0)
         if not bool(torch.isfinite(logits).all()):
             return None
         count.scatter_add_(0, k * y + logits.argmax(1), torch.ones_like(y))  # bincount has no fixed order on a GPU
     return count.reshape(k, k)
 
 
-def _several(named: Any) -> Sequence[Any]:
+def _list_named(named: Any) -> Sequence[Any]:
     """A member's models: one, or those whose logits are summed."""
-    return [named] if isinstance(named, Weights | Kept | FromKept) else named
+    return [named] if isinstance(named, Weights | ClientEntry | FromClientState) else named
 
 
-def _model(client: int, named: Weights | Kept | FromKept, clients: Mapping[int, Mapping[str, Any]]) -> Weights:
-    if isinstance(named, Kept):
+def _load_model(
+    client: int, named: Weights | ClientEntry | FromClientState, clients: Mapping[int, Mapping[str, Any]]
+) -> Weights:
+    if isinstance(named, ClientEntry):
         return clients[client][named.name]
-    return named.make(clients) if isinstance(named, FromKept) else named
+    return named.make(clients) if isinstance(named, FromClientState) else named
 
 
-def looked_up(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The same estimates; `Kept` becomes {client: what it keeps under the name}, for those that do; `FromKept` is
-    worked out."""
+def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """The same estimates; `ClientEntry` becomes {client: what it keeps under the name}, for those that do;
+    `FromClientState` is worked out."""
 
     def value(named: Any) -> Any:
-        if isinstance(named, FromKept):
+        if isinstance(named, FromClientState):
             return named.make(clients)
-        if isinstance(named, Kept):
+        if isinstance(named, ClientEntry):
             held = ((c, clients[c]) for c in sorted(clients))
             return {c: kept[named.name] for c, kept in held if named.name in kept}
         return named
@@ -154,7 +156,7 @@ class Evaluator:
         self._held: list[Weights] = []  # what an evaluation under way reads
         self._known: dict[tuple[int, str], tuple[int, Tensor]] = {}  # (client, name) -> version, scores
 
-    def launch(self, views: Views, clients: ClientStore) -> Callable[[], Iterator[Row]]:
+    def start_evaluation(self, views: EvaluatedModels, clients: ClientStore) -> Callable[[], Iterator[Row]]:
         """Start evaluating; calling the result waits and gives the rows: for each view the mean over its members
         (client -1), and each client's own accuracy where a view is personal.
         """
@@ -162,62 +164,68 @@ class Evaluator:
         found: dict[str, list[tuple[int, Tensor]]] = {}
         graphs.stream_waits(stream)
         with graphs.on(stream):
-            copies = self._copies(views, clients)
+            copies = self._copy_models(views, clients)
         graphs.caller_waits(stream)  # from here on the caller may change its models
         with graphs.on(stream):
             done: dict[int, Tensor] = {}  # by identity: views may share models
             for view, members in views.items():
                 for client, models in members:
-                    found.setdefault(view, []).append((client, self._member(client, models, clients, copies, done)))
-        return lambda: self._rows(found)
+                    found.setdefault(view, []).append(
+                        (client, self._score_member(client, models, clients, copies, done))
+                    )
+        return lambda: self._make_rows(found)
 
-    def _member(self, client: int, models: Any, clients: ClientStore, copies: Any, done: dict[int, Tensor]) -> Tensor:
+    def _score_member(
+        self, client: int, models: Any, clients: ClientStore, copies: Any, done: dict[int, Tensor]
+    ) -> Tensor:
         """Scores of a view's member."""
-        own = (client, models.name) if isinstance(models, Kept) else None
+        own = (client, models.name) if isinstance(models, ClientEntry) else None
         version, known = self._known.get(own, (0, None)) if own else (0, None)
         if known is not None and version == clients.version(client):
             return known
-        parts = [self._logits(client, one, clients, copies, done) for one in _several(models)]
-        scored = _scores(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
+        parts = [self._compute_logits(client, one, clients, copies, done) for one in _list_named(models)]
+        scored = _score_logits(torch.stack(parts).sum(0) if len(parts) > 1 else parts[0], self.y, self.fed.classes)
         if own:
             self._known[own] = clients.version(client), scored
         return scored
 
-    def _copies(self, views: Views, clients: ClientStore) -> dict[int, Weights]:
-        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none: `FromKept`
-        models are made when their turn comes, since one a client would be a model a client.
+    def _copy_models(self, views: EvaluatedModels, clients: ClientStore) -> dict[int, Weights]:
+        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none:
+        `FromClientState` models are made when their turn comes, since one a client would be a model a client.
         """
         if not self.deferred:
             return {}
-        named = [w for members in views.values() for _, models in members for w in _several(models)]
+        named = [w for members in views.values() for _, models in members for w in _list_named(models)]
         return {
-            id(w): w.make(clients) if isinstance(w, FromKept) else w.clone() for w in named if not isinstance(w, Kept)
+            id(w): w.make(clients) if isinstance(w, FromClientState) else w.clone()
+            for w in named
+            if not isinstance(w, ClientEntry)
         }
 
-    def _logits(
+    def _compute_logits(
         self,
         client: int,
-        model: Weights | Kept | FromKept,
+        model: Weights | ClientEntry | FromClientState,
         clients: ClientStore,
         copies: Mapping[int, Weights],
         done: dict[int, Tensor],
     ) -> Tensor:
         net = self.fed.net(client)
-        if isinstance(model, Kept):  # its logits are not put aside: those of every client would be, at once
-            w = _model(client, model, clients)
+        if isinstance(model, ClientEntry):  # its logits are not put aside: those of every client would be, at once
+            w = _load_model(client, model, clients)
             if self.deferred and clients.in_memory(client):
                 self._held.append(w)  # the client may put something else in its place before this has run
-            return self.fed._world.evaluate(net, w, self.pool, self.rows)
+            return self.fed.world.evaluate(net, w, self.pool, self.rows)
         if id(model) not in done:
-            w = copies[id(model)] if id(model) in copies else _model(client, model, clients)
-            done[id(model)] = self.fed._world.evaluate(net, w, self.pool, self.rows)
+            w = copies[id(model)] if id(model) in copies else _load_model(client, model, clients)
+            done[id(model)] = self.fed.world.evaluate(net, w, self.pool, self.rows)
         return done[id(model)]
 
-    def _rows(self, found: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
+    def _make_rows(self, found: Mapping[str, list[tuple[int, Tensor]]]) -> Iterator[Row]:
         self.graphs.join(self.stream)
         self._held.clear()
         for view, members in found.items():
-            scored = [(client, _named(numbers.tolist(), self.fed.classes)) for client, numbers in members]
+            scored = [(client, _name_scores(numbers.tolist(), self.fed.classes)) for client, numbers in members]
             for client, one in scored:
                 if client >= 0:
                     yield view, client, "accuracy", one["accuracy"]

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.client import Client, refuse_changed, versions
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client import Client, record_versions, refuse_changed
+from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.local import Batch, Local, Work
-from fednoise_core.engine.plan import Columns, Plan, cut, make_plan, make_side_plan
-from fednoise_core.engine.pool import augmentation
+from fednoise_core.engine.plan import Columns, Plan, batch_boundaries, make_plan, make_side_plan
+from fednoise_core.engine.pool import build_augmentation
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.ops.optim import Trained
-from fednoise_core.ops.weights import finite, nbytes
+from fednoise_core.ops.weights import all_finite, count_bytes
 
 __all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
 
@@ -28,14 +28,14 @@ Rate = float | Callable[[int, int], float]  # learning rate, or a function of (s
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What is asked of one client. `mine` and `targets` are its own and go in and out with it."""
+    """What is asked of one client. `client_state` and `targets` are its own and go in and out with it."""
 
     local: Local
     client: int
     round: int
     epochs: int
-    down: KeptSource  # with what other clients handed on to it
-    mine: KeptSource = field(default_factory=dict)
+    broadcast: MappingSource  # with what other clients handed on to it
+    client_state: MappingSource = field(default_factory=dict)
     targets: Tensor | None = None  # its current targets; None: the given labels
     on: str = "train"
     ids: Tensor | None = None  # positions in the pool, for on="public"
@@ -43,31 +43,32 @@ class FitRequest:
     tag: str = "fit"
     batch: int = 0  # samples of a step; 0: train.batch
     net_of: int | None = None  # the client whose architecture is trained; None: its own
-    rate: Rate | None = None  # what `down["lr"]` is in each step; None: as it is in `down`
+    rate: Rate | None = None  # what `broadcast["lr"]` is in each step; None: as it is in `broadcast`
     together: bool = False  # clients take each step together: one order of images for all, and no choice of samples
     single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
 
     def loaded(self) -> FitRequest:
         """The same with what the client keeps and what was handed on to it at hand, to be sent to a process."""
-        return replace(self, mine=fetched(self.mine), down=fetched(self.down))
+        return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
 
 
 @dataclass
 class FitResult:
-    """up: what crosses. mine, targets: what stays (None: unchanged). relay: what crosses for other clients only.
+    """update: what crosses. client_state, targets: what stays (None: unchanged). relay: what crosses for other clients
+    only.
 
     steps: how many were taken. passes: samples times forward-backward passes, over all of them. finite: whether all
     that was trained is.
     """
 
-    up: dict[str, Any]
-    mine: dict[str, Any] | None
+    update: dict[str, Any]
+    client_state: dict[str, Any] | None
     targets: Tensor | None
     steps: int
     passes: int = 0
     relay: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
-    twice: int = 0  # bytes of `relay` that are in `up` too: they cross once
+    twice: int = 0  # bytes of `relay` that are in `update` too: they cross once
 
 
 class ClientFit:
@@ -91,156 +92,158 @@ class ClientFit:
     def open(self) -> ClientFit:
         """Client-side preparation, the plan, and the weights in place. Returns itself."""
         request, world, local = self.request, self.world, self.local
-        self.down = fetched(request.down)
-        self.me = (
+        self.broadcast = load_mapping(request.broadcast)
+        self.client = (
             None
             if request.client == SERVER
-            else Client(world, request.client, request.mine, request.targets, request.round)
+            else Client(world, request.client, request.client_state, request.targets, request.round)
         )
-        self._were = versions(self.down, "down")
+        self._were = record_versions(self.broadcast, "broadcast")
         rows = world.rows(request.client, request.on)
         rows = rows if request.ids is None else rows[request.ids]
         pool = world.pool(request.on)
-        self.augments = [augmentation(spec) for spec in local.augments()]
-        self.plain = not any(self.augments)
+        self.augmentations = [build_augmentation(spec) for spec in local.get_augmentations()]
+        self.plain = not any(self.augmentations)
         self.x = pool.take(rows) if self.plain else pool.raw(rows)  # a client's images, gathered once a fit
         self.state: dict[str, Tensor] = {}
-        if self.scheduled:  # `prepare` may change the number of steps
-            _, steps = cut(len(rows), request.epochs, self.size, world.train.last_batch, self.net.single_ok)
-            self.down["lr"] = self._rate(0, len(steps))
-        work = local.prepare(self.me, self.down) if self.me is not None else None
-        self._take(work or Work(), request.epochs, ())
-        if self.scheduled:  # what `begin`, `between` and `finish` see: the first step's; steps see their own
-            self.down["lr"] = self.rate(0)
+        if self.scheduled:  # `prepare_fit` may change the number of steps
+            _, steps = batch_boundaries(
+                len(rows), request.epochs, self.size, world.train.last_batch, self.net.single_ok
+            )
+            self.broadcast["lr"] = self._scheduled_rate(0, len(steps))
+        work = local.prepare_fit(self.client, self.broadcast) if self.client is not None else None
+        self._take_work(work or Work(), request.epochs, ())
+        if self.scheduled:  # of the first step, for all hooks but `train_step`, which gets its own
+            self.broadcast["lr"] = self.get_rate(0)
         self.carry: dict[str, Trained] = {}
-        for name, start in local.begin(self.net, self.down, self.mine).items():
-            rule = local.optimiser(name)
+        for name, start in local.init_carry(self.net, self.broadcast, self.client_state).items():
+            rule = local.make_optimiser(name)
             key = (name, start.layout, rule)
             if key not in self.workspace:
                 self.workspace[key] = Trained(start.layout, rule, world.device)
             self.carry[name] = self.workspace[key]
-            self.carry[name].load(start, local.memory(name, self.down, self.mine))
+            self.carry[name].load(start, local.restore_optimiser(name, self.broadcast, self.client_state))
         for trained in self.carry.values():
             trained.alone = len(self.carry) == 1
         return self
 
-    def _take(self, work: Work, epochs: int, words: tuple[str | int, ...]) -> None:
+    def _take_work(self, work: Work, epochs: int, words: tuple[str | int, ...]) -> None:
         """Plan `epochs` epochs of this work. words: for random streams other than those of the fit's first plan."""
-        self._check(work)
-        self._renew(work)
+        self._check_work(work)
+        self._refresh_state(work)
         self.aux = work.aux
         self.state |= {name: values.clone() for name, values in work.state.items()}
         # The client chose its samples, so batch sizes may differ next time (see Lane._step).
         self.sizes_vary = work.samples is not None or bool(work.more)
-        self._plan(work, epochs, words)
+        self._make_plans(work, epochs, words)
         self.epoch, self.length = -1, max(1, len(self.plan.order) // max(1, epochs))
 
-    def _check(self, work: Work) -> None:
+    def _check_work(self, work: Work) -> None:
         """Raise ValueError unless tensors have a row per sample, and positions are among the samples: in buffers that
         are shared by clients a missing row would be another client's.
         """
-        n, who = len(self.x), f"{type(self.local).__name__}: client {self.request.client}: Work"
+        n, place = len(self.x), f"{type(self.local).__name__}: client {self.request.client}: Work"
         if self.request.together and (work.samples is not None or work.more):
-            raise ValueError(f"{who}.samples: clients that take each step together see the same images")
+            raise ValueError(f"{place}.samples: clients that take each step together see the same images")
         rows = {f"aux[{k!r}]": v for k, v in work.aux.items()} | {f"state[{k!r}]": v for k, v in work.state.items()}
         for name, values in {"targets": work.targets, **rows}.items():
             if values is not None and len(values) != n:
-                raise ValueError(f"{who}.{name} has {len(values)} rows; it needs one for each of the {n} samples")
+                raise ValueError(f"{place}.{name} has {len(values)} rows; it needs one for each of the {n} samples")
         chosen = {"samples": work.samples, **{f"more[{k!r}]": v for k, v in work.more.items()}}
         for name, at in chosen.items():
             if at is not None and len(at) and not 0 <= int(at.min()) <= int(at.max()) < n:
-                raise ValueError(f"{who}.{name} names a position that is not among the {n} samples")
+                raise ValueError(f"{place}.{name} names a position that is not among the {n} samples")
 
-    def _renew(self, work: Work) -> None:
+    def _refresh_state(self, work: Work) -> None:
         """Targets, and what is kept and found out, as they are now."""
         self._work = work
         self._set_targets(work)
-        kept = self.me.mine if self.me is not None else {}
-        self.mine = {**kept, **work.facts}  # what `begin` and `finish` see
-        self.step_mine = {**{name: kept[name] for name in self.local.step_reads if name in kept}, **work.facts}
+        kept = self.client.state if self.client is not None else {}
+        self.client_state = {**kept, **work.facts}  # what `init_carry` and `make_update` see
+        self.step_client_state = {**{name: kept[name] for name in self.local.step_reads if name in kept}, **work.facts}
 
     def _set_targets(self, work: Work) -> None:
         request = self.request
         if work.targets is not None:
             self.y = work.targets
         elif request.on == "train":
-            assert self.me is not None  # the server holds no training samples
-            self.y = self.me.targets
+            assert self.client is not None  # the server holds no training samples
+            self.y = self.client.targets
         elif request.pool_targets is not None:
             self.y = request.pool_targets
         else:
             self.y = torch.zeros(len(self.x), dtype=torch.int64, device=self.world.device)
 
-    def _plan(self, work: Work, epochs: int, more_words: tuple[str | int, ...]) -> None:
+    def _make_plans(self, work: Work, epochs: int, more_words: tuple[str | int, ...]) -> None:
         request, net, local, world = self.request, self.net, self.local, self.world
         words = (request.tag, request.round, request.client, *more_words)
-        columns = [how.draws if how else 0 for how in self.augments]
+        columns = [how.draws if how else 0 for how in self.augmentations]
         self.splits = [*columns, local.draws]
 
         def numbers(*pool: str) -> tuple[Columns, Columns]:
             """Streams of augmentation and the method's own draws, and of dropout; each pool has its own."""
-            draws = [(k, world.stream("augment", v, *pool, *words)) for v, k in enumerate(columns) if k]
+            draws = [(k, world.random_stream("augment", v, *pool, *words)) for v, k in enumerate(columns) if k]
             if local.draws:
-                draws.append((local.draws, world.stream("step", *pool, *words)))
+                draws.append((local.draws, world.random_stream("step", *pool, *words)))
             passes = range(local.passes if net.draws else 0)
-            return draws, [(net.draws, world.stream("dropout", p, *pool, *words)) for p in passes]
+            return draws, [(net.draws, world.random_stream("dropout", p, *pool, *words)) for p in passes]
 
         every = torch.arange(len(self.x), device=world.device) if work.samples is None else work.samples
         ordered = (request.tag, request.round, *more_words) if request.together else words
-        order = world.stream("batches", *ordered)
+        order = world.random_stream("batches", *ordered)
         single_ok = net.single_ok and request.single_ok
         self.plan = make_plan(every, epochs, self.size, world.train.last_batch, single_ok, order, *numbers())
         self.more: dict[str, Plan] = {
-            name: make_side_plan(at, self.plan.steps, world.stream("batches", name, *words), *numbers(name))
+            name: make_side_plan(at, self.plan.steps, world.random_stream("batches", name, *words), *numbers(name))
             for name, at in sorted(work.more.items())
             if len(at) > (0 if net.single_ok else 1)
         }
 
-    def stretches(self) -> Iterator[range]:
+    def iterate_stretches(self) -> Iterator[range]:
         """Numbers of the steps to take before client-side code runs again: all, or those of one epoch each."""
-        epochs, local, me = self.request.epochs, self.local, self.me
-        if me is None or type(local).between is Local.between:
-            yield self._counted(range(len(self.plan.steps)))
+        epochs, local, client = self.request.epochs, self.local, self.client
+        if client is None or type(local).between_epochs is Local.between_epochs:
+            yield self._count_passes(range(len(self.plan.steps)))
             return
         start, planned = 0, epochs  # the present plan's first epoch, and its number of epochs
         for epoch in range(epochs):
             a_epoch = len(self.plan.steps) // max(planned, 1)
             first = (epoch - start) * a_epoch
-            yield self._counted(range(first, first + a_epoch))
+            yield self._count_passes(range(first, first + a_epoch))
             if epoch + 1 < epochs:
-                if not self._finite():
+                if not self._is_finite():
                     return  # nothing of it will be used
-                self._put_by()
-                work = local.between(me, self.carry, self.down, epoch + 1)
+                self._keep_written()
+                work = local.between_epochs(client, self.carry, self.broadcast, epoch + 1)
                 if work is None:
-                    self._renew(self._work)  # it may have relabelled, or replaced what is kept
+                    self._refresh_state(self._work)  # it may have relabelled, or replaced what is kept
                 else:
                     self.done += first + a_epoch
                     start, planned = epoch + 1, epochs - epoch - 1
-                    self._take(work, planned, ("epoch", start))
+                    self._take_work(work, planned, ("epoch", start))
 
-    def _counted(self, steps: range) -> range:
+    def _count_passes(self, steps: range) -> range:
         for plan in (self.plan, *self.more.values()):
             self.passes += self.local.passes * sum(plan.steps[k][1] - plan.steps[k][0] for k in steps)
         return steps
 
-    def _put_by(self) -> None:
+    def _keep_written(self) -> None:
         """What steps wrote per sample belongs to the client."""
-        if self.me is not None and self.state:
+        if self.client is not None and self.state:
             written = {name: values.clone() for name, values in self.state.items()}
-            self.me.mine = {**self.me.mine, **written}
-            self.mine = {**self.mine, **written}
+            self.client.state = {**self.client.state, **written}
+            self.client_state = {**self.client_state, **written}
 
-    def rate(self, k: int) -> float | None:
+    def get_rate(self, k: int) -> float | None:
         """The learning rate of step k of the present plan if the fit has a schedule, else None."""
-        return self._rate(self.done + k, self.done + len(self.plan.steps)) if self.scheduled else None
+        return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps)) if self.scheduled else None
 
-    def _rate(self, step: int, steps: int) -> float:
+    def _scheduled_rate(self, step: int, steps: int) -> float:
         how = self.request.rate
         assert callable(how)
         return float(how(step, max(steps, 1)))
 
-    def _gather(self, order: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _gather_rows(self, order: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Images, targets and per-sample data in this order."""
         return (
             self.x.index_select(0, order),
@@ -248,42 +251,42 @@ class ClientFit:
             {name: values.index_select(0, order) for name, values in self.aux.items()},
         )
 
-    def _cut(self, epoch: int) -> list[tuple[Tensor, ...]]:
+    def _split_epoch(self, epoch: int) -> list[tuple[Tensor, ...]]:
         """Images, targets, positions, random numbers, masks and per-sample data of an epoch, each in batches."""
         plan, at = self.plan, slice(epoch * self.length, (epoch + 1) * self.length)
         order = plan.order[at]
-        x, y, aux = self._gather(order)
+        x, y, aux = self._gather_rows(order)
         whole = (x, y, order, plan.u[at], plan.masks[at], *aux.values())
         return [tensor.split(self.size) for tensor in whole]
 
-    def views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
+    def make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
         """One tensor [B, C, H, W] per view, and the method's own columns of the random numbers."""
         if self.plain:
-            return [x.permute(0, 3, 1, 2)] * len(self.augments), numbers
+            return [x.permute(0, 3, 1, 2)] * len(self.augmentations), numbers
         *drawn, u = numbers.split(self.splits, 1)
         pool = self.world.pool(self.request.on)
         views = [
             pool.normalise(x).permute(0, 3, 1, 2) if how is None else pool.augmented(x, how, columns)
-            for how, columns in zip(self.augments, drawn, strict=True)
+            for how, columns in zip(self.augmentations, drawn, strict=True)
         ]
         return views, u
 
-    def batch(self, k: int) -> Batch:
+    def make_batch(self, k: int) -> Batch:
         """What step k sees. An epoch is gathered and cut at once: one call instead of a slice per step and tensor."""
         a = self.plan.steps[k][0]
         epoch = a // self.length
         if epoch != self.epoch:
-            self.epoch, self.pieces = epoch, self._cut(epoch)
+            self.epoch, self.pieces = epoch, self._split_epoch(epoch)
         at = (a - epoch * self.length) // self.size
         x, y, i, numbers, masks, *rest = (pieces[at] for pieces in self.pieces)
-        views, u = self.views(x, numbers)
+        views, u = self.make_views(x, numbers)
         state = self._rows_of_state(i) if self.state else {}
         batch = Batch(views, y, i, u, masks, dict(zip(self.aux, rest, strict=True)), state, {})
         for name, plan in self.more.items():
             rows = slice(*plan.steps[k])
             i = plan.order[rows]
-            x, y, aux = self._gather(i)
-            views, u = self.views(x, plan.u[rows])
+            x, y, aux = self._gather_rows(i)
+            views, u = self.make_views(x, plan.u[rows])
             batch.more[name] = Batch(views, y, i, u, plan.masks[rows], aux, self._rows_of_state(i))
         return batch
 
@@ -292,25 +295,25 @@ class ClientFit:
 
     def step(self, k: int) -> None:
         """Take step k of the present plan."""
-        down = {**self.down, "lr": self.rate(k)} if self.scheduled else self.down
-        self.advance(self.batch(k), self.carry, down, self.step_mine, self.state)
+        broadcast = {**self.broadcast, "lr": self.get_rate(k)} if self.scheduled else self.broadcast
+        self.advance_carry(self.make_batch(k), self.carry, broadcast, self.step_client_state, self.state)
 
-    def advance(
+    def advance_carry(
         self,
         batch: Batch,
         carry: Mapping[str, Trained],
-        down: Mapping[str, Any],
-        mine: Mapping[str, Any],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
         state: Mapping[str, Tensor],
     ) -> None:
         """The method's step on a batch, in the run's precision: the one code path of all executors."""
-        handed = _handed(batch) if state else ()
+        handed = _list_state_rows(batch) if state else ()
         if self.world.train.precision == "bf16":
             # a cache of casts would outlive a captured step
             with torch.autocast(self.world.device.type, torch.bfloat16, cache_enabled=False):
-                self.local.step(self.net, carry, batch, down, mine)
+                self.local.train_step(self.net, carry, batch, broadcast, client_state)
         else:
-            self.local.step(self.net, carry, batch, down, mine)
+            self.local.train_step(self.net, carry, batch, broadcast, client_state)
         for one, name, rows, version in handed:
             new = one.state[name]
             if new is not rows or rows._version != version:  # else a pool that only reads would undo another's writing
@@ -319,30 +322,30 @@ class ClientFit:
     def close(self) -> FitResult:
         """What goes up and what stays. Raises ValueError if a Local keeps something for the server."""
         steps = self.done + len(self.plan.steps)
-        self._put_by()
+        self._keep_written()
         with torch.no_grad():
-            up = dict(self.local.finish(self.net, self.carry, self.down, self.mine, steps))
+            update = dict(self.local.make_update(self.net, self.carry, self.broadcast, self.client_state, steps))
         refuse_changed(type(self.local).__name__, self.request.client, self._were)
-        mine = up.pop("mine", {})
-        if self.me is None:
-            if mine:
+        client_state = update.pop("client_state", {})
+        if self.client is None:
+            if client_state:
                 raise ValueError(f"{type(self.local).__name__}: nothing is kept for the server; send it up")
-            return FitResult(up, None, None, steps, self.passes)
-        if not self._finite():  # code that measures the model would trip over it, and the update is dropped anyway
-            return FitResult(up, None, None, steps, self.passes, up.pop("relay", {}), finite=False)
-        self.me.mine = {**self.me.mine, **mine}
-        up = self.local.after(self.me, up, self.down)
-        relay = up.pop("relay", {})
-        targets = self.me.targets if self.me.changed else None
-        twice = sum(nbytes(value) for value in relay.values() if any(value is one for one in up.values()))
-        mine = self.me.take(type(self.local).__name__)
-        return FitResult(up, mine, targets, steps, self.passes, relay, twice=twice)
+            return FitResult(update, None, None, steps, self.passes)
+        if not self._is_finite():  # code that measures the model would trip over it, and the update is dropped anyway
+            return FitResult(update, None, None, steps, self.passes, update.pop("relay", {}), finite=False)
+        self.client.state = {**self.client.state, **client_state}
+        update = self.local.after_fit(self.client, update, self.broadcast)
+        relay = update.pop("relay", {})
+        targets = self.client.targets if self.client.changed else None
+        twice = sum(count_bytes(value) for value in relay.values() if any(value is one for one in update.values()))
+        client_state = self.client.release_state(type(self.local).__name__)
+        return FitResult(update, client_state, targets, steps, self.passes, relay, twice=twice)
 
-    def _finite(self) -> bool:
-        return all(finite(trained.w) for trained in self.carry.values())
+    def _is_finite(self) -> bool:
+        return all(all_finite(trained.w) for trained in self.carry.values())
 
 
-def _handed(batch: Batch) -> list[tuple[Batch, str, Tensor, int]]:
+def _list_state_rows(batch: Batch) -> list[tuple[Batch, str, Tensor, int]]:
     """The rows of per-sample state that a step is given, of all pools, as they are before it."""
     pools = (batch, *batch.more.values())
     return [(one, name, rows, rows._version) for one in pools for name, rows in one.state.items()]

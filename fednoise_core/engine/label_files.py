@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
-from fednoise_core.io import atomic, safe_cell
-from fednoise_core.ops.label_errors import SiteLabels, verdicts
+from fednoise_core.io import open_atomic, safe_cell
+from fednoise_core.ops.label_errors import SiteLabels, classify_labels
 
 __all__ = ["SITES", "SUSPECTS", "write_confusion", "write_sites", "write_suspects"]
 
@@ -30,12 +30,12 @@ def write_suspects(
     """Every judged sample, most suspect first; a sample that several sites hold has a row for each. given: [n] labels;
     sites: the user's name of each client. docs/wrong_labels.md explains the columns.
     """
-    names = _names(arrays)
-    sample = _joined(found, "samples", np.int64)
+    names = _name_classes(arrays)
+    sample = _join_column(found, "samples", np.int64)
     site = np.repeat(np.array([one.site for one in found], np.int64), [len(one.samples) for one in found])
-    p_wrong, p_proposed = (_joined(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
-    proposed, verdict = _joined(found, "proposed", np.int64), verdicts(p_wrong)
-    with atomic(path) as file:
+    p_wrong, p_proposed = (_join_column(found, name, np.float64) for name in ("p_wrong", "p_proposed"))
+    proposed, verdict = _join_column(found, "proposed", np.int64), classify_labels(p_wrong)
+    with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SUSPECTS)
         for k in np.lexsort((site, sample, -p_wrong)).tolist():
@@ -47,11 +47,11 @@ def write_suspects(
 
 def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
     """One row per judged site: how many labels are wrong there, by estimate and by verdict."""
-    with atomic(path) as file:
+    with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SITES)
         for one in found:
-            n, verdict = len(one.samples), verdicts(one.p_wrong)
+            n, verdict = len(one.samples), classify_labels(one.p_wrong)
             counts = [f"{value:.1f}" for value in (one.wrong, one.low, one.high)]
             by_verdict = [int((verdict == word).sum()) for word in ("wrong", "check")]
             table.writerow([one.site, safe_cell(sites[one.site]), n, *counts, f"{one.wrong / n:.4f}", *by_verdict])
@@ -61,17 +61,17 @@ def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
     """One row for each class of the test images, one column for each predicted class. counts: int64 [K, K]; None, of
     models whose predictions are no numbers, leaves no rows.
     """
-    names = _names(arrays)
-    with atomic(path) as file:
+    names = _name_classes(arrays)
+    with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["class", "name", *(f"predicted_{k}" for k in range(arrays.classes))])
         for k, row in enumerate([] if counts is None else counts.tolist()):
             table.writerow([k, names[k], *row])
 
 
-def _names(arrays: Arrays) -> list[str]:
+def _name_classes(arrays: Arrays) -> list[str]:
     return [safe_cell(name) for name in arrays.names or map(str, range(arrays.classes))]
 
 
-def _joined(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
+def _join_column(found: Sequence[SiteLabels], name: str, dtype: type) -> np.ndarray:
     return np.concatenate([np.zeros(0, dtype), *(getattr(one, name) for one in found)])

@@ -1,9 +1,9 @@
 """Local: what one client does in one fit, written for one client. Batch: what one step sees. Work: what a client
 prepared for itself.
 
-Rules for what `step` calls, because it also runs inside a captured graph: no `.item()`, no Python `if` on a tensor, no
-boolean indexing, no tensor made from the host's numbers, no layer that draws its own random numbers. Random numbers
-come from `batch.u`, numbers that change by round from `down`, ranks and masks stand for shorter tensors.
+Rules for what `train_step` calls, because it also runs inside a captured graph: no `.item()`, no Python `if` on a
+tensor, no boolean indexing, no tensor made from the host's numbers, no layer that draws its own random numbers. Random
+numbers come from `batch.u`, numbers that change by round from `broadcast`, ranks and masks stand for shorter tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["Batch", "Local", "Work"]
 
 @dataclass
 class Batch:
-    """What one step sees of one pool. `views` holds one tensor per entry of `Local.augments`; `x` is the first.
+    """What one step sees of one pool. `views` holds one tensor per entry of `Local.get_augmentations`; `x` is the
+    first.
 
     `state` may be written: replace an entry, or change it in place, and the client's rows get the new numbers.
     """
@@ -38,7 +39,7 @@ class Batch:
     i: Tensor  # [B] int64: position among the client's samples
     u: Tensor  # [B, Local.draws] float32: uniform numbers for the method
     masks: Tensor  # [B, Local.passes * net.draws] float32: uniform numbers for dropout
-    aux: dict[str, Tensor]  # per-sample data that `prepare` asked for, gathered by i
+    aux: dict[str, Tensor]  # per-sample data that `prepare_fit` asked for, gathered by i
     state: dict[str, Tensor] = field(default_factory=dict)  # per-sample numbers that steps may change, gathered by i
     more: dict[str, Batch] = field(default_factory=dict)  # batches of further pools, with random numbers of their own
 
@@ -54,7 +55,7 @@ class Batch:
 
 @dataclass
 class Work:
-    """What `Local.prepare` and `Local.between` may change about a client's work; nothing of it is sent."""
+    """What `Local.prepare_fit` and `Local.between_epochs` may change about a client's work; nothing of it is sent."""
 
     samples: Tensor | None = None  # [m] int64, positions to train on, among the client's own (default: all)
     targets: Tensor | None = None  # [n] or [n, K]: targets of this fit only (default: the current ones)
@@ -64,15 +65,16 @@ class Work:
     # further pools: name -> positions [m], batched beside the main one; left out if empty, or if the net cannot
     # normalise the only sample
     more: dict[str, Tensor] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)  # added to the `mine` of this fit
+    facts: dict[str, Any] = field(default_factory=dict)  # added to the `client_state` of this fit
 
 
 class Local:
-    """One client's part. Everything here may touch the client's data through `me` and `batch`; only the result of
-    `finish` and `after` (without its "mine") crosses to the server.
+    """One client's part. Everything here may touch the client's data through `client` and `batch`; only the result of
+    `make_update` and `after_fit` (without its "client_state") crosses to the server.
 
-    down: what the server sent, plus "lr". mine: what this client keeps, plus `Work.facts`; `begin` and `finish` see all
-    of it, a step sees what `step_reads` names, and the facts. carry: name -> Trained, as `begin` named them.
+    broadcast: what the server sent, plus "lr". client_state: what this client keeps, plus `Work.facts`; `init_carry`
+    and `make_update` see all of it, a step sees what `step_reads` names, and the facts. carry: name -> Trained, as
+    `init_carry` named them.
     """
 
     train: Train
@@ -82,78 +84,104 @@ class Local:
     # is per sample belongs into `Work.aux` or `Work.state` instead.
     step_reads: tuple[str, ...] = ()
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         """One augmentation per view of a batch."""
         return [self.train.augment]
 
-    def optimiser(self, name: str) -> Optimiser:
+    def make_optimiser(self, name: str) -> Optimiser:
         """The update rule for the carried weights `name`; its memory starts afresh in every fit
-        unless `memory` says otherwise."""
+        unless `restore_optimiser` says otherwise."""
         t = self.train
-        return optim.make(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
+        return optim.make_optimiser(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """Client-side code before the first step: anything goes, its result stays with the client."""
         return None
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
         """What is trained and from which values. Default: the broadcast model."""
-        return {"model": down["model"]}
+        return {"model": broadcast["model"]}
 
-    def memory(self, name: str, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Sequence[Tensor] | None:
-        """What the optimiser of `name` goes on with: `carry[name].remember()`, as `finish` kept it. None: afresh."""
+    def restore_optimiser(
+        self, name: str, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Sequence[Tensor] | None:
+        """What the optimiser of `name` goes on with: `carry[name].copy_memory()`, as `make_update` kept it. None:
+        afresh.
+        """
         return None
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Per sample, [B]."""
         return losses.ce(logits, y)
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """The scalar that a step descends."""
         logits = net.train(w, batch.x, batch.drop(net))
-        if type(self).loss is Local.loss:  # loss and mean in one kernel: 8 % of the perceptron's step
+        if type(self).compute_loss is Local.compute_loss:  # loss and mean in one kernel: 8 % of the perceptron's step
             return losses.mean_ce(logits, batch.y)
-        return self.loss(logits, batch.y).mean()
+        return self.compute_loss(logits, batch.y).mean()
 
-    def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    def correct_gradient(
+        self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> None:
         """Change the flat gradient [trained] in place. Default: leave it."""
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         """Advance `carry` (and `batch.state`) by one step, and touch nothing else."""
         model = carry["model"]
-        grad = model.backward(self.objective(net, model.w, batch, down, mine))
-        self.correct(grad, model.w, down, mine)
-        model.update(down["lr"])
+        grad = model.backward(self.compute_objective(net, model.w, batch, broadcast, client_state))
+        self.correct_gradient(grad, model.w, broadcast, client_state)
+        model.update(broadcast["lr"])
 
-    def between(self, me: Client, carry: Mapping[str, Trained], down: Mapping[str, Any], epoch: int) -> Work | None:
-        """Client-side code after `epoch` epochs (1, 2, …, but not after the last): anything goes, as in `prepare`.
+    def between_epochs(
+        self, client: Client, carry: Mapping[str, Trained], broadcast: Mapping[str, Any], epoch: int
+    ) -> Work | None:
+        """Client-side code after `epoch` epochs (1, 2, …, but not after the last): anything goes, as in `prepare_fit`.
 
         A Work replaces samples, targets, aux, further pools and facts for the epochs to come, and the entries of state
         that it names; None changes nothing. `carry[name].values()` is the model so far; what steps wrote into
-        `batch.state` is in `me.mine`.
+        `batch.state` is in `client.state`.
         """
         return None
 
-    def say(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def make_message(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """What a client tells the server before each step of `fed.lockstep`, which sends back what `step` finds in
-        `down`.
+        """What a client tells the server before each step of `fed.fit_lockstep`, which sends back what `train_step`
+        finds in `broadcast`.
         """
-        raise TypeError(f"{type(self).__name__} says nothing: a Local for fed.lockstep defines `say`")
+        raise TypeError(f"{type(self).__name__} says nothing: a Local for fed.fit_lockstep defines `make_message`")
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        """What goes up after `steps` steps. An entry "mine" (a dict) stays and updates what the client keeps. An entry
-        "relay" (a dict) goes up for other clients: the server passes it on with `fed.relayed` and cannot look at it.
+        """What goes up after `steps` steps. An entry "client_state" (a dict) stays and updates what the client keeps.
+        An entry "relay" (a dict) goes up for other clients: the server passes it on with `fed.relayed_message` and
+        cannot look at it.
         """
         return {"model": carry["model"].values()}
 
-    def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
-        """Client-side code after `finish`: may measure with the trained model, keep things in `me.mine`, and decides
-        what goes up.
+    def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
+        """Client-side code after `make_update`: may measure with the trained model, keep things in `client.state`, and
+        decides what goes up.
         """
-        return up
+        return update

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ROOM
-from fednoise_core.engine.evaluate import Evaluator, Row, Views, confusion, looked_up, models_of, valid_accuracy
+from fednoise_core.engine.evaluate import (
+    EvaluatedModels,
+    Evaluator,
+    Row,
+    count_confusion,
+    iterate_models,
+    resolve_entries,
+    valid_accuracy,
+)
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
@@ -21,7 +29,7 @@ from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
 from fednoise_core.engine.state import State, kept_folder, load_checkpoint, save_checkpoint
-from fednoise_core.engine.suspects import site_labels
+from fednoise_core.engine.suspects import judge_sites
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
@@ -31,7 +39,7 @@ from fednoise_core.ops.weights import Weights
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["Diverged", "Outcome", "Saving", "Stopped", "loop"]
+__all__ = ["Diverged", "Outcome", "Saving", "Stopped", "run_loop"]
 
 
 class Stopped(RuntimeError):
@@ -52,7 +60,7 @@ class Saving:
     rounds: int = 0  # also every so many rounds; 0: by time only
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
 
-    def due(self, round: int, last: float, took: float) -> bool:
+    def is_due(self, round: int, last: float, took: float) -> bool:
         """Whether to save after this round; last: time.monotonic() of the last time, which took so many seconds."""
         # Checkpoints can be gigabytes: spend at most 5 % of the time on writing them.
         pause = self.seconds and max(self.seconds, 19 * took)
@@ -69,7 +77,7 @@ class Outcome:
     fed: Federation
     state: State
     record: Record
-    views: Views
+    views: EvaluatedModels
     suspects: list[SiteLabels]
     confusion: Tensor | None
     resumed: int  # the round it went on from, 0 if it started afresh
@@ -78,10 +86,10 @@ class Outcome:
     def models(self, view: str | None = None) -> Iterator[tuple[int, list[Weights]]]:
         """(client or SERVER, its models; several where their logits are summed) of a view, by default the headline."""
         members = self.views[view] if view else next(iter(self.views.values()))
-        return models_of(members, self.state.clients)
+        return iterate_models(members, self.state.clients)
 
 
-def loop(
+def run_loop(
     world: World,
     executor: Sequential,
     method: FedAvg,
@@ -104,12 +112,12 @@ def loop(
     beside the training (default: as the device can). on_round: gets each round's metrics (`Record.of_round`).
     """
     run = _Running(world, executor, method, truth, saving, label, console)
-    run.start(room, Evaluator(run.fed, test, test_y, graphs))
+    run.start_run(room, Evaluator(run.fed, test, test_y, graphs))
     with closing(Progress(label, run.phases[-1].end, run.resumed, progress, console, on_round)) as log:
-        while (phase := run.phase()) is not None:
-            run.round(phase, log)
+        while (phase := run.enter_phase()) is not None:
+            run.play_round(phase, log)
             run.save_if_due(phase, log)
-    return run.finish()
+    return run.finish_run()
 
 
 class _Running:
@@ -133,31 +141,33 @@ class _Running:
         self.pending: _Pending | None = None  # the last round's evaluation
         self.saved_at, self.saving_took = time.monotonic(), 0.0
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         if self.console is not None:
             print(f"{self.label}  {line}", file=self.console, flush=True)
 
     # the start
 
-    def start(self, room: int, evaluator: Evaluator) -> None:
+    def start_run(self, room: int, evaluator: Evaluator) -> None:
         """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
-        fed, saving, found = self.fed, self.saving, self._found()
+        fed, saving, found = self.fed, self.saving, self._load_checkpoint()
         self.evaluator = evaluator
-        self.state, self.record = (found[0], Record.of(found[1])) if found else (self.method.init(fed), Record())
+        self.state, self.record = (
+            (found[0], Record.from_plain(found[1])) if found else (self.method.init_state(fed), Record())
+        )
         folder = kept_folder(saving.path, saving.key) if saving else None
         self.state.move_to(folder, room, self.world.device)
         if found:
             self.spent = found[1]["spent"]
             fed.bytes_up, fed.bytes_down = self.record.bytes_up, self.record.bytes_down
             fed.passes = self.record.passes
-            self.say(f"resumed from round {self.state.round}")
+            self.print_line(f"resumed from round {self.state.round}")
         else:
             self.record.diagnostics += self.truth.given_noise(0)
-            self._account(0, "start", {})
-            self._measure("start").into(self.record, self.truth)
-        self.resumed, self.phases = self.state.round, self.method.phases(fed)
+            self._record_report(0, "start", {})
+            self._start_evaluation("start").write_into(self.record, self.truth)
+        self.resumed, self.phases = self.state.round, self.method.list_phases(fed)
 
-    def _found(self) -> tuple[State, dict[str, Any]] | None:
+    def _load_checkpoint(self) -> tuple[State, dict[str, Any]] | None:
         """The checkpoint. A damaged one counts as none: starting over gives the same bytes."""
         saving = self.saving
         if saving is None:
@@ -170,71 +180,74 @@ class _Running:
 
     # a round
 
-    def phase(self) -> Phase | None:
+    def enter_phase(self) -> Phase | None:
         """The phase that the next round belongs to, entered if need be; None at the end."""
         state = self.state
         while state.phase < len(self.phases):
             phase = self.phases[state.phase]
             if not state.entered:
                 if phase.enter is not None and state.round < phase.end:
-                    self.fed.entering = phase.name  # names its random streams, which else would be the last round's
+                    self.fed.phase_being_entered = (
+                        phase.name
+                    )  # names its random streams, which else would be the last round's
                     with state.server_side():
                         phase.enter(self.fed, state)
-                    self.fed.entering = ""
+                    self.fed.phase_being_entered = ""
                 state.entered, state.since = True, state.round
-            if not _over(state, phase):
+            if not _is_over(state, phase):
                 return phase
             state.phase, state.entered = state.phase + 1, False
         return None
 
-    def round(self, phase: Phase, log: Progress) -> None:
+    def play_round(self, phase: Phase, log: Progress) -> None:
         """Train one round, and start its evaluation if it is due."""
         state = self.state
         state.round += 1
-        report = self._train(phase)
+        report = self._train_round(phase)
         self._finish_evaluation(log)
-        self._account(state.round, phase.name, report)
+        self._record_report(state.round, phase.name, report)
         if self._is_last(phase) or state.round % self.world.train.eval_every == 0:
-            self.pending = self._measure(phase.name)
+            self.pending = self._start_evaluation(phase.name)
         else:
-            log.round(state.round, phase.name, {}, self.record)
+            log.report_round(state.round, phase.name, {}, self.record)
         if self._is_last(phase) or not self.evaluator.deferred:  # else while the next round goes on
             self._finish_evaluation(log)
 
-    def _train(self, phase: Phase) -> dict[str, float]:
+    def _train_round(self, phase: Phase) -> dict[str, float]:
         """The phase's round; what it reports, and how many updates were dropped because they were not finite."""
         fed, state = self.fed, self.state
         try:
             with state.server_side():
-                report = phase.round(fed, state) or {}
+                report = phase.run_round(fed, state) or {}
         except Exception as error:  # a method may trip over an empty list of answers
-            if fed.asked and len(fed.dropped) == len(fed.asked):
-                raise self._diverged() from error
+            if fed.participants and len(fed.dropped) == len(fed.participants):
+                raise self._make_diverged() from error
             raise
-        asked, dropped = fed.asked, fed.dropped  # also of what was fitted on the way into the phase
+        asked, dropped = fed.participants, fed.dropped  # also of what was fitted on the way into the phase
         if dropped and len(dropped) == len(asked):
-            raise self._diverged()
-        fed.asked, fed.dropped = [], []
+            raise self._make_diverged()
+        fed.participants, fed.dropped = [], []
         if not dropped:
             return report
-        self.say(f"round {state.round}: not finite, dropped: the update of {_clients(dropped)}")
+        self.print_line(f"round {state.round}: not finite, dropped: the update of {_name_clients(dropped)}")
         return {**report, "dropped_updates": float(len(dropped))}
 
-    def _diverged(self) -> Diverged:
+    def _make_diverged(self) -> Diverged:
         train = self.world.train
         return Diverged(
-            f"{self.label}: round {self.state.round}: no update is finite ({_clients(self.fed.dropped)}): the training "
-            f"diverges. Lower train.lr (now {train.lr:g}), or limit gradients by train.clip (now {train.clip:g})"
+            f"{self.label}: round {self.state.round}: no update is finite ({_name_clients(self.fed.dropped)}): "
+            f"the training diverges. Lower train.lr (now {train.lr:g}), or limit gradients by train.clip "
+            f"(now {train.clip:g})"
         )
 
     def _is_last(self, phase: Phase) -> bool:
         state = self.state
         later = self.phases[state.phase + 1 :]
-        return _over(state, phase) and all(other.end <= state.round for other in later)
+        return _is_over(state, phase) and all(other.end <= state.round for other in later)
 
-    def _account(self, round: int, phase: str, report: dict[str, float]) -> None:
-        """Record the round's report and the bytes sent since the last call, so that traffic of `init` and `Phase.enter`
-        is counted with the next round.
+    def _record_report(self, round: int, phase: str, report: dict[str, float]) -> None:
+        """Record the round's report and the bytes sent since the last call, so that traffic of `init_state` and
+        `Phase.enter` is counted with the next round.
         """
         fed, record = self.fed, self.record
         record.passes = fed.passes
@@ -246,18 +259,18 @@ class _Running:
 
     # evaluation
 
-    def _measure(self, phase: str) -> _Pending:
+    def _start_evaluation(self, phase: str) -> _Pending:
         fed, state = self.fed, self.state
-        with state.server_side():  # the method names what clients keep (Kept); only the evaluation reads it
-            views, estimates = self.method.views(fed, state), self.method.estimates(fed, state)
-        rows = self.evaluator.launch(views, state._kept)
-        found = _host(looked_up(estimates, state.clients))
+        with state.server_side():  # the method names what clients keep (ClientEntry); only the evaluation reads it
+            views, estimates = self.method.list_models(fed, state), self.method.estimate_noise(fed, state)
+        rows = self.evaluator.start_evaluation(views, state.store)
+        found = _to_host(resolve_entries(estimates, state.clients))
         return _Pending(state.round, self.record.work, phase, rows, found)
 
     def _finish_evaluation(self, log: Progress) -> None:
         pending, self.pending = self.pending, None
         if pending is not None:
-            log.round(pending.round, pending.phase, pending.into(self.record, self.truth), self.record)
+            log.report_round(pending.round, pending.phase, pending.write_into(self.record, self.truth), self.record)
 
     # checkpoints and the end
 
@@ -267,31 +280,31 @@ class _Running:
         if saving is None or self._is_last(phase):
             return
         stop = saving.stop()
-        if stop or saving.due(state.round, self.saved_at, self.saving_took):
+        if stop or saving.is_due(state.round, self.saved_at, self.saving_took):
             self._finish_evaluation(log)
             before = time.monotonic()
             now = [self.spent[0] + before - self.began[0], self.spent[1] + time.process_time() - self.began[1]]
-            save_checkpoint(saving.path, saving.key, state, {**self.record.plain(), "spent": now})
+            save_checkpoint(saving.path, saving.key, state, {**self.record.to_plain(), "spent": now})
             self.saved_at = time.monotonic()
             self.saving_took = self.saved_at - before
         if stop:
             raise Stopped(f"{self.label}: stopped after round {state.round}; the same command goes on")
 
-    def finish(self) -> Outcome:
+    def finish_run(self) -> Outcome:
         """What the run leaves."""
         state, record = self.state, self.record
         targets = {c: t.cpu().numpy() for c, t in state.relabelled.items()}
         record.diagnostics += self.truth.target_noise(state.round, targets)
         with state.server_side():
-            views = self.method.views(self.fed, state)
-        suspects = site_labels(self.fed, views, state.clients, self._opinions())
+            views = self.method.list_models(self.fed, state)
+        suspects = judge_sites(self.fed, views, state.clients, self._ask_suspects())
         record.diagnostics += self.truth.suspects(state.round, suspects)
-        self._validate(views)
+        self._record_validation(views)
         headline, test = next(iter(views.values())), self.evaluator
-        confused = confusion(self.fed, headline, state.clients, test.pool, test.y)
+        confused = count_confusion(self.fed, headline, state.clients, test.pool, test.y)
         return Outcome(self.fed, state, record, views, suspects, confused, self.resumed, self.spent)
 
-    def _validate(self, views: Views) -> None:
+    def _record_validation(self, views: EvaluatedModels) -> None:
         """Measure the headline view on what clients keep for validation, as they would themselves: none of it is sent.
         By it variants can be chosen without test data or clean labels.
         """
@@ -301,24 +314,24 @@ class _Running:
             phase = record.metrics[-1][2]
             record.metrics.append((self.state.round, record.work, phase, headline, SERVER, "valid_accuracy", value))
 
-    def _opinions(self) -> dict[int, tuple[Tensor, Tensor] | None]:
+    def _ask_suspects(self) -> dict[int, tuple[Tensor, Tensor] | None]:
         """What the method finds out about each client's labels. A product for the client's owner, not traffic: it is
         not counted.
         """
         fed, state = self.fed, self.state
         before = fed.bytes_up, fed.bytes_down
         with state.server_side():
-            down = self.method.down(fed, state)
-        said = fed.on_clients(state, fed.all, self.method.suspects, down)
+            broadcast = self.method.make_broadcast(fed, state)
+        answers = fed.run_on_clients(state, fed.all, self.method.suspect_labels, broadcast)
         fed.bytes_up, fed.bytes_down = before
-        return dict(zip(fed.all, said, strict=True))
+        return dict(zip(fed.all, answers, strict=True))
 
 
-def _clients(who: list[int]) -> str:
-    return f"clients {', '.join(map(str, sorted(set(who))))}"
+def _name_clients(clients: list[int]) -> str:
+    return f"clients {', '.join(map(str, sorted(set(clients))))}"
 
 
-def _over(state: State, phase: Phase) -> bool:
+def _is_over(state: State, phase: Phase) -> bool:
     if state.round >= phase.end:
         return True
     if phase.until is None or state.round <= state.since:
@@ -337,7 +350,7 @@ class _Pending:
     rows: Callable[[], Iterable[Row]]
     estimates: dict[str, Any]
 
-    def into(self, record: Record, truth: Truth) -> dict[str, float]:
+    def write_into(self, record: Record, truth: Truth) -> dict[str, float]:
         """Wait for the rows and write them down; returns the accuracy by view."""
         seen = {}
         for view, client, metric, value in self.rows():
@@ -348,7 +361,7 @@ class _Pending:
         return seen
 
 
-def _host(value: Any) -> Any:
+def _to_host(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
-    return {k: _host(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return {k: _to_host(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fednoise_core.engine.world import SERVER
-from fednoise_core.io import atomic
-from fednoise_core.ops.weights import nbytes
+from fednoise_core.io import open_atomic
+from fednoise_core.ops.weights import count_bytes
 
 if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine.loop import Outcome
 
-__all__ = ["LIMIT", "collected", "looks", "write"]
+__all__ = ["LIMIT", "collect_models", "describe_data", "write_models"]
 
 LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
 
 
-def looks(arrays: Arrays) -> dict[str, Any]:
+def describe_data(arrays: Arrays) -> dict[str, Any]:
     """What a user of the models must know about images and classes: mean and std per channel, of pixels in 0..1, and
     the class names in order ([] if they have none).
     """
     return {"mean": list(arrays.mean), "std": list(arrays.std), "class_names": list(arrays.names)}
 
 
-def collected(
+def collect_models(
     outcome: Outcome, about: Mapping[str, Any], limit: int | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """(tensors by name, facts) of the headline view's final models.
@@ -43,7 +43,7 @@ def collected(
     count = len(next(iter(outcome.views.values())))
     size = left_out = 0
     for k, (client, several) in enumerate(outcome.models()):
-        size += sum(map(nbytes, several))
+        size += sum(map(count_bytes, several))
         if k and limit is not None and size > limit:
             left_out = count - k
             break
@@ -57,10 +57,10 @@ def collected(
     return tensors, {**facts, **({"left_out": left_out} if left_out else {})}
 
 
-def write(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
+def write_models(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
     """Write the file, whole or not at all; the facts are one entry of its metadata, as JSON, under `fednoise`."""
     from safetensors.torch import save
 
-    tensors, facts = collected(outcome, about, LIMIT)
-    with atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
+    tensors, facts = collect_models(outcome, about, LIMIT)
+    with open_atomic(path, "wb") as file:  # one metadata entry: safetensors does not keep the order of several
         file.write(save(tensors, {"fednoise": json.dumps(facts, sort_keys=True)}))

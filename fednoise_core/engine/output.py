@@ -15,20 +15,20 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
 from fednoise_core.engine.label_files import write_confusion, write_sites, write_suspects
 from fednoise_core.engine.loop import Outcome
-from fednoise_core.io import atomic, write_json
+from fednoise_core.io import open_atomic, write_json
 
-__all__ = ["summary", "write"]
+__all__ = ["make_summary", "write_results"]
 
 
-def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
+def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The run in one dict: headline numbers by view, phases, traffic, privacy, last diagnostics. facts: run ids and the
     like, merged in.
     """
     record, fed, state = outcome.record, outcome.fed, outcome.state
-    views = {view: _headline(record.curve(view)) for view in outcome.views}
+    views = {view: _summarise_headline(record.curve(view)) for view in outcome.views}
     headline = next(iter(outcome.views))
     dropped = sum(int(v) for *_, metric, v in record.metrics if metric == "dropped_updates")
-    valid = [_number(v) for *_, metric, v in record.metrics if metric == "valid_accuracy"]
+    valid = [_to_number(v) for *_, metric, v in record.metrics if metric == "valid_accuracy"]
     diverged = any(math.isnan(value) for _, value in record.curve(headline))
     last = {metric: value for _, client, metric, value in record.diagnostics if client == -1}
     notes = {k: v for k, v in state.notes.items() if k != "release"}
@@ -45,17 +45,17 @@ def summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
         **({"dropped_updates": dropped} if dropped else {}),
         "bytes_up": fed.bytes_up,
         "bytes_down": fed.bytes_down,
-        **_privacy(state.notes.get("release")),
+        **_summarise_privacy(state.notes.get("release")),
         "parameters": sorted({fed.net(c).parameters for c in fed.all}),
         "clients": fed.n,
         "samples": sum(fed.sizes),
         "classes": fed.classes,
-        "diagnostics": {k: _number(v) for k, v in sorted(last.items())},
-        "notes": _plain(notes),
+        "diagnostics": {k: _to_number(v) for k, v in sorted(last.items())},
+        "notes": _to_plain(notes),
     }
 
 
-def _privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
+def _summarise_privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
     """epsilon: what the labels of one sample cost, over all releases and clients that hold it; None without a release.
     """
     if release is None:
@@ -65,7 +65,7 @@ def _privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"epsilon": release["epsilon"] * times, **several}
 
 
-def _headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
+def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
     """best (and its round), last, mean of the last ten evaluations, and the value before training; None for what is no
     number, or takes one in that is none.
     """
@@ -75,25 +75,25 @@ def _headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
     return {
         "best": best[1],
         "best_round": best[0],
-        "last": _number(after[-1][1]),
-        "last10_mean": _number(sum(tail) / len(tail)),
-        "round0": _number(curve[0][1]),
+        "last": _to_number(after[-1][1]),
+        "last10_mean": _to_number(sum(tail) / len(tail)),
+        "round0": _to_number(curve[0][1]),
     }
 
 
-def _number(value: float) -> float | None:
+def _to_number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None  # JSON has neither NaN nor infinity
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): _to_plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return _number(value) if isinstance(value, float) else value
+        return [_to_plain(v) for v in value]
+    return _to_number(value) if isinstance(value, float) else value
 
 
-def write(
+def write_results(
     out: Path,
     outcome: Outcome,
     made: Mapping[str, Any],
@@ -109,23 +109,25 @@ def write(
     sites.csv.
     """
     record = outcome.record
-    _parquet(out / "metrics.parquet", ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics)
-    _parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
+    _write_parquet(
+        out / "metrics.parquet", ("round", "work", "phase", "view", "client", "metric", "value"), record.metrics
+    )
+    _write_parquet(out / "diagnostics.parquet", ("round", "client", "metric", "value"), record.diagnostics)
     write_suspects(out / "suspects.csv", outcome.suspects, arrays, given, sites)
     write_sites(out / "sites.csv", outcome.suspects, sites)
     write_confusion(out / "confusion.csv", outcome.confusion, arrays)
-    models.write(out / "model.safetensors", outcome, models.looks(arrays))
+    models.write_models(out / "model.safetensors", outcome, models.describe_data(arrays))
     write_json(out / "spec.json", spec)
     write_json(out / "cost.json", cost)
     write_json(out / "summary.json", made)  # last: with it the run counts as finished
 
 
-def _parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:
+def _write_parquet(path: Path, columns: tuple[str, ...], rows: list[Any]) -> None:
     import pyarrow as pa  # at the end of a run only
     import pyarrow.parquet as pq
 
     types = {"round": pa.int32(), "client": pa.int32(), "work": pa.float64(), "value": pa.float64()}
     schema = pa.schema([(c, types.get(c, pa.string())) for c in columns])
     data = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
-    with atomic(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         pq.write_table(pa.table([pa.array(d, t) for d, t in zip(data, schema.types, strict=True)], schema=schema), file)

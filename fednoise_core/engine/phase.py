@@ -18,7 +18,7 @@ class Phase:
     """
 
     name: str
-    round: Callable[[Federation, State], dict[str, float] | None]
+    run_round: Callable[[Federation, State], dict[str, float] | None]
     end: int
     until: Callable[[State], bool] | None = None
     enter: Callable[[Federation, State], None] | None = None

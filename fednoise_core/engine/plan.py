@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "Plan", "cut", "make_plan", "make_side_plan"]
+__all__ = ["Columns", "Plan", "batch_boundaries", "make_plan", "make_side_plan"]
 
 Columns = Sequence[tuple[int, torch.Generator]]  # how many numbers a sample needs, and the stream they come from
 
@@ -34,7 +34,7 @@ class Plan:
         return sum(b - a for a, b in self.steps)
 
 
-def cut(n: int, epochs: int, batch: int, last: str, single_ok: bool) -> tuple[int, list[tuple[int, int]]]:
+def batch_boundaries(n: int, epochs: int, batch: int, last: str, single_ok: bool) -> tuple[int, list[tuple[int, int]]]:
     """Length of one epoch's order and all steps. last: "short", "drop" or "wrap" (spec.Train.last_batch).
 
     A last batch of one sample is skipped if the net cannot normalise it; a client with less than a
@@ -67,11 +67,11 @@ def make_plan(
     same dropout as one that does not.
     """
     n = len(rows)
-    length, steps = cut(n, epochs, batch, last, single_ok)
+    length, steps = batch_boundaries(n, epochs, batch, last, single_ok)
     wrap = torch.arange(length) % max(n, 1)
     orders = [torch.randperm(n, generator=order_stream)[wrap] for _ in range(epochs)]
     order = torch.cat(orders) if orders and n else torch.zeros(0, dtype=torch.int64)
-    return _plan(rows, order, steps, draws, masks)
+    return _place_plan(rows, order, steps, draws, masks)
 
 
 def make_side_plan(
@@ -93,14 +93,14 @@ def make_side_plan(
             have += n
         steps.append((at, at + size))
         at += size
-    return _plan(rows, torch.cat(order), steps, draws, masks)
+    return _place_plan(rows, torch.cat(order), steps, draws, masks)
 
 
-def _plan(rows: Tensor, order: Tensor, steps: list[tuple[int, int]], draws: Columns, masks: Columns) -> Plan:
-    u, dropout = (_uniform(len(order), columns).to(rows.device) for columns in (draws, masks))
+def _place_plan(rows: Tensor, order: Tensor, steps: list[tuple[int, int]], draws: Columns, masks: Columns) -> Plan:
+    u, dropout = (_draw_uniform(len(order), columns).to(rows.device) for columns in (draws, masks))
     return Plan(rows[order.to(rows.device)], u, dropout, steps)
 
 
-def _uniform(n: int, columns: Columns) -> Tensor:
+def _draw_uniform(n: int, columns: Columns) -> Tensor:
     parts = [torch.rand(n, k, generator=stream) for k, stream in columns if k]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0] if parts else torch.zeros(n, 0)

@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fednoise_core.data.augment import Augment
 
-__all__ = ["Pool", "augmentation"]
+__all__ = ["Pool", "build_augmentation"]
 
 
 class Pool:
@@ -61,7 +61,7 @@ class Pool:
         return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
-def augmentation(spec: Any) -> Augment | None:
+def build_augmentation(spec: Any) -> Augment | None:
     """The augmentation of a name or {"name": …, options…}; None for none. Imported on use, since most small runs have
     none.
     """

@@ -26,7 +26,7 @@ class Record:
     bytes_up: int = 0
     bytes_down: int = 0
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """For a checkpoint: lists and numbers only."""
         return {
             "metrics": [list(r) for r in self.metrics],
@@ -38,8 +38,8 @@ class Record:
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> Record:
-        """Undo `plain`."""
+    def from_plain(cls, plain: dict[str, Any]) -> Record:
+        """Undo `to_plain`."""
         return cls(
             [tuple(r) for r in plain["metrics"]],
             [tuple(r) for r in plain["diagnostics"]],
@@ -58,13 +58,13 @@ class Record:
             if row[0] < number:
                 break
             rows.append(row)
-        told: dict[str, Any] = {"round": number}
+        found: dict[str, Any] = {"round": number}
         views: dict[str, dict[str, float]] = {}
         for _, work, phase, view, client, metric, value in reversed(rows):
-            told |= {"phase": phase, "work": work}
+            found |= {"phase": phase, "work": work}
             if client == -1:
-                (views.setdefault(view, {}) if view else told)[metric] = value
-        return {**told, **next(iter(views.values()), {}), "views": views}
+                (views.setdefault(view, {}) if view else found)[metric] = value
+        return {**found, **next(iter(views.values()), {}), "views": views}
 
     def curve(self, view: str, metric: str = "accuracy") -> list[tuple[int, float]]:
         """(round, value) of a view's mean over its members, in order."""
@@ -104,7 +104,7 @@ class Progress:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file = path.open("a", encoding="utf-8")
 
-    def round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:
+    def report_round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:
         """Report a finished round; the time left is that of the rounds so far, carried on."""
         if self.listener is not None:
             self.listener({**record.of_round(number), "of": self.total, "done_before": self.first})

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.ops.weights import nbytes
+from fednoise_core.ops.weights import count_bytes
 
 __all__ = ["Relay", "Relayed"]
 
@@ -39,16 +39,16 @@ class Relay(ClientStore):
     def stage(self, client: int, message: dict[str, Any]) -> int:
         """Take a message in until `deliver`; returns its bytes."""
         self._staged[client] = message
-        return nbytes(message)
+        return count_bytes(message)
 
     def deliver(self) -> None:
         """Staged messages take the place of those before them."""
         for client, message in self._staged.items():
             self[client] = message
-            self._parts[client] = {name: nbytes(value) for name, value in message.items()}
+            self._parts[client] = {name: count_bytes(value) for name, value in message.items()}
         self._staged = {}
 
-    def has(self, client: int, name: str) -> bool:
+    def has_message(self, client: int, name: str) -> bool:
         """Whether the client has handed on something under this name."""
         return name in self._parts.get(client, ())
 
@@ -56,17 +56,17 @@ class Relay(ClientStore):
         """Bytes of what it stands for."""
         return self._parts[one.client][one.name]
 
-    def fetch(self, wanted: dict[str, Relayed]) -> dict[str, Any]:
+    def fetch_messages(self, wanted: dict[str, Relayed]) -> dict[str, Any]:
         """What each entry stands for."""
         return {key: self.copy_for(one.client)[one.name] for key, one in wanted.items()}
 
-    def plain(self) -> dict[str, Any]:
-        """As ClientStore.plain, with the bytes by name."""
-        return {**super().plain(), "parts": {str(c): sizes for c, sizes in self._parts.items()}}
+    def to_plain(self) -> dict[str, Any]:
+        """As ClientStore.to_plain, with the bytes by name."""
+        return {**super().to_plain(), "parts": {str(c): sizes for c, sizes in self._parts.items()}}
 
     @classmethod
-    def of(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `plain`; errors as ClientStore.of."""
-        relay = super().of(plain, folder, device, layouts)
+    def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
+        """Undo `to_plain`; errors as ClientStore.from_plain."""
+        relay = super().from_plain(plain, folder, device, layouts)
         relay._parts = {int(c): sizes for c, sizes in plain["parts"].items()}
         return relay

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fednoise_core.engine.client_store import ClientStore, WireError
 from fednoise_core.engine.relay import Relay
-from fednoise_core.io import ArtifactError, atomic, digest
+from fednoise_core.io import ArtifactError, json_digest, open_atomic
 from fednoise_core.ops.weights import from_plain, to_plain
 
-__all__ = ["State", "WireError", "clear", "kept_folder", "load_checkpoint", "save_checkpoint"]
+__all__ = ["State", "WireError", "clear_checkpoint", "kept_folder", "load_checkpoint", "save_checkpoint"]
 
 
 @dataclass
@@ -27,8 +27,9 @@ class State:
     """server: what the server holds ("model", "control", "prior" …). notes: small JSON facts (estimated levels,
     counters).
 
-    clients[c] is what client c keeps between rounds; the engine fills it from `finish` and `on_clients`. `round` counts
-    from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which it was entered.
+    clients[c] is what client c keeps between rounds; the engine fills it from `make_update` and `run_on_clients`.
+    `round` counts from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which
+    it was entered.
     """
 
     server: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class State:
     entered: bool = False
     # of the engine only: client -> its targets where changed, and what clients hand on to each other
     relabelled: dict[int, Tensor] = field(default_factory=dict, repr=False)
-    _relay: Relay = field(default_factory=Relay, repr=False)
+    relay: Relay = field(default_factory=Relay, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.clients, ClientStore):
@@ -55,15 +56,15 @@ class State:
 
     def server_side(self) -> AbstractContextManager[None]:
         """While a method's server code runs: what clients keep cannot be read."""
-        return self._kept.server_side()
+        return self.store.server_side()
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
         """As ClientStore.move_to, for what clients keep and for what they hand on."""
-        self._kept.move_to(folder and folder / "clients", room, device)
-        self._relay.move_to(folder and folder / "relay", room, device)
+        self.store.move_to(folder and folder / "clients", room, device)
+        self.relay.move_to(folder and folder / "relay", room, device)
 
     @property
-    def _kept(self) -> ClientStore:
+    def store(self) -> ClientStore:
         assert isinstance(self.clients, ClientStore)  # made so above
         return self.clients
 
@@ -72,10 +73,10 @@ def kept_folder(checkpoint: Path, key: str) -> Path:
     """The folder beside a checkpoint for what is beyond the room in memory. Named by the key, so that a run of other
     settings leaves it alone until its own checkpoint is in place.
     """
-    return checkpoint.with_name(f"{checkpoint.stem}-{digest(key)}.kept")
+    return checkpoint.with_name(f"{checkpoint.stem}-{json_digest(key)}.kept")
 
 
-def clear(checkpoint: Path) -> None:
+def clear_checkpoint(checkpoint: Path) -> None:
     """Remove a checkpoint and what belongs to it."""
     checkpoint.unlink(missing_ok=True)
     for left in checkpoint.parent.glob(f"{checkpoint.stem}-*.kept"):
@@ -91,20 +92,20 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
         "log": log,
         "state": {
             "server": to_plain(state.server),
-            "clients": state._kept.plain(),
+            "clients": state.store.to_plain(),
             "notes": to_plain(state.notes),
             "round": state.round,
             "phase": state.phase,
             "since": state.since,
             "entered": state.entered,
             "relabelled": {str(c): to_plain(v) for c, v in state.relabelled.items()},
-            "relay": state._relay.plain(),
+            "relay": state.relay.to_plain(),
         },
     }
-    with atomic(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         torch.save(plain, file)
-    state._kept.commit()
-    state._relay.commit()
+    state.store.commit()
+    state.relay.commit()
     for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
         if other != own:
             shutil.rmtree(other, ignore_errors=True)
@@ -128,14 +129,14 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
         kept, folder = plain["state"], kept_folder(path, key)
         state = State(
             server=from_plain(kept["server"], device, layouts),
-            clients=ClientStore.of(kept["clients"], folder / "clients", device, layouts),
+            clients=ClientStore.from_plain(kept["clients"], folder / "clients", device, layouts),
             notes=from_plain(kept["notes"], device, layouts),
             round=kept["round"],
             phase=kept["phase"],
             since=kept["since"],
             entered=kept["entered"],
             relabelled={int(c): from_plain(v, device) for c, v in kept["relabelled"].items()},
-            _relay=Relay.of(kept["relay"], folder / "relay", device, layouts),
+            relay=Relay.from_plain(kept["relay"], folder / "relay", device, layouts),
         )
         return state, plain["log"]
     except (MemoryError, torch.OutOfMemoryError):
@@ -143,5 +144,5 @@ def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, 
     except Exception as error:  # torch and zipfile raise many kinds
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | IsADirectoryError):
             raise  # nor here: the disk, or its permissions
-        said = (str(error).splitlines() or [""])[0]
-        raise ArtifactError(f"{path}: damaged checkpoint ({type(error).__name__}: {said})") from error
+        reason = (str(error).splitlines() or [""])[0]
+        raise ArtifactError(f"{path}: damaged checkpoint ({type(error).__name__}: {reason})") from error

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.evaluate import Views, models_of
+from fednoise_core.engine.evaluate import EvaluatedModels, iterate_models
 from fednoise_core.engine.world import SERVER
-from fednoise_core.ops.label_errors import Opinion, SiteLabels, judge
+from fednoise_core.ops.label_errors import MethodScores, SiteLabels, estimate_label_errors
 from fednoise_core.ops.weights import Weights
 
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
 
-__all__ = ["site_labels"]
+__all__ = ["judge_sites"]
 
 Answer = tuple[Any, Any] | None  # of Method.suspects
 
 
-def site_labels(
-    fed: Federation, views: Views, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
+def judge_sites(
+    fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
 ) -> list[SiteLabels]:
     """The labels of every site, judged, those of its validation split too; in order of sites.
 
@@ -34,21 +34,21 @@ def site_labels(
     model is not finite or agrees with the given labels no more often than chance: it knows nothing about them.
     answers: client -> P(wrong) [n] and proposed [n] of its training samples, or None.
     """
-    world, rows, log_p, given, sites = fed._world, [], [], [], []
-    opinions: dict[int, Opinion] = {}
-    for parts in _predicted(fed, views, clients):
-        if not _knows(parts, world.given, fed.classes):
+    world, rows, log_p, given, sites = fed.world, [], [], [], []
+    opinions: dict[int, MethodScores] = {}
+    for parts in _predict_parts(fed, views, clients):
+        if not _beats_chance(parts, world.given, fed.classes):
             continue
         for client, held, predicted in parts:
-            for site, at in world.sites(client):
+            for site, at in world.split_by_site(client):
                 log_p.append(predicted[at].cpu().numpy())
                 rows.append(held[at].cpu().numpy())
                 given.append(world.given[held[at]].cpu().numpy())
                 sites.append(site)
-                opinion = _opinion(answers.get(client), fed.sizes[client], at)
+                opinion = _make_opinion(answers.get(client), fed.sizes[client], at)
                 if opinion is not None:
                     opinions[site] = opinion
-    found = judge(log_p, given, rows, sites, opinions)
+    found = estimate_label_errors(log_p, given, rows, sites, opinions)
     return sorted(found, key=lambda one: one.site)
 
 
@@ -56,32 +56,32 @@ def site_labels(
 Part = tuple[int, Tensor, Tensor]
 
 
-def _predicted(
-    fed: Federation, views: Views, clients: Mapping[int, Mapping[str, Any]]
+def _predict_parts(
+    fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[list[Part]]:
     """The parts that each model judges."""
     headline = next(iter(views.values()))
     own = {client: [member for member in headline if member[0] == client] for client, _ in headline if client != SERVER}
     for client, members in sorted(own.items()):
-        if _held(fed, client) is not None:
-            yield [_part(fed, client, list(models_of(members, clients)))]
-    others = [client for client in range(fed.n) if client not in own and _held(fed, client) is not None]
+        if _list_rows(fed, client) is not None:
+            yield [_predict_part(fed, client, list(iterate_models(members, clients)))]
+    others = [client for client in range(fed.n) if client not in own and _list_rows(fed, client) is not None]
     ofserver = next((members for members in views.values() if members[0][0] == SERVER), None)
     if others and ofserver is not None:
-        found = list(models_of(ofserver, clients))
-        yield [_part(fed, client, found) for client in others]
+        found = list(iterate_models(ofserver, clients))
+        yield [_predict_part(fed, client, found) for client in others]
 
 
-def _held(fed: Federation, client: int) -> Tensor | None:
+def _list_rows(fed: Federation, client: int) -> Tensor | None:
     """Rows of its training and validation samples, in this order; None if it has none."""
-    world = fed._world
+    world = fed.world
     rows = torch.cat([world.index[client], world.valid[client]])
     return rows if len(rows) else None
 
 
-def _part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:
+def _predict_part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]) -> Part:
     """Log of the members' mean probabilities; several models of one member: their logits are summed."""
-    world, rows = fed._world, _held(fed, client)
+    world, rows = fed.world, _list_rows(fed, client)
     assert rows is not None
     each = []
     for member, models in members:
@@ -91,7 +91,7 @@ def _part(fed: Federation, client: int, members: list[tuple[int, list[Weights]]]
     return client, rows, mean.clamp_min(-100.0)
 
 
-def _knows(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
+def _beats_chance(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
     """Whether the predictions agree with the given labels beyond chance: by two standard deviations, or all of them."""
     logs = torch.cat([predicted for _, _, predicted in parts])
     if not bool(torch.isfinite(logs).all()):
@@ -102,7 +102,7 @@ def _knows(parts: Sequence[Part], given: Tensor, classes: int) -> bool:
     return hits > min(n * chance + 2 * (n * chance * (1 - chance)) ** 0.5, n - 0.5)
 
 
-def _opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
+def _make_opinion(answer: Answer, n: int, at: Tensor) -> MethodScores | None:
     """The method's answer about a client's n training samples, for those of its rows `at` that are among them."""
     if answer is None:
         return None
@@ -111,4 +111,4 @@ def _opinion(answer: Answer, n: int, at: Tensor) -> Opinion | None:
         return None
     position = at.cpu().numpy()
     which = position < n
-    return Opinion(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))
+    return MethodScores(which, score[position[which]].astype(np.float64), proposed[position[which]].astype(np.int64))

@@ -49,14 +49,14 @@ class Truth:
             self.clean = clean.copy()
             self.clean[foreign] = -1  # unlike every label
 
-    def _rate(self, labels: np.ndarray, rows: np.ndarray) -> float:
+    def _noise_rate(self, labels: np.ndarray, rows: np.ndarray) -> float:
         return NAN if self.clean is None or not len(rows) else float((labels != self.clean[rows]).mean())
 
     def given_noise(self, round: int) -> list[DiagnosticRow]:
         """noise_rate of the given labels: per client, and over all held samples."""
-        out = [(round, c, "noise_rate", self._rate(self.given[r], r)) for c, r in enumerate(self.rows)]
+        out = [(round, c, "noise_rate", self._noise_rate(self.given[r], r)) for c, r in enumerate(self.rows)]
         held = np.concatenate(self.rows) if self.rows else np.zeros(0, int)
-        return [(round, -1, "noise_rate", self._rate(self.given[held], held)), *out]
+        return [(round, -1, "noise_rate", self._noise_rate(self.given[held], held)), *out]
 
     def target_noise(self, round: int, targets: Mapping[int, np.ndarray]) -> list[DiagnosticRow]:
         """target_noise_rate after relabelling, per relabelled client and over all held samples."""
@@ -64,9 +64,9 @@ class Truth:
             return []
         labels = [t if (t := targets.get(c)) is not None else self.given[r] for c, r in enumerate(self.rows)]
         hard = [x.argmax(1) if x.ndim == 2 else x for x in labels]
-        out = [(round, c, "target_noise_rate", self._rate(hard[c], self.rows[c])) for c in sorted(targets)]
+        out = [(round, c, "target_noise_rate", self._noise_rate(hard[c], self.rows[c])) for c in sorted(targets)]
         every, held = np.concatenate(hard), np.concatenate(self.rows)
-        return [(round, -1, "target_noise_rate", self._rate(every, held)), *out]
+        return [(round, -1, "target_noise_rate", self._noise_rate(every, held)), *out]
 
     def suspects(self, round: int, sites: Sequence[SiteLabels]) -> list[DiagnosticRow]:
         """precision and recall of the samples with P(wrong) > 1/2, against the given labels that are wrong. No rows if
@@ -101,7 +101,7 @@ class Truth:
             out.append((round, -1, "prior_error", float(np.abs(np.asarray(estimates["label_prior"]) - true).sum())))
         if "client_noise" in estimates:
             known = [c for c in estimates["client_noise"] if len(self.rows[c])]
-            noisy = [self._rate(self.given[self.rows[c]], self.rows[c]) for c in known]
+            noisy = [self._noise_rate(self.given[self.rows[c]], self.rows[c]) for c in known]
             value = (
                 NAN
                 if self.clean is None

@@ -16,7 +16,7 @@ from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.net import Net
-from fednoise_core.rng import key, torch_stream
+from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class World:
     """Pools, given labels, who holds what, the nets, and the run's random streams.
 
     pooled: one client holds what all clients of the partition hold, each sample once, for training in one place; what
-    is for training anywhere is for training. handed_over: the bytes of images and labels that this took, else 0.
+    is for training anywhere is for training. pooling_bytes: the bytes of images and labels that this took, else 0.
     samples_a_round: those of FedAvg's cohort of average clients, pooled or not: the unit of work.
     """
 
@@ -60,25 +60,27 @@ class World:
         index, offsets = np.asarray(partition.index), np.asarray(partition.offsets)
         held = np.zeros(len(index), bool) if partition.valid is None else np.asarray(partition.valid, bool)
         owner = np.repeat(np.arange(self.n), np.diff(offsets))
-        self.index, self.valid = (self._dealt(index[rows], owner[rows]) for rows in (~held, held))
+        self.index, self.valid = (self.split_by_client(index[rows], owner[rows]) for rows in (~held, held))
         held_by = [len(i) for i in self.index if len(i)]
         self.samples_a_round = self.cohort * sum(held_by) / max(len(held_by), 1)
-        self.handed_over = 0
+        self.pooling_bytes = 0
         self._pieces: list[Tensor] = []  # what each site held, once they are pooled
         if pooled:
-            self._pool(arrays.x_train[:1].nbytes)
+            self._pool_clients(arrays.x_train[:1].nbytes)
         self.sizes = [len(i) for i in self.index]
-        self.copies = int(np.bincount(index[~held]).max(initial=0))  # clients that hold the same sample, at most
+        self.max_label_copies = int(
+            np.bincount(index[~held]).max(initial=0)
+        )  # clients that hold the same sample, at most
         shape = self.pools["train"].shape
         nets = train.net if isinstance(train.net, list) else [train.net]
         if not nets:
             raise SpecError("train.net: the list of nets is empty")
         self.nets = [build(spec, shape, self.classes) for spec in nets]
-        self.eval_masks = key(self.seed, "dropout at evaluation")
+        self.eval_masks = stream_key(self.seed, "dropout at evaluation")
         if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 
-    def _dealt(self, rows: np.ndarray, owner: np.ndarray) -> list[Tensor]:
+    def split_by_client(self, rows: np.ndarray, owner: np.ndarray) -> list[Tensor]:
         """Each client's part of `rows`, as views of one tensor: a tensor of its own for each would cost more than what
         is in it, and on a GPU a transfer each.
         """
@@ -90,14 +92,14 @@ class World:
         """m, the clients of a round."""
         return max(1, int(self.train.fraction * self.n + 1e-9))
 
-    def _pool(self, image: int) -> None:
+    def _pool_clients(self, image: int) -> None:
         """Make one client of all. image: bytes of one image; a label has 8. Clients that overlap send their copies."""
-        self.handed_over = sum(map(len, self.index)) * (image + self.given.element_size())
+        self.pooling_bytes = sum(map(len, self.index)) * (image + self.given.element_size())
         self._pieces = [torch.cat(both) for both in zip(self.index, self.valid, strict=True)]
         train, valid = (torch.cat(parts).unique() for parts in (self.index, self.valid))
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
 
-    def sites(self, client: int) -> list[tuple[int, Tensor]]:
+    def split_by_site(self, client: int) -> list[tuple[int, Tensor]]:
         """(site, positions) of what a client holds; positions count its training samples first, then its validation
         samples. A site is a client of the partition: the client itself, or all of them where their data are pooled.
         """
@@ -112,7 +114,7 @@ class World:
         """Client c runs net number c mod (number of nets); the server runs the first."""
         return self.nets[0 if client == SERVER else client % len(self.nets)]
 
-    def stream(self, *words: str | int) -> torch.Generator:
+    def random_stream(self, *words: str | int) -> torch.Generator:
         """The run's random stream of these words, a torch CPU generator."""
         return torch_stream(self.seed, *words)
 

@@ -61,17 +61,17 @@ def method_class(name: str) -> type[FedAvg]:
     from importlib import import_module
 
     from fednoise_core.io import SpecError
-    from fednoise_core.settings.declare import nearest
+    from fednoise_core.settings.declare import did_you_mean
 
     if name not in METHODS:
-        raise SpecError(f"method.name: unknown method {name!r}{nearest(name, METHODS)}")
+        raise SpecError(f"method.name: unknown method {name!r}{did_you_mean(name, METHODS)}")
     module, cls = METHODS[name].split(":")
     return getattr(import_module(module), cls)
 
 
 def make(spec: dict[str, Any], train: Train) -> FedAvg:
     """The method of {"name": …, fields…}, its fields checked. Raises SpecError naming the key."""
-    from fednoise_core.settings.declare import parse
+    from fednoise_core.settings.declare import build_settings
 
     fields = {k: v for k, v in spec.items() if k != "name"}
-    return parse(method_class(spec.get("name", "")), fields, "method", train=train)
+    return build_settings(method_class(spec.get("name", "")), fields, "method", train=train)

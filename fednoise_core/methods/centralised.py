@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, Federation, FromKept, Net, State, Trained, Views, Weights
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, FromClientState, Net, State, Trained, Weights
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -23,7 +23,7 @@ class Centralised(FedAvg):
 
     wire: ClassVar = {"down": (), "up": ("images", "labels")}
     pooled = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     epochs: Annotated[
         int,
@@ -34,34 +34,41 @@ class Centralised(FedAvg):
         ),
     ] = 0
 
-    def init(self, fed: Federation) -> State:
-        return State.of_clients((c, {"model": fed.fresh("model")}) for c in fed.all)
+    def init_state(self, fed: Federation) -> State:
+        return State.of_clients((c, {"model": fed.init_weights("model")}) for c in fed.all)
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         return {}
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": mine["model"]}
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        return {"model": client_state["model"]}
 
-    def memory(self, name: str, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Sequence[Tensor] | None:
-        return mine.get("memory")
+    def restore_optimiser(
+        self, name: str, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Sequence[Tensor] | None:
+        return client_state.get("memory")
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
         epochs = self.epochs or max(1, round(self.train.epochs * self.train.fraction))
-        fed.fit(self, state, fed.all, {}, **{"epochs": epochs, **how})
+        fed.fit(self, state, fed.all, {}, **{"epochs": epochs, **fit_options})
         return None
 
-    def views(self, fed: Federation, state: State) -> Views:
-        return {"global": [(SERVER, FromKept(_only))]}
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
+        return {"global": [(SERVER, FromClientState(_take_pooled_model))]}
 
 
-def _only(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
+def _take_pooled_model(kept: Mapping[int, Mapping[str, Any]]) -> Weights:
     """The model of the only client."""
     return kept[0]["model"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Client, Federation, State, Weights, Work
 from fednoise_core.methods.prestop import Prestop
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence, confident_counts, label_issues, need_cleanlab
+from fednoise_core.ops.stats import confident_counts, label_issues, need_cleanlab, p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,38 +26,38 @@ class ConfidentPrestop(Prestop):
     wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy", "kept")}
     second = "pruned"
 
-    def init(self, fed: Federation) -> State:
+    def init_state(self, fed: Federation) -> State:
         need_cleanlab()  # said before the first round, not after the prestop
-        return super().init(fed)
+        return super().init_state(fed)
 
-    def _issues(self, me: Client, w: Weights) -> Tensor:
+    def _find_issues(self, client: Client, w: Weights) -> Tensor:
         """Mask [n]. A joint of fewer than three different numbers says nothing, as in 002's code."""
-        p = losses.log_probs(me.predict(w)).exp()
-        if len(confident_counts(p, me.labels).unique()) < 3:
-            return torch.zeros_like(me.labels, dtype=torch.bool)
-        return label_issues(p, me.labels)
+        p = losses.log_probs(client.predict(w)).exp()
+        if len(confident_counts(p, client.labels).unique()) < 3:
+            return torch.zeros_like(client.labels, dtype=torch.bool)
+        return label_issues(p, client.labels)
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        if "stopped" not in down:
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        if "stopped" not in broadcast:
             return None
-        kept = (~self._issues(me, down["model"])).nonzero().squeeze(1)
-        me.mine["kept"] = kept
+        kept = (~self._find_issues(client, broadcast["model"])).nonzero().squeeze(1)
+        client.state["kept"] = kept
         return Work(samples=kept)
 
-    def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
-        up = super().after(me, up, down)
-        return {**up, "kept": len(me.mine["kept"])} if "stopped" in down else up
+    def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
+        update = super().after_fit(client, update, broadcast)
+        return {**update, "kept": len(client.state["kept"])} if "stopped" in broadcast else update
 
-    def weights(
-        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    def weigh_updates(
+        self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
-        if self.weighting == "samples" and ups and "kept" in ups[0]:
-            return [float(up["kept"]) for up in ups]
-        return super().weights(fed, state, who, ups)
+        if self.weighting == "samples" and updates and "kept" in updates[0]:
+            return [float(update["kept"]) for update in updates]
+        return super().weigh_updates(fed, state, clients, updates)
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """What the final model prunes lies above 1/2; within both groups by how little it believes in the label."""
-        if "stopped" not in down:
+        if "stopped" not in broadcast:
             return None
-        p, proposed = by_confidence(me.predict(down["model"]), me.labels)
-        return (p + self._issues(me, down["model"])) / 2, proposed
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
+        return (p + self._find_issues(client, broadcast["model"])) / 2, proposed

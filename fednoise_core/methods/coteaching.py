@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, resolve_rounds
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_rank
+from fednoise_core.ops.stats import p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 
@@ -43,30 +43,35 @@ class Coteaching(TwoNets):
     ] = 0
     exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
 
-    def forgotten(self, round: int) -> float:
+    def forget_rate_at(self, round: int) -> float:
         """tau_t of the 0-based round t."""
         rounds = self.train.rounds
-        ramp = stage(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
-        return losses.forgotten(round, self.forget_rate, ramp, self.exponent)
+        ramp = resolve_rounds(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
+        return losses.forget_rate_at(round, self.forget_rate, ramp, self.exponent)
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
-        keep = 1.0 - self.forgotten(max(state.round - 1, 0))
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
+        keep = 1.0 - self.forget_rate_at(max(state.round - 1, 0))
         return {**state.server, "keep": torch.tensor(keep, dtype=torch.float64)}
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         nets = [carry[name] for name in NAMES]
-        per = [self.loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
-        picks = [losses.smallest(loss, down["keep"]) for loss in per]
+        per = [self.compute_loss(net.train(t.w, batch.x, batch.drop(net, k)), batch.y) for k, t in enumerate(nets)]
+        picks = [losses.small_loss_mask(loss, broadcast["keep"]) for loss in per]
         for trained, loss, pick in zip(nets, per, reversed(picks), strict=True):  # each steps on the other's choice
             trained.backward((loss * pick).sum() / pick.sum())
-            trained.update(down["lr"])
+            trained.update(broadcast["lr"])
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By the mean loss of the two nets. The rate that it was told decides how many it forgets, not how many of the
         labels are said to be wrong.
         """
-        logits = [me.predict(down[name]) for name in NAMES]
-        loss = sum(losses.ce(z, me.labels) for z in logits)
-        return by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]
+        logits = [client.predict(broadcast[name]) for name in NAMES]
+        loss = sum(losses.ce(z, client.labels) for z in logits)
+        return p_wrong_by_rank(loss, self.forget_rate), (logits[0] + logits[1]).argmax(1)  # type: ignore[arg-type]

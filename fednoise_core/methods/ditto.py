@@ -8,7 +8,17 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fednoise_core.engine.api import SERVER, Batch, Federation, Kept, Net, State, Trained, Views, Weights
+from fednoise_core.engine.api import (
+    SERVER,
+    Batch,
+    ClientEntry,
+    EvaluatedModels,
+    Federation,
+    Net,
+    State,
+    Trained,
+    Weights,
+)
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -28,34 +38,44 @@ class Ditto(FedAvg):
 
     passes = 2
 
-    def init(self, fed: Federation) -> State:
-        state = super().init(fed)
+    def init_state(self, fed: Federation) -> State:
+        state = super().init_state(fed)
         state.server["trained"] = []  # clients that have a personal model
         return state
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": down["model"], "personal": mine.get("personal", down["model"])}
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        return {"model": broadcast["model"], "personal": client_state.get("personal", broadcast["model"])}
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
-        super().step(net, carry, batch, down, mine)  # FedAvg's: the personal model has no part in it
+        super().train_step(net, carry, batch, broadcast, client_state)  # FedAvg's: the personal model has no part in it
         own = carry["personal"]
-        grad = own.backward(self.objective(net, own.w, batch, down, mine))
-        grad.add_(own.w.trained.detach() - down["model"].trained, alpha=self.strength)
-        own.update(down["lr"])
+        grad = own.backward(self.compute_objective(net, own.w, batch, broadcast, client_state))
+        grad.add_(own.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
+        own.update(broadcast["lr"])
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        return {"model": carry["model"].values(), "mine": {"personal": carry["personal"].values()}}
+        return {"model": carry["model"].values(), "client_state": {"personal": carry["personal"].values()}}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        super().merge(fed, state, who, ups)
-        state.server["trained"] = sorted({*state.server["trained"], *who})
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        super().merge_updates(fed, state, clients, updates)
+        state.server["trained"] = sorted({*state.server["trained"], *clients})
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """personal: the clients that have trained; before the first round what everybody would start from."""
         start = [(SERVER, state.server["model"])]
-        own = [(c, Kept("personal")) for c in state.server["trained"]]
+        own = [(c, ClientEntry("personal")) for c in state.server["trained"]]
         return {"personal": own or start, "global": start}  # type: ignore[dict-item]

@@ -24,5 +24,7 @@ class DittoEFC(FedAvg):
 
     strength: Annotated[float, Field(ge=0, description="lambda, weight of the squared distance.")] = 0.1
 
-    def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        grad.add_(w.trained.detach() - down["model"].trained, alpha=2 * self.strength)
+    def correct_gradient(
+        self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> None:
+        grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=2 * self.strength)

@@ -14,10 +14,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Trained, Weights, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Federation,
+    Net,
+    Phase,
+    State,
+    Trained,
+    Weights,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.two_nets import NAMES, TwoNets
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import beta, low_loss
+from fednoise_core.ops.stats import beta_from_uniform, low_loss
 from fednoise_core.settings.declare import Rounds, Share
 
 
@@ -51,38 +62,42 @@ class DivideMix(TwoNets):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return min(stage(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
+        return min(resolve_rounds(rounds, self.warmup), rounds) if self.warmup else math.ceil(rounds / 10)
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         return [self.train.augment] * 2
 
-    def phases(self, fed: Federation) -> list[Phase]:
-        divide = partial(self.round, epochs=2 * self.train.epochs)  # an epoch of each net, one after the other
-        return [Phase("warm-up", self.round, self.warm_rounds), Phase("divide", divide, self.train.rounds)]
+    def list_phases(self, fed: Federation) -> list[Phase]:
+        divide = partial(self.run_round, epochs=2 * self.train.epochs)  # an epoch of each net, one after the other
+        return [Phase("warm-up", self.run_round, self.warm_rounds), Phase("divide", divide, self.train.rounds)]
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         since = state.round - self.warm_rounds
         weight = self.unlabelled * min(max(since / self.ramp, 0.0), 1.0)
         return {**state.server, "divide": since > 0, "unlabelled": weight}
 
     # the client's side
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        return self._work(me, [down[name] for name in NAMES], 0) if down["divide"] else None
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        return self._make_work(client, [broadcast[name] for name in NAMES], 0) if broadcast["divide"] else None
 
-    def between(self, me: Client, carry: Mapping[str, Trained], down: Mapping[str, Any], epoch: int) -> Work | None:
-        return self._work(me, [carry[name].values() for name in NAMES], epoch) if down["divide"] else None
+    def between_epochs(
+        self, client: Client, carry: Mapping[str, Trained], broadcast: Mapping[str, Any], epoch: int
+    ) -> Work | None:
+        return self._make_work(client, [carry[name].values() for name in NAMES], epoch) if broadcast["divide"] else None
 
-    def _work(self, me: Client, nets: list[Weights], half: int) -> Work:
+    def _make_work(self, client: Client, nets: list[Weights], half: int) -> Work:
         """What the next half of an epoch trains on: net one in even halves, before which both divide the samples."""
         if half % 2 == 0:
-            me.mine["clean"] = torch.stack([self._posterior(me, w, f"{half}", k) for k, w in enumerate(nets)])
-        clean = me.mine["clean"][1 - half % 2]  # each net trusts the other's division
+            client.state["clean"] = torch.stack(
+                [self._clean_posterior(client, w, f"{half}", k) for k, w in enumerate(nets)]
+            )
+        clean = client.state["clean"][1 - half % 2]  # each net trusts the other's division
         trusted = clean > self.threshold
         if not trusted.any():
             trusted = clean >= clean.median()
-        given = torch.bincount(me.labels, minlength=me.classes) / max(me.n, 1)
-        prior = given if self.prior == "local" else torch.full_like(given, 1 / me.classes)
+        given = torch.bincount(client.labels, minlength=client.classes) / max(client.n, 1)
+        prior = given if self.prior == "local" else torch.full_like(given, 1 / client.classes)
         return Work(
             samples=trusted.nonzero().squeeze(1),
             aux={"clean": clean.float()},
@@ -90,34 +105,41 @@ class DivideMix(TwoNets):
             facts={"trains": NAMES[half % 2], "prior": prior},
         )
 
-    def _posterior(self, me: Client, w: Weights, *words: str | int) -> Tensor:
+    def _clean_posterior(self, client: Client, w: Weights, *words: str | int) -> Tensor:
         """P(label is right) [n], by a mixture of two groups of losses."""
-        return low_loss(losses.ce(me.predict(w), me.labels), seed=me.seed("division", *words), max_iter=10)
+        return low_loss(
+            losses.ce(client.predict(w), client.labels), seed=client.derive_seed("division", *words), max_iter=10
+        )
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
-        for k, name in enumerate(NAMES if not down["divide"] else [mine["trains"]]):
+        for k, name in enumerate(NAMES if not broadcast["divide"] else [client_state["trains"]]):
             trained, other = carry[name], carry[NAMES[1 - NAMES.index(name)]]
-            if down["divide"]:
-                loss = self._mixed(net, trained.w, other.w, batch, down["unlabelled"], mine["prior"])
+            if broadcast["divide"]:
+                loss = self._mixed_loss(net, trained.w, other.w, batch, broadcast["unlabelled"], client_state["prior"])
             else:
                 logits = net.train(trained.w, batch.x, batch.drop(net, k))
                 loss = losses.mean_ce(logits, batch.y)
                 if self.confidence_penalty:
                     loss = loss - losses.mean_ce(logits, torch.softmax(logits.float(), -1))
             trained.backward(loss)
-            trained.update(down["lr"])
+            trained.update(broadcast["lr"])
 
-    def _mixed(self, net: Net, w: Weights, other: Weights, batch: Batch, weight: Any, prior: Tensor) -> Tensor:
+    def _mixed_loss(self, net: Net, w: Weights, other: Weights, batch: Batch, weight: Any, prior: Tensor) -> Tensor:
         """The loss of net `w` on labelled and unlabelled images mixed with each other."""
         pools = [batch, *batch.more.values()]
         with torch.no_grad():
-            targets = [self._targets(net, w, other, pool, pool is batch) for pool in pools]
+            targets = [self._make_targets(net, w, other, pool, pool is batch) for pool in pools]
         x = torch.cat([view for pool in pools for view in pool.views])
         q = torch.cat([target for target in targets for _ in range(2)])
         order = torch.argsort(torch.cat([pool.u[:, k] for pool in pools for k in range(2)]))
-        mix = beta(batch.u[:1, 2], self.mixup)
+        mix = beta_from_uniform(batch.u[:1, 2], self.mixup)
         mix = torch.maximum(mix, 1 - mix)
         q = mix * q + (1 - mix) * q[order]
         masks = [mask for pool in pools for k in range(2) if (mask := pool.drop(net, k)) is not None]
@@ -129,7 +151,7 @@ class DivideMix(TwoNets):
         mean_p = log_p.exp().mean(0)
         return loss + (prior * (prior.clamp_min(1e-12) / mean_p.clamp_min(1e-12)).log()).sum()
 
-    def _targets(self, net: Net, w: Weights, other: Weights, pool: Batch, labelled: bool) -> Tensor:
+    def _make_targets(self, net: Net, w: Weights, other: Weights, pool: Batch, labelled: bool) -> Tensor:
         """[B, K]: given labels refined by the net's own guesses, or the mean guess of both nets; sharpened."""
         guess = [net.train(w, x, pool.drop(net, k)) for k, x in enumerate(pool.views)]
         if not labelled:
@@ -138,9 +160,11 @@ class DivideMix(TwoNets):
         if labelled:
             given = (pool.y[:, None] == torch.arange(mean.shape[1], device=mean.device)).to(mean.dtype)
             mean = pool.aux["clean"][:, None] * given + (1 - pool.aux["clean"][:, None]) * mean
-        return losses.sharpen(mean, self.temperature)
+        return losses.sharpen_probs(mean, self.temperature)
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """P(wrong): one minus the mean posterior of the two nets' divisions; proposed: the ensemble's guess."""
-        clean = torch.stack([self._posterior(me, down[name], "suspects", k) for k, name in enumerate(NAMES)]).mean(0)
-        return 1.0 - clean, torch.stack([me.predict(down[name]) for name in NAMES]).sum(0).argmax(1)
+        clean = torch.stack(
+            [self._clean_posterior(client, broadcast[name], "suspects", k) for k, name in enumerate(NAMES)]
+        ).mean(0)
+        return 1.0 - clean, torch.stack([client.predict(broadcast[name]) for name in NAMES]).sum(0).argmax(1)

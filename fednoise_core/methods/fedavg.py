@@ -9,12 +9,22 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, Client, Federation, Local, Phase, State, Train, Views, mean
-from fednoise_core.settings.train import Checked
+from fednoise_core.engine.api import (
+    SERVER,
+    Client,
+    EvaluatedModels,
+    Federation,
+    Local,
+    Phase,
+    State,
+    Train,
+    weighted_mean,
+)
+from fednoise_core.settings.train import ValidatedSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Local, Checked):
+class FedAvg(Local, ValidatedSettings):
     """FedAvg (McMahan et al., AISTATS 2017): mean of the cohort's models.
 
     Other methods say how they differ. Beside its settings a class may state: example, settings
@@ -41,39 +51,39 @@ class FedAvg(Local, Checked):
 
     # the server's side
 
-    def init(self, fed: Federation) -> State:
+    def init_state(self, fed: Federation) -> State:
         """The state before the first round."""
-        return State(server={"model": fed.fresh("model")})
+        return State(server={"model": fed.init_weights("model")})
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         """The stretches of rounds, in order. Default: one."""
-        return [Phase("train", self.round, self.train.rounds)]
+        return [Phase("train", self.run_round, self.train.rounds)]
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         """What is broadcast at the start of a round."""
         return {"model": state.server["model"]}
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        """Sample, fit, merge. among: clients to sample from; how: options of `fed.fit`. Returns what the round reports:
-        name -> number.
+        """Sample, fit, merge. candidates: clients to sample from; fit_options: options of `fed.fit`. Returns what the
+        round reports: name -> number.
         """
-        who = fed.sample(state.round, among=among)
-        who, ups = fed.fit(self, state, who, self.down(fed, state), **how)
-        if who:  # nobody: no update was finite, of which the engine tells
-            self.merge(fed, state, who, ups)
-        return {"clients": len(who)}
+        clients = fed.sample_cohort(state.round, candidates=candidates)
+        clients, updates = fed.fit(self, state, clients, self.make_broadcast(fed, state), **fit_options)
+        if clients:  # nobody: no update was finite, of which the engine tells
+            self.merge_updates(fed, state, clients, updates)
+        return {"clients": len(clients)}
 
-    def weights(
-        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    def weigh_updates(
+        self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
-        """Aggregation weights, not yet normalised. ups: what the clients sent, for methods that weigh by it."""
-        return [float(fed.sizes[c]) if self.weighting == "samples" else 1.0 for c in who]
+        """Aggregation weights, not yet normalised. updates: what the clients sent, for methods that weigh by it."""
+        return [float(fed.sizes[c]) if self.weighting == "samples" else 1.0 for c in clients]
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Put the clients' answers into `state.server`. Default: the mean model, or a step of server_lr towards it."""
-        new = mean([up["model"] for up in ups], self.weights(fed, state, who, ups))
+        new = weighted_mean([update["model"] for update in updates], self.weigh_updates(fed, state, clients, updates))
         if self.server_lr != 1.0:  # statistics are averaged only: a longer step could make a variance negative
             old = state.server["model"].trained
             new.trained.copy_(old + (new.trained - old) * self.server_lr)
@@ -81,15 +91,15 @@ class FedAvg(Local, Checked):
 
     # what the engine asks
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """Models to evaluate, by name; the first is the headline."""
         return {"global": [(SERVER, state.server["model"])]}
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         """What the method believes about the noise, for diagnostics (shapes: engine.truth.Truth.estimates)."""
         return {}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Client-side, at the end: P(given label is wrong), or any score by which labels are more suspect [n], and the
         proposed label [n]; None if the method knows no better than its headline model.
 

@@ -10,35 +10,46 @@ from typing import Any
 
 import torch
 
-from fednoise_core.engine.api import SERVER, Federation, FromKept, Layout, Net, State, Trained, Views, Weights, mean
+from fednoise_core.engine.api import (
+    SERVER,
+    EvaluatedModels,
+    Federation,
+    FromClientState,
+    Layout,
+    Net,
+    State,
+    Trained,
+    Weights,
+    weighted_mean,
+)
 from fednoise_core.methods.fedavg import FedAvg
 
 
 @functools.cache
-def _layouts(whole: Layout) -> tuple[Layout, Layout]:
+def _split_layout(whole: Layout) -> tuple[Layout, Layout]:
     """Of what is averaged, and of the normalisation layers. Both are stretches of the whole: it is sorted by kind."""
     entries = whole.entries
     return Layout(e for e in entries if e.kind == "weight"), Layout(e for e in entries if e.kind != "weight")
 
 
-def _parts(w: Weights) -> tuple[Weights, Weights]:
+def _split_weights(w: Weights) -> tuple[Weights, Weights]:
     """Copies of what is averaged, and of the normalisation layers."""
-    shared, own = _layouts(w.layout)
+    shared, own = _split_layout(w.layout)
     return Weights(shared, w.flat[: shared.size].clone()), Weights(own, w.flat[shared.size :].clone())
 
 
-def _whole(layout: Layout, shared: Weights, own: Weights) -> Weights:
+def _join_weights(layout: Layout, shared: Weights, own: Weights) -> Weights:
     return Weights(layout, torch.cat([shared.flat, own.flat]))
 
 
-def _averaged(
+def _average_norms(
     layout: Layout,
     shared: Weights,
-    who: Sequence[int],
+    clients: Sequence[int],
     shares: Sequence[float],
     kept: Mapping[int, Mapping[str, Any]],
 ) -> Weights:
-    return _whole(layout, shared, mean([kept[c]["own"] for c in who], shares))
+    return _join_weights(layout, shared, weighted_mean([kept[c]["own"] for c in clients], shares))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,37 +59,42 @@ class FedBN(FedAvg):
     A normalisation layer is known by what it is (entries of kind "norm" and "stat"), not by its name.
     """
 
-    def init(self, fed: Federation) -> State:
-        shared, own = _parts(fed.fresh("model"))
+    def init_state(self, fed: Federation) -> State:
+        shared, own = _split_weights(fed.init_weights("model"))
         state = State.of_clients((c, {"own": own}) for c in fed.all)
         state.server |= {"model": shared, "cohort": [], "trained": []}
         return state
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": _whole(net.layout, down["model"], mine["own"])}
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        return {"model": _join_weights(net.layout, broadcast["model"], client_state["own"])}
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        shared, own = _parts(carry["model"].values())
-        return {"model": shared, "mine": {"own": own}}
+        shared, own = _split_weights(carry["model"].values())
+        return {"model": shared, "client_state": {"own": own}}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        super().merge(fed, state, who, ups)
-        state.server["cohort"] = list(who)
-        state.server["trained"] = sorted({*state.server["trained"], *who})
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        super().merge_updates(fed, state, clients, updates)
+        state.server["cohort"] = list(clients)
+        state.server["trained"] = sorted({*state.server["trained"], *clients})
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """personal: the round's clients, each with its own layers; in the end all that ever trained. avg_bn: one model
         with the mean of their layers.
         """
         layout, shared, cohort = fed.net().layout, state.server["model"], state.server["cohort"]
         if not cohort:  # before the first round all have the same layers
-            start = [(SERVER, fed.fresh("model"))]
+            start = [(SERVER, fed.init_weights("model"))]
             return {"personal": start, "avg_bn": start}  # type: ignore[dict-item]
         shown = state.server["trained"] if state.round >= self.train.rounds else cohort
-        shares = self.weights(fed, state, cohort)
+        shares = self.weigh_updates(fed, state, cohort)
         return {
-            "personal": [(c, FromKept(partial(_averaged, layout, shared, [c], [1.0]))) for c in shown],
-            "avg_bn": [(SERVER, FromKept(partial(_averaged, layout, shared, cohort, shares)))],
+            "personal": [(c, FromClientState(partial(_average_norms, layout, shared, [c], [1.0]))) for c in shown],
+            "avg_bn": [(SERVER, FromClientState(partial(_average_norms, layout, shared, cohort, shares)))],
         }

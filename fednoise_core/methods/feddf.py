@@ -13,12 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import SERVER, Federation, Local, Optimiser, State, Train, Views, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Local, Optimiser, State, Train, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses, optim
 
 
-def architectures(fed: Federation) -> dict[int, int]:
+def group_architectures(fed: Federation) -> dict[int, int]:
     """Client with samples -> the first one that runs the same architecture, whose number stands for it."""
     first: dict[Any, int] = {}
     return {c: first.setdefault((fed.net(c).name, fed.net(c).layout), c) for c in fed.all}
@@ -32,13 +32,13 @@ class Distil(Local):
     rule: Optimiser
     temperature: float
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         return ["none"]  # the ensemble's logits were made on the images as they are
 
-    def optimiser(self, name: str) -> Optimiser:
+    def make_optimiser(self, name: str) -> Optimiser:
         return self.rule
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         q = torch.softmax(y.float() / self.temperature, -1)
         kl = losses.ce(logits / self.temperature, q) - losses.ce(y / self.temperature, q)
         return self.temperature**2 * kl
@@ -55,7 +55,7 @@ class FedDF(FedAvg):
     example: ClassVar = {"distil_epochs": 1}
     needs_public = True
     several_nets = True
-    without = ("server_lr",)  # the average is where distillation starts
+    excluded_settings = ("server_lr",)  # the average is where distillation starts
 
     public: Annotated[int, Field(ge=0, description="Public images per round; 0 = all.")] = 0
     distil_epochs: Annotated[
@@ -73,51 +73,55 @@ class FedDF(FedAvg):
     temperature: Annotated[float, Field(gt=0, description="tau, of both softmaxes.")] = 1.0
     distil_clip: Annotated[float, Field(ge=0, description="Largest gradient norm of distillation; 0 = off.")] = 5.0
 
-    def init(self, fed: Federation) -> State:
-        firsts = dict.fromkeys(architectures(fed).values())
-        return State(server={"models": {c: fed.fresh("model", client=c) for c in firsts}})
+    def init_state(self, fed: Federation) -> State:
+        firsts = dict.fromkeys(group_architectures(fed).values())
+        return State(server={"models": {c: fed.init_weights("model", client=c) for c in firsts}})
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         """Nothing for all: each client gets the model of its architecture."""
         return {}
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        who, kind = fed.sample(state.round, among=among), architectures(fed)
-        each = [{"model": state.server["models"][kind[c]]} for c in who]
-        return super().round(fed, state, among, each=each, **how)
+        clients, kind = fed.sample_cohort(state.round, candidates=candidates), group_architectures(fed)
+        per_client = [{"model": state.server["models"][kind[c]]} for c in clients]
+        return super().run_round(fed, state, candidates, per_client=per_client, **fit_options)
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Averages of the architectures that answered, distilled; the others' models stay as they are."""
-        kind, sent = architectures(fed), dict(zip(who, ups, strict=True))
+        kind, sent = group_architectures(fed), dict(zip(clients, updates, strict=True))
         students = {}
-        for first in dict.fromkeys(kind[c] for c in who):
-            group = [c for c in who if kind[c] == first]
+        for first in dict.fromkeys(kind[c] for c in clients):
+            group = [c for c in clients if kind[c] == first]
             received = [sent[c] for c in group]
-            students[first] = mean([up["model"] for up in received], self.weights(fed, state, group, received))
+            students[first] = weighted_mean(
+                [update["model"] for update in received], self.weigh_updates(fed, state, group, received)
+            )
         if self.distil_epochs:
-            self._distil(fed, state, who, ups, students)
+            self._distil_students(fed, state, clients, updates, students)
         state.server["models"] = {**state.server["models"], **students}
 
-    def _distil(
-        self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]], students: dict[int, Any]
+    def _distil_students(
+        self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]], students: dict[int, Any]
     ) -> None:
         """Train the students on public images towards the mean logits of all received models; not at all if logits
         overflow, which is for the evaluation to tell.
         """
-        ids = fed.draw(state.round, "distillation", self.public)
-        logits = [fed.predict(up["model"], ids=ids, net=fed.net(c)) for c, up in zip(who, ups, strict=True)]
+        ids = fed.draw_public_ids(state.round, "distillation", self.public)
+        logits = [
+            fed.predict(update["model"], ids=ids, net=fed.net(c)) for c, update in zip(clients, updates, strict=True)
+        ]
         teacher = torch.stack(logits).mean(0)
         if not torch.isfinite(teacher).all():
             return
-        rule = optim.make(self.distil_optimiser, clip=self.distil_clip)
+        rule = optim.make_optimiser(self.distil_optimiser, clip=self.distil_clip)
         _, taught = fed.fit(
             Distil(self.train, rule, self.temperature),
             state,
             [SERVER] * len(students),
             {},
-            each=[{"model": student} for student in students.values()],
+            per_client=[{"model": student} for student in students.values()],
             epochs=self.distil_epochs,
             batch=self.distil_batch,
             lr=self.rate if self.schedule == "cosine" else self.distil_lr,
@@ -127,15 +131,15 @@ class FedDF(FedAvg):
             nets=list(students),
             tag="distil",
         )
-        students.update((first, up["model"]) for first, up in zip(list(students), taught, strict=True))
+        students.update((first, update["model"]) for first, update in zip(list(students), taught, strict=True))
 
     def rate(self, step: int, steps: int) -> float:
         """The rate of a step of distillation, counted from 0."""
         return self.distil_lr * (1 + math.cos(math.pi * step / steps)) / 2
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """The one model, or for each client that of its architecture."""
-        kind, models = architectures(fed), state.server["models"]
+        kind, models = group_architectures(fed), state.server["models"]
         if len(models) == 1:
             return {"global": [(SERVER, model) for model in models.values()]}
         return {"personal": [(c, models[kind[c]]) for c in fed.all]}

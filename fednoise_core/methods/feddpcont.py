@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, resolve_rounds
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import label_dp, losses
@@ -100,63 +100,65 @@ class FedDPCont(FedAvg):
 
     # the exchange of labels
 
-    def init(self, fed: Federation) -> State:
+    def init_state(self, fed: Federation) -> State:
         """The release, if it is one for the whole run: its result is part of the state, so a resume does not draw
         again.
         """
-        state = super().init(fed)
+        state = super().init_state(fed)
         if self.draw != "global":
-            fed.on_clients(state, fed.all, self._choose)
+            fed.run_on_clients(state, fed.all, self._choose_prior)
         elif self.release == "once":
-            self._share(fed, state)
+            self._share_prior(fed, state)
         return state
 
-    def _share(self, fed: Federation, state: State) -> None:
+    def _share_prior(self, fed: Federation, state: State) -> None:
         """All clients tell their labels, and all hear the distribution."""
-        prior = torch.as_tensor(self._told(fed, state)).to(state.server["model"].flat)  # its type and device
+        prior = torch.as_tensor(self._collect_prior(fed, state)).to(state.server["model"].flat)  # its type and device
         state.server["prior"] = prior
-        fed.on_clients(state, fed.all, self._hear, {"prior": prior})
+        fed.run_on_clients(state, fed.all, self._keep_prior, {"prior": prior})
 
-    def _told(self, fed: Federation, state: State) -> np.ndarray:
+    def _collect_prior(self, fed: Federation, state: State) -> np.ndarray:
         """[K]: the distribution of all clients' labels, as they tell it."""
         if self.dp == "none":
-            counts = np.sum([s["counts"].numpy() for s in fed.on_clients(state, fed.all, self._count)], axis=0)
+            counts = np.sum(
+                [s["counts"].numpy() for s in fed.run_on_clients(state, fed.all, self._count_labels)], axis=0
+            )
             return counts / counts.sum()
         epsilon = self.epsilon or label_dp.epsilon_of(self.keep, fed.classes)
         release = fed.release_labels(state, epsilon, self.train.rounds if self.release == "every_round" else 1)
-        return release.prior() if self.debias else release.shares()
+        return release.estimate_prior() if self.debias else release.released_shares()
 
-    def _choose(self, me: Client, down: Mapping[str, Any]) -> None:
+    def _choose_prior(self, client: Client, broadcast: Mapping[str, Any]) -> None:
         """Client-side: a distribution of which nothing is sent, the client's own labels' or the uniform one."""
-        labels = me.labels.cpu() if self.draw == "local" else torch.arange(me.classes)
-        counts = torch.bincount(labels, minlength=me.classes).float()
-        me.mine["prior"] = (counts / counts.sum()).to(me.labels.device)
+        labels = client.labels.cpu() if self.draw == "local" else torch.arange(client.classes)
+        counts = torch.bincount(labels, minlength=client.classes).float()
+        client.state["prior"] = (counts / counts.sum()).to(client.labels.device)
 
-    def _hear(self, me: Client, down: Mapping[str, Any]) -> None:
+    def _keep_prior(self, client: Client, broadcast: Mapping[str, Any]) -> None:
         """Client-side: keep the prior, until it hears another."""
-        me.mine["prior"] = down["prior"]
+        client.state["prior"] = broadcast["prior"]
 
-    def _count(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
-        return {"counts": torch.bincount(me.labels.cpu(), minlength=me.classes)}
+    def _count_labels(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
+        return {"counts": torch.bincount(client.labels.cpu(), minlength=client.classes)}
 
     # the weight of the contrast
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         if self.beta_schedule == "none":
-            return super().phases(fed)
-        rounds, (start, rise) = self.train.rounds, self._stages()
+            return super().list_phases(fed)
+        rounds, (start, rise) = self.train.rounds, self._split_rounds()
         ends = {"plain": start, "rise": start + rise, "contrast": rounds}
-        return [Phase(name, self.round, min(end, rounds)) for name, end in ends.items()]
+        return [Phase(name, self.run_round, min(end, rounds)) for name, end in ends.items()]
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
         if self.release == "every_round":
-            self._share(fed, state)
+            self._share_prior(fed, state)
         beta = self.weight(state.round)
         if self.beta_lr:
-            how = {"lr": self.train.lr / (1 + beta), **how}
-        report = super().round(fed, state, among, **how) or {}
+            fit_options = {"lr": self.train.lr / (1 + beta), **fit_options}
+        report = super().run_round(fed, state, candidates, **fit_options) or {}
         return report if self.beta_schedule == "none" else {**report, "beta": beta}
 
     def weight(self, round: int) -> float:
@@ -167,47 +169,49 @@ class FedDPCont(FedAvg):
         """
         if self.beta_schedule == "none":
             return 1.0 if self.beta is None else self.beta
-        last, (start, rise) = 2.0 if self.beta is None else self.beta, self._stages()
+        last, (start, rise) = 2.0 if self.beta is None else self.beta, self._split_rounds()
         return 0.0 if round <= start else last * min((round - start - 1) / max(rise - 1, 1), 1.0)
 
-    def _stages(self) -> tuple[int, int]:
+    def _split_rounds(self) -> tuple[int, int]:
         """Rounds of weight 0, and rounds of the rise."""
         rounds = self.train.rounds
-        return stage(rounds, self.beta_start or 0.1), stage(rounds, self.beta_rise or 0.3)
+        return resolve_rounds(rounds, self.beta_start or 0.1), resolve_rounds(rounds, self.beta_rise or 0.3)
 
     # the client's side
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """The round's weight: every client knows the schedule, so it is not sent."""
-        return None if self.beta_schedule == "none" else Work(facts={"beta": self.weight(me.round)})
+        return None if self.beta_schedule == "none" else Work(facts={"beta": self.weight(client.round)})
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         logits = net.train(w, batch.x, batch.drop(net))
-        beta = mine["beta"] if "beta" in mine else self.weight(0)
-        return (losses.ce(logits, batch.y) - beta * self._contrast(logits, batch.u, mine["prior"])).mean()
+        beta = client_state["beta"] if "beta" in client_state else self.weight(0)
+        return (losses.ce(logits, batch.y) - beta * self._contrast_loss(logits, batch.u, client_state["prior"])).mean()
 
-    def _contrast(self, logits: Tensor, u: Tensor, prior: Tensor) -> Tensor:
+    def _contrast_loss(self, logits: Tensor, u: Tensor, prior: Tensor) -> Tensor:
         """[B]: CE against a drawn label, or its expectation, bounded per class."""
         limit = self.neg_log_floor or float("inf")
         if self.mode == "expect":
-            return losses.product((-losses.log_probs(logits)).clamp_max(limit), prior)
+            return losses.matmul_full_precision((-losses.log_probs(logits)).clamp_max(limit), prior)
         # cumsum is not deterministic on a GPU
-        up_to = losses.product(prior, prior.new_ones(len(prior), len(prior)).triu())
+        up_to = losses.matmul_full_precision(prior, prior.new_ones(len(prior), len(prior)).triu())
         drawn = (u[:, :1] >= up_to).sum(-1).clamp_max(len(prior) - 1)  # inverse of the cumulative distribution
         return losses.ce(logits, drawn).clamp_max(limit)
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         if self.draw == "local" or (self.release == "every_round" and "prior" not in state.server):
             return {}  # nothing is known of all labels, or not yet
         return {"label_prior": state.server.get("prior", torch.full((fed.classes,), 1 / fed.classes))}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """Suspect where the given label loses against labels from the shared prior (the peer loss is positive, CORES'
         sieve).
 
         P(wrong) is the logistic function of the peer loss in expectation.
         """
-        logits = me.predict(down["model"])
+        logits = client.predict(broadcast["model"])
         per_class = -losses.log_probs(logits)
-        peer = losses.ce(logits, me.labels) - per_class @ me.mine["prior"]
+        peer = losses.ce(logits, client.labels) - per_class @ client.state["prior"]
         return torch.sigmoid(peer), logits.argmax(1)

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, Work, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -23,7 +23,7 @@ class FedDyn(FedAvg):
     """
 
     example: ClassVar = {"alpha": 0.01}
-    without = ("server_lr",)  # the server's step is part of the method
+    excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The paper's server takes a plain mean.")] = (
         "uniform"
@@ -32,29 +32,39 @@ class FedDyn(FedAvg):
 
     step_reads = ("drift",)
 
-    def init(self, fed: Federation) -> State:
-        state = super().init(fed)
+    def init_state(self, fed: Federation) -> State:
+        state = super().init_state(fed)
         state.server["drift"] = torch.zeros_like(state.server["model"].trained)
         return state
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        me.mine.setdefault("drift", torch.zeros_like(down["model"].trained))
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        client.state.setdefault("drift", torch.zeros_like(broadcast["model"].trained))
         return None
 
-    def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        grad.add_(w.trained.detach() - down["model"].trained + mine["drift"], alpha=self.alpha)
+    def correct_gradient(
+        self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> None:
+        grad.add_(w.trained.detach() - broadcast["model"].trained + client_state["drift"], alpha=self.alpha)
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
         model = carry["model"].values()
-        return {"model": model, "mine": {"drift": mine["drift"] + (model.trained - down["model"].trained)}}
+        return {
+            "model": model,
+            "client_state": {"drift": client_state["drift"] + (model.trained - broadcast["model"].trained)},
+        }
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         start = state.server["model"].trained
-        super().merge(fed, state, who, ups)
+        super().merge_updates(fed, state, clients, updates)
         if not self.alpha:  # no limit of the method, whose server would go on adding the drift
             return
-        moved = mean([up["model"].trained for up in ups]) - start
-        state.server["drift"] = state.server["drift"] + moved * (len(who) / fed.n)
+        moved = weighted_mean([update["model"].trained for update in updates]) - start
+        state.server["drift"] = state.server["drift"] + moved * (len(clients) / fed.n)
         state.server["model"].trained.add_(state.server["drift"])

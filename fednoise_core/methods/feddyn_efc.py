@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Work, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -22,23 +22,28 @@ class FedDynEFC(FedAvg):
 
     example: ClassVar = {"mu": 1e-5}
     wire: ClassVar = {"down": ("model",), "up": ("model", "control")}
-    without = ("server_lr",)  # the server's step is part of the method
+    excluded_settings = ("server_lr",)  # the server's step is part of the method
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="The code takes a plain mean.")] = "uniform"
     mu: Annotated[float, Field(ge=0, description="Weight of the control vectors.")] = 1e-5
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        me.mine.setdefault("control", torch.zeros_like(down["model"].trained))
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        client.state.setdefault("control", torch.zeros_like(broadcast["model"].trained))
         return None
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
         model = carry["model"].values()
-        control = mine["control"] + (down["model"].trained - model.trained)
-        return {"model": model, "control": control, "mine": {"control": control}}
+        control = client_state["control"] + (broadcast["model"].trained - model.trained)
+        return {"model": model, "control": control, "client_state": {"control": control}}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        super().merge(fed, state, who, ups)
-        total = mean([up["control"] for up in ups]) * len(ups)
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        super().merge_updates(fed, state, clients, updates)
+        total = weighted_mean([update["control"] for update in updates]) * len(updates)
         state.server["model"].trained.sub_(total, alpha=self.mu)

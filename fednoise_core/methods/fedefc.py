@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, FromKept, State, Work
+from fednoise_core.engine.api import Client, Federation, FromClientState, State, Work
 from fednoise_core.methods.prestop import Prestop
-from fednoise_core.methods.transition import by_matrix, counted, weighted
+from fednoise_core.methods.transition import judge_by_matrix, normalise_counts, weigh_by_shares
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import confident_counts, filled
+from fednoise_core.ops.stats import confident_counts, with_unit_diagonal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,51 +40,53 @@ class FedEFC(Prestop):
 
     # the client's side
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        stopped = "stopped" in down
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        stopped = "stopped" in broadcast
         if not stopped and not self.count_early:
             return None
-        me.mine["counts"] = _counts(me.predict(down["model"]), me.labels)
-        return Work(facts={"corrects": self.corrects(me.mine["counts"], me.labels)}) if stopped else None
+        client.state["counts"] = _count_confident(client.predict(broadcast["model"]), client.labels)
+        return (
+            Work(facts={"corrects": self.correction_matrix(client.state["counts"], client.labels)}) if stopped else None
+        )
 
-    def corrects(self, counts: Tensor, y: Tensor) -> Tensor:
+    def correction_matrix(self, counts: Tensor, y: Tensor) -> Tensor:
         """The loss's matrix T [K, K] of -log (T' p)_y, from counts [K, K] (rows given labels, columns confident
         guesses, the diagonal not yet filled) and given labels y [n].
         """
         if self.compensation == "none":
-            return counted(counts)
-        joint = weighted(filled(counts), y)
+            return normalise_counts(counts)
+        joint = weigh_by_shares(with_unit_diagonal(counts), y)
         return joint if self.compensation == "code" else joint.T.contiguous()
 
     # what the engine asks
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         """T of all clients that have counted, each by its latest counts: these are added up before columns are
         normalised. No compensation: Q is compared with the noise, not what the loss makes of it.
         """
         counts = self.count_early or 0 < state.notes["prestop"]["round"] < state.round
-        return {"transition": FromKept(_pooled)} if counts and state.round else {}
+        return {"transition": FromClientState(_pool_counts)} if counts and state.round else {}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By Bayes' rule from the final model and the client's Q by it; no opinion if the rule never stopped phase
         1.
         """
-        if "stopped" not in down:
+        if "stopped" not in broadcast:
             return None
-        logits = me.predict(down["model"])
-        return by_matrix(logits, me.labels, counted(_counts(logits, me.labels)))
+        logits = client.predict(broadcast["model"])
+        return judge_by_matrix(logits, client.labels, normalise_counts(_count_confident(logits, client.labels)))
 
 
-def _counts(logits: Tensor, y: Tensor) -> Tensor:
+def _count_confident(logits: Tensor, y: Tensor) -> Tensor:
     """Counts [K, K] with the diagonal as it is: filled client by client, it would outweigh the counts of rare classes
     in their sum.
     """
     return confident_counts(losses.log_probs(logits).exp(), y, fill=False)
 
 
-def _pooled(clients: Mapping[int, Mapping[str, Any]]) -> Any:
+def _pool_counts(clients: Mapping[int, Mapping[str, Any]]) -> Any:
     """T [K, K] of the clients' summed counts; {} if nobody has counted."""
     # one after the other: they may lie in a file because they do not fit into memory
     counts = (clients[c].get("counts") for c in sorted(clients))
     total = sum(one for one in counts if one is not None)
-    return counted(total) if isinstance(total, Tensor) else {}
+    return normalise_counts(total) if isinstance(total, Tensor) else {}

@@ -15,7 +15,7 @@ from torch import Tensor
 from fednoise_core.engine.api import Batch, Client, Net, Weights, Work
 from fednoise_core.methods.fednoro import FedNoRo
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class FedELC(FedNoRo):
     """
 
     example: ClassVar = {"given": 0.5}
-    without = ("ramp_to", "teacher", "temperature")
+    excluded_settings = ("ramp_to", "teacher", "temperature")
 
     given: Annotated[float, Field(ge=0, description="alpha, how strongly label logits stay with the given label.")] = (
         0.5
@@ -40,18 +40,20 @@ class FedELC(FedNoRo):
 
     second = "correct"
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        if "noisy" not in down:
-            return super().prepare(me, down)
-        start = self.scale * torch.nn.functional.one_hot(me.labels, me.classes).float()
-        return Work(state={"label_logits": me.mine.get("label_logits", start)})
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        if "noisy" not in broadcast:
+            return super().prepare_fit(client, broadcast)
+        start = self.scale * torch.nn.functional.one_hot(client.labels, client.classes).float()
+        return Work(state={"label_logits": client.state.get("label_logits", start)})
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """The terms that the model has a part in. Label logits move here, too: a sample is in one batch of an epoch, so
         this is once per epoch, with the predictions that its batch is trained on.
         """
-        if "noisy" not in down:
-            return super().objective(net, w, batch, down, mine)
+        if "noisy" not in broadcast:
+            return super().compute_objective(net, w, batch, broadcast, client_state)
         log_p, U = losses.log_probs(net.train(w, batch.x, batch.drop(net))), batch.state["label_logits"]
         batch.state["label_logits"] = U - self.label_lr * self.label_gradient(U, log_p.detach().exp(), batch.y)
         own = (log_p.exp() * log_p).sum(-1)  # -H(p)
@@ -62,23 +64,26 @@ class FedELC(FedNoRo):
         labels y [B]: (s - p)/K + given·(s - onehot y) over B, with s = softmax U.
         """
         s, K = torch.softmax(U, -1), U.shape[1]
-        told = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
-        return ((s - p) / K + self.given * (s - told)) / len(y)
+        onehot = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
+        return ((s - p) / K + self.given * (s - onehot)) / len(y)
 
-    def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
+    def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
         """Client-side: the mean of a noisy client's labels and its trained model's predictions, scaled, is where the
         label logits start in its next round.
         """
-        if "noisy" in down:
-            both = torch.softmax(me.mine["label_logits"], -1) + losses.log_probs(me.predict(up["model"])).exp()
-            me.mine["label_logits"] = self.scale * both / 2
-        return up
+        if "noisy" in broadcast:
+            both = (
+                torch.softmax(client.state["label_logits"], -1)
+                + losses.log_probs(client.predict(update["model"])).exp()
+            )
+            client.state["label_logits"] = self.scale * both / 2
+        return update
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By the learnt labels; where there are none the labels count as right, and by how little the model believes in
         them, below 1/2.
         """
-        if "label_logits" in me.mine:
-            return by_confidence(me.mine["label_logits"], me.labels)
-        p, proposed = by_confidence(me.predict(down["model"]), me.labels)
+        if "label_logits" in client.state:
+            return p_wrong_by_confidence(client.state["label_logits"], client.labels)
+        p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         return p / 2, proposed

@@ -31,11 +31,13 @@ class FedELR(FedAvg):
         0.7
     )
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        none = torch.zeros(me.n, me.classes, device=me.labels.device)
-        return Work(state={"targets": me.mine.get("targets", none)})
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        none = torch.zeros(client.n, client.classes, device=client.labels.device)
+        return Work(state={"targets": client.state.get("targets", none)})
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         logits = net.train(w, batch.x, batch.drop(net))
         p = losses.log_probs(logits).exp().clamp(1e-4, 1 - 1e-4)
         seen = p.detach() / p.detach().sum(1, keepdim=True)

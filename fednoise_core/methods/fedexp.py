@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fednoise_core.engine.api import SERVER, Federation, State, Views, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, State, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 
@@ -21,18 +21,18 @@ class FedExP(FedAvg):
     """
 
     example: ClassVar = {"epsilon": 0.001}
-    without = ("server_lr",)  # worked out every round
+    excluded_settings = ("server_lr",)  # worked out every round
 
     weighting: Annotated[Literal["samples", "uniform"], Field(description="p_i; the paper's are equal.")] = "uniform"
     epsilon: Annotated[float, Field(gt=0, description="Keeps the step finite where displacements cancel.")] = 0.001
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         old = state.server["model"]
-        super().merge(fed, state, who, ups)
+        super().merge_updates(fed, state, clients, updates)
         new = state.server["model"]
         moved = new.trained - old.trained
-        lengths = [float((up["model"].trained - old.trained).double().square().sum()) for up in ups]
-        spread = mean(lengths, self.weights(fed, state, who, ups))
+        lengths = [float((update["model"].trained - old.trained).double().square().sum()) for update in updates]
+        spread = weighted_mean(lengths, self.weigh_updates(fed, state, clients, updates))
         step = max(1.0, spread / (2 * (float(moved.double().square().sum()) + self.epsilon)))
         if step > 1.0:
             new.trained.copy_(old.trained + moved * step)
@@ -40,14 +40,14 @@ class FedExP(FedAvg):
             state.server["before"] = old
         state.notes["server_step"] = step
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
         """As FedAvg's; reports eta_g, too."""
-        report = super().round(fed, state, among, **how) or {}
+        report = super().run_round(fed, state, candidates, **fit_options) or {}
         return {**report, "server_step": state.notes.get("server_step", 1.0)}
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         last = state.server["model"]
         shown = last.clone()
         if "before" in state.server:

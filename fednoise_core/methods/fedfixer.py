@@ -13,10 +13,20 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, State, Trained, Views, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    EvaluatedModels,
+    Federation,
+    Net,
+    State,
+    Trained,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.ditto import Ditto
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_confidence
+from fednoise_core.ops.stats import p_wrong_by_confidence
 from fednoise_core.settings.declare import Rounds
 
 
@@ -41,46 +51,53 @@ class FedFixer(Ditto):
     @property
     def warm_rounds(self) -> int:
         rounds = self.train.rounds
-        return stage(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
+        return resolve_rounds(rounds, self.warmup) if self.warmup else math.ceil(rounds / 10)
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        prior = torch.bincount(me.labels, minlength=me.classes).float() / max(me.n, 1)
-        return Work(facts={"prior": prior, "choose": me.round > self.warm_rounds})
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        prior = torch.bincount(client.labels, minlength=client.classes).float() / max(client.n, 1)
+        return Work(facts={"prior": prior, "choose": client.round > self.warm_rounds})
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         model, own = carry["model"], carry["personal"]
         logits = [net.train(t.w, batch.x, batch.drop(net, k)) for k, t in enumerate((model, own))]
-        picks = [sieve(z, batch.y) if mine["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits]
-        model.backward(self._mean(logits[0], batch.y, picks[1], mine["prior"]))
-        grad = own.backward(self._mean(logits[1], batch.y, picks[0], mine["prior"]))
-        grad.add_(own.w.trained.detach() - down["model"].trained, alpha=self.strength)
-        model.update(down["lr"])
-        own.update(down["lr"])
+        picks = [
+            pass_sieve(z, batch.y) if client_state["choose"] else torch.ones_like(z[:, 0].detach()) for z in logits
+        ]
+        model.backward(self._mean_loss(logits[0], batch.y, picks[1], client_state["prior"]))
+        grad = own.backward(self._mean_loss(logits[1], batch.y, picks[0], client_state["prior"]))
+        grad.add_(own.w.trained.detach() - broadcast["model"].trained, alpha=self.strength)
+        model.update(broadcast["lr"])
+        own.update(broadcast["lr"])
 
-    def _mean(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
+    def _mean_loss(self, logits: Tensor, y: Tensor, pick: Tensor, prior: Tensor) -> Tensor:
         """Mean over the picked samples, 0 if there is none, of CE - beta·E[CE(f, y')]; CE(f, y') counts to 18.42."""
-        per = self.loss(logits, y)
+        per = self.compute_loss(logits, y)
         if self.confidence:
             against = (-losses.log_probs(logits)).clamp_max(losses.CONTRAST_FLOOR)
             per = per - self.confidence * (against * prior).sum(1)
         return (per * pick).sum() / pick.sum().clamp_min(1)
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """global is the headline; personal as Ditto's."""
-        both = super().views(fed, state)
+        both = super().list_models(fed, state)
         return {"global": both["global"], "personal": both["personal"]}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """1 - p of the given label, and the guess, by the mean of both models' logits; by the global model alone where
         the client never trained.
         """
-        models = [down["model"], me.mine["personal"]] if "personal" in me.mine else [down["model"]]
-        return by_confidence(torch.stack([me.predict(w) for w in models]).mean(0), me.labels)
+        models = [broadcast["model"], client.state["personal"]] if "personal" in client.state else [broadcast["model"]]
+        return p_wrong_by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
 
 
-def sieve(logits: Tensor, y: Tensor) -> Tensor:
+def pass_sieve(logits: Tensor, y: Tensor) -> Tensor:
     """Mask [B] (float): CE(f, y) is below its mean over all K classes, as the sieve of CORES² (Cheng et al., 2021),
     where the regulariser stands on both sides.
     """

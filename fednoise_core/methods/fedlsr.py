@@ -23,7 +23,7 @@ def jensen_shannon(q1: Tensor, q2: Tensor) -> Tensor:
     return (q1 * (q1.log() - log_m) + q2 * (q2.log() - log_m)).sum(-1) / 2
 
 
-def _entropy(q: Tensor) -> Tensor:
+def _sum_entropy(q: Tensor) -> Tensor:
     """-sum q log q [B], of positive numbers [B, K]."""
     return -(q * q.log()).sum(-1)
 
@@ -52,16 +52,18 @@ class FedLSR(MixedPrediction):
         ),
     ] = "code"
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         z = [net.head(w, h) for h in self.features(net, w, batch)]
         loss = self.prediction_loss(z[0], z[1], batch)
-        q = [torch.softmax(losses.wide(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
+        q = [torch.softmax(losses.to_float32(one) / self.self_temperature, -1).clamp(1e-6, 1.0) for one in z]
         if self.gamma:
             apart = jensen_shannon(q[0], q[1]).mean()
             if self.js_mode == "code":
                 apart = apart / q[0].shape[1]
-            loss = loss + self.gamma * down["ramp"] * apart
+            loss = loss + self.gamma * broadcast["ramp"] * apart
         if self.entropy_weight:
             spread = [torch.softmax(q[0], -1)] if self.entropy_mode == "code" else q
-            loss = loss + self.entropy_weight * torch.stack([_entropy(one) for one in spread]).mean()
+            loss = loss + self.entropy_weight * torch.stack([_sum_entropy(one) for one in spread]).mean()
         return loss

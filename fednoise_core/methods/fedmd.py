@@ -24,10 +24,10 @@ class Digest(OwnModel):
     train: Train
     kind: str
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         return ["none"]  # the consensus was made on the images as they are
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         if self.kind == "l1":
             return (logits.float() - y).abs().mean(-1)
         return losses.ce(logits, torch.softmax(y, -1)) - losses.ce(y, torch.softmax(y, -1))
@@ -54,21 +54,21 @@ class FedMD(LocalOnly):
         Literal["l1", "kl"], Field(description="L1 on logits (official), or KL between softmaxes.")
     ] = "l1"
 
-    def _say(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _predict_public(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
         """Client-side: its logits on the round's public images."""
-        return {"logits": me.predict(me.mine["model"], on="public", ids=down["ids"])}
+        return {"logits": client.predict(client.state["model"], on="public", ids=broadcast["ids"])}
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        who = fed.sample(state.round, among=among)
-        ids = fed.draw(state.round, "consensus", self.public)
-        said = fed.on_clients(state, who, self._say, {"ids": ids})
-        consensus = torch.stack([s["logits"] for s in said]).mean(0)
+        clients = fed.sample_cohort(state.round, candidates=candidates)
+        ids = fed.draw_public_ids(state.round, "consensus", self.public)
+        answers = fed.run_on_clients(state, clients, self._predict_public, {"ids": ids})
+        consensus = torch.stack([one["logits"] for one in answers]).mean(0)
         fed.fit(
             Digest(self.train, self.digest_loss),
             state,
-            who,
+            clients,
             {"consensus": consensus},
             epochs=self.digest,
             batch=self.digest_batch,
@@ -77,4 +77,4 @@ class FedMD(LocalOnly):
             targets=consensus,
             tag="digest",
         )
-        return super().round(fed, state, among, **how)  # revisit
+        return super().run_round(fed, state, candidates, **fit_options)  # revisit

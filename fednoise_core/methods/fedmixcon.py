@@ -16,19 +16,19 @@ from fednoise_core.methods.mixed_prediction import MixedPrediction
 from fednoise_core.ops import losses
 from fednoise_core.settings.declare import AlsoAccepts
 
-__all__ = ["FedMixCon", "contrast"]
+__all__ = ["FedMixCon", "contrast_loss"]
 
 
-def contrast(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "negatives") -> Tensor:
+def contrast_loss(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "negatives") -> Tensor:
     """[B]: -(s(i, i')/tau - log sum_j exp(s(i, j)/tau)) of outputs h1, h2 [B, d] for two views and labels y [B].
 
     s is the cosine, 0 for a zero vector. j runs over the samples with another label ("negatives"), these and the
     second view of i ("negatives+positive"), or all samples but i ("all"). An anchor without any such j gives 0.
     """
-    h1, h2 = losses.wide(h1), losses.wide(h2)
+    h1, h2 = losses.to_float32(h1), losses.to_float32(h2)
     long1, long2 = (torch.linalg.vector_norm(h, dim=1) for h in (h1, h2))
     positive = (h1 * h2).sum(1) / (long1 * long2).clamp_min(1e-8) / tau
-    others = losses.product(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
+    others = losses.matmul_full_precision(h1, h1.T) / (long1[:, None] * long1).clamp_min(1e-8) / tau
     if denominator == "all":
         at = torch.arange(len(y), device=y.device)
         counts = at[:, None] != at
@@ -81,14 +81,19 @@ class FedMixCon(MixedPrediction):
         """mu, or noise_rate/2 (the paper's table 2)."""
         return self.noise_rate / 2 if self.mu is None else self.mu
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         h1, h2 = self.features(net, w, batch)
         z1, z2 = net.head(w, h1), net.head(w, h2)
         if self.mixed:
             loss = self.prediction_loss(z1, z2, batch)
         else:
-            loss = (self.loss(z1, batch.y) + self.loss(z2, batch.y)).mean() / 2
+            loss = (self.compute_loss(z1, batch.y) + self.compute_loss(z2, batch.y)).mean() / 2
         if self.weight:
             pair = (h1, h2) if self.contrast_on == "features" else (z1, z2)
-            loss = loss + self.weight * down["ramp"] * contrast(*pair, batch.y, self.tau, self.denominator).mean()
+            loss = (
+                loss
+                + self.weight * broadcast["ramp"] * contrast_loss(*pair, batch.y, self.tau, self.denominator).mean()
+            )
         return loss

@@ -14,19 +14,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, stage
+from fednoise_core.engine.api import Batch, Client, Federation, Net, Phase, State, Weights, Work, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import majority_group
 from fednoise_core.settings.declare import Rounds, Share
 
-__all__ = ["FedNoRo", "adjusted_kl", "comparable", "distances"]
+__all__ = ["FedNoRo", "adjusted_kl", "measure_distances", "scale_losses"]
 
 SPLITS = 9  # seeds of the mixture
 LARGEST = 3e38  # stands for a loss that overflowed
 
 
-def comparable(rows: np.ndarray) -> np.ndarray:
+def scale_losses(rows: np.ndarray) -> np.ndarray:
     """The clients' losses per class [n, K], each class scaled to 0..1 over the clients (0 where all are equal).
 
     NaN, for a class that the client lacks, counts as the class's smallest loss. Classes that no client has are left
@@ -45,7 +45,7 @@ def adjusted_kl(teacher: Tensor, adjusted: Tensor, log_prior: Tensor) -> Tensor:
     return torch.xlogy(teacher, teacher).sum(-1) - (teacher * log_p).sum(-1)
 
 
-def distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
+def measure_distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
     """For each model D in 0..1: 0 for clean clients; for noisy ones the distance to the nearest clean client's model
     over the largest of these. All 0 if no client is clean.
 
@@ -54,11 +54,14 @@ def distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
     clean = [model for model, bad in zip(models, noisy, strict=True) if not bad]
     if not clean:
         return [0.0] * len(models)
-    far = [min(_apart(w, other) for other in clean) if bad else 0.0 for w, bad in zip(models, noisy, strict=True)]
+    far = [
+        min(_measure_distance(w, other) for other in clean) if bad else 0.0
+        for w, bad in zip(models, noisy, strict=True)
+    ]
     return [d / max(far) if d else 0.0 for d in far]
 
 
-def _apart(a: Weights, b: Weights) -> float:
+def _measure_distance(a: Weights, b: Weights) -> float:
     return float(torch.stack([(tensor - b[name]).norm() for name, tensor in a.views.items()]).sum())
 
 
@@ -91,76 +94,82 @@ class FedNoRo(FedAvg):
 
     @property
     def warm_rounds(self) -> int:
-        return min(stage(self.train.rounds, self.warmup or 0.1), self.train.rounds)
+        return min(resolve_rounds(self.train.rounds, self.warmup or 0.1), self.train.rounds)
 
     # the server's side
 
-    def phases(self, fed: Federation) -> list[Phase]:
-        second = Phase(self.second, self.round, self.train.rounds, enter=self.detect)
-        return [Phase("warm-up", self.round, self.warm_rounds), second]
+    def list_phases(self, fed: Federation) -> list[Phase]:
+        second = Phase(self.second, self.run_round, self.train.rounds, enter=self.detect_noisy)
+        return [Phase("warm-up", self.run_round, self.warm_rounds), second]
 
-    def detect(self, fed: Federation, state: State) -> None:
+    def detect_noisy(self, fed: Federation, state: State) -> None:
         """Once: a mixture of two groups of clients by their losses per class; the group of larger losses is noisy."""
-        said = fed.on_clients(state, fed.all, self._class_losses, self.down(fed, state))
-        points = comparable(np.stack([one["losses"].cpu().numpy() for one in said]))
-        seeds = [fed.seed("noisy clients", k, state.round) for k in range(SPLITS)]
+        answers = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
+        points = scale_losses(np.stack([one["losses"].cpu().numpy() for one in answers]))
+        seeds = [fed.derive_seed("noisy clients", k, state.round) for k in range(SPLITS)]
         state.notes["noisy"] = [c for c, high in zip(fed.all, majority_group(points, seeds), strict=True) if high]
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
         noisy = state.notes.get("noisy")
         if noisy is None:
-            return super().round(fed, state, among, **how)
-        who = fed.sample(state.round, among=among)
-        each = [{"noisy": True} if c in noisy else {} for c in who]
-        report = super().round(fed, state, among, each=each, **how) or {}
-        return {**report, "noisy_clients": sum(c in noisy for c in who)}
+            return super().run_round(fed, state, candidates, **fit_options)
+        clients = fed.sample_cohort(state.round, candidates=candidates)
+        per_client = [{"noisy": True} if c in noisy else {} for c in clients]
+        report = super().run_round(fed, state, candidates, per_client=per_client, **fit_options) or {}
+        return {**report, "noisy_clients": sum(c in noisy for c in clients)}
 
-    def weights(
-        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    def weigh_updates(
+        self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
         """As FedAvg's, times e^-D after the warm-up."""
-        plain, noisy = super().weights(fed, state, who, ups), state.notes.get("noisy", [])
-        far = distances([up["model"] for up in ups], [c in noisy for c in who])
+        plain, noisy = super().weigh_updates(fed, state, clients, updates), state.notes.get("noisy", [])
+        far = measure_distances([update["model"] for update in updates], [c in noisy for c in clients])
         return [weight * math.exp(-d) for weight, d in zip(plain, far, strict=True)]
 
     def teacher_weight(self, round: int) -> float:
         """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between warm-up and ramp_to."""
-        start, end = self.warm_rounds, stage(self.train.rounds, self.ramp_to or 0.5)
+        start, end = self.warm_rounds, resolve_rounds(self.train.rounds, self.ramp_to or 0.5)
         x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
         return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
 
     # the client's side
 
-    def _class_losses(self, me: Client, down: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _class_losses(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
         """Client-side: mean loss [K] of the model per given label, logits not adjusted; NaN (0/0) for a class that it
         lacks.
         """
-        loss = losses.ce(me.predict(down["model"]), me.labels).double().nan_to_num(nan=LARGEST, posinf=LARGEST)
-        own = torch.nn.functional.one_hot(me.labels, me.classes).double()
+        loss = (
+            losses.ce(client.predict(broadcast["model"]), client.labels)
+            .double()
+            .nan_to_num(nan=LARGEST, posinf=LARGEST)
+        )
+        own = torch.nn.functional.one_hot(client.labels, client.classes).double()
         return {"losses": ((own.T @ loss) / own.sum(0)).float()}
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """The logarithm of its label shares [K] (-inf for a class that it lacks), and the teacher's weight."""
-        share = torch.bincount(me.labels, minlength=me.classes) / max(me.n, 1)
-        weight = {"teacher_weight": self.teacher_weight(me.round)} if "noisy" in down else {}
+        share = torch.bincount(client.labels, minlength=client.classes) / max(client.n, 1)
+        weight = {"teacher_weight": self.teacher_weight(client.round)} if "noisy" in broadcast else {}
         return Work(facts={"log_prior": share.log(), **weight})
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """Logit-adjusted cross entropy; on a noisy client mixed with the divergence from the teacher."""
-        adjusted = net.train(w, batch.x, batch.drop(net)).float() + mine["log_prior"]
+        adjusted = net.train(w, batch.x, batch.drop(net)).float() + client_state["log_prior"]
         given = losses.mean_ce(adjusted, batch.y)
-        if "noisy" not in down:
+        if "noisy" not in broadcast:
             return given
         with torch.no_grad():
-            seen = net.predict(down["model"], batch.x, batch.drop(net)).float()
-        kl = adjusted_kl(torch.softmax(seen / self.temperature, -1), adjusted, mine["log_prior"]).mean()
-        return mine["teacher_weight"] * kl + (1 - mine["teacher_weight"]) * given
+            seen = net.predict(broadcast["model"], batch.x, batch.drop(net)).float()
+        kl = adjusted_kl(torch.softmax(seen / self.temperature, -1), adjusted, client_state["log_prior"]).mean()
+        return client_state["teacher_weight"] * kl + (1 - client_state["teacher_weight"]) * given
 
     # what the engine asks
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         if "noisy" not in state.notes:
             return {}
         return {"client_noise": {c: float(c in state.notes["noisy"]) for c in fed.all}}

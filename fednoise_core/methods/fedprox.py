@@ -26,6 +26,8 @@ class FedProx(FedAvg):
 
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
-    def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    def correct_gradient(
+        self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> None:
         """Add the term's gradient, mu (theta - theta_g)."""
-        grad.add_(w.trained.detach() - down["model"].trained, alpha=self.mu)
+        grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=self.mu)

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Kept, State, Work
+from fednoise_core.engine.api import Client, ClientEntry, Federation, State, Work
 from fednoise_core.methods.prestop import Prestop
-from fednoise_core.methods.transition import by_matrix, tail_rows, weighted
+from fednoise_core.methods.transition import judge_by_matrix, tail_rows, weigh_by_shares
 from fednoise_core.ops import losses
 
 __all__ = ["ForwardPrestop"]
@@ -34,20 +34,20 @@ class ForwardPrestop(Prestop):
 
     second = "corrected"
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
-        if "stopped" not in down:
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
+        if "stopped" not in broadcast:
             return None
-        T = tail_rows(losses.log_probs(me.predict(down["model"])).exp(), self.percentile)
-        me.mine["T"] = T  # as it is, for the estimates
-        return Work(facts={"corrects": weighted(T, me.labels) if self.prior_weighting else T})
+        T = tail_rows(losses.log_probs(client.predict(broadcast["model"])).exp(), self.percentile)
+        client.state["T"] = T  # as it is, for the estimates
+        return Work(facts={"corrects": weigh_by_shares(T, client.labels) if self.prior_weighting else T})
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         stopped = state.notes["prestop"]["round"]
-        return {"transition": Kept("T")} if 0 < stopped < state.round else {}
+        return {"transition": ClientEntry("T")} if 0 < stopped < state.round else {}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By Bayes' rule from the final model and the T it gives; no opinion if the rule never stopped phase 1."""
-        if "stopped" not in down:
+        if "stopped" not in broadcast:
             return None
-        logits = me.predict(down["model"])
-        return by_matrix(logits, me.labels, tail_rows(losses.log_probs(logits).exp(), self.percentile))
+        logits = client.predict(broadcast["model"])
+        return judge_by_matrix(logits, client.labels, tail_rows(losses.log_probs(logits).exp(), self.percentile))

@@ -14,9 +14,9 @@ from torch import Tensor
 from fednoise_core.engine.api import (
     Batch,
     Client,
+    ClientEntry,
     Entry,
     Federation,
-    Kept,
     Layout,
     Local,
     Net,
@@ -26,10 +26,10 @@ from fednoise_core.engine.api import (
     Train,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.methods.transition import anchor_rows, by_matrix, confident_rows
+from fednoise_core.methods.transition import anchor_rows, confident_rows, judge_by_matrix
 from fednoise_core.ops import losses, optim
 from fednoise_core.ops.optim import Adam
 from fednoise_core.settings.declare import Rounds, Share
@@ -43,32 +43,40 @@ class Corrected(FedAvg):
 
     step_reads = ("T",)
 
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
+    def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         """T [K, K] float32 from predictions p [n, K] and given labels y [n]."""
         raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
 
-    def estimate(self, fed: Federation, state: State) -> None:
+    def estimate_all(self, fed: Federation, state: State) -> None:
         """Once, every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
         if "estimated" in state.notes:
             return
         state.notes["estimated"] = state.round
-        fed.on_clients(state, fed.all, self._estimate, self.down(fed, state))
+        fed.run_on_clients(state, fed.all, self._estimate_own, self.make_broadcast(fed, state))
 
-    def _estimate(self, me: Client, down: Mapping[str, Any]) -> None:
-        me.mine["T"] = self.matrix(losses.log_probs(me.predict(down["model"])).exp(), me.labels)
+    def _estimate_own(self, client: Client, broadcast: Mapping[str, Any]) -> None:
+        client.state["T"] = self.estimate_matrix(
+            losses.log_probs(client.predict(broadcast["model"])).exp(), client.labels
+        )
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """Forward correction -log (T' p)_y."""
-        if "T" not in mine:
-            return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["T"]).mean()
+        if "T" not in client_state:
+            return super().compute_objective(net, w, batch, broadcast, client_state)
+        return losses.forward_correction(net.train(w, batch.x, batch.drop(net)), batch.y, client_state["T"]).mean()
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {"transition": Kept("T")} if "estimated" in state.notes else {}
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
+        return {"transition": ClientEntry("T")} if "estimated" in state.notes else {}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By Bayes' rule from the model and the client's T; no opinion before it is estimated."""
-        return by_matrix(me.predict(down["model"]), me.labels, me.mine["T"]) if "T" in me.mine else None
+        return (
+            judge_by_matrix(client.predict(broadcast["model"]), client.labels, client.state["T"])
+            if "T" in client.state
+            else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +92,15 @@ class LC(Corrected):
     ] = 0
     confidence: Annotated[Share, Field(description="Largest probability above which a sample is counted.")] = 0.95
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 0.5), rounds)
-        return [Phase("plain", self.round, switch), Phase("corrected", self.round, rounds, enter=self.estimate)]
+        switch = min(resolve_rounds(rounds, self.switch or 0.5), rounds)
+        return [
+            Phase("plain", self.run_round, switch),
+            Phase("corrected", self.run_round, rounds, enter=self.estimate_all),
+        ]
 
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
+    def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         return confident_rows(p, y, self.confidence)
 
 
@@ -102,27 +113,38 @@ class Revision(Local):
 
     step_reads = ("T",)
 
-    def optimiser(self, name: str) -> Optimiser:
+    def make_optimiser(self, name: str) -> Optimiser:
         return Adam(weight_decay=self.decay, clip=self.train.clip)
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        T = mine["T"]
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        T = client_state["T"]
         none = Layout([Entry("D", tuple(T.shape))]).zeros(T.device)
-        return {"model": down["model"], "slack": mine.get("slack", none)}
+        return {"model": broadcast["model"], "slack": client_state.get("slack", none)}
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         model, slack = carry["model"], carry["slack"]
         logits = net.train(model.w, batch.x, batch.drop(net))
-        optim.backward(losses.reweighted(logits, batch.y, mine["T"] + slack.w["D"]).mean(), model, slack)
+        loss = losses.reweighted_ce(logits, batch.y, client_state["T"] + slack.w["D"]).mean()
+        optim.compute_gradients(loss, model, slack)
         for trained in (model, slack):
-            trained.update(down["lr"])
+            trained.update(broadcast["lr"])
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        return {"model": carry["model"].values(), "mine": {"slack": carry["slack"].values()}}
+        return {"model": carry["model"].values(), "client_state": {"slack": carry["slack"].values()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,32 +169,34 @@ class TRevision(Corrected):
         1e-4
     )
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        switch = min(stage(rounds, self.switch or 1 / 15), rounds)
-        revise = min(max(stage(rounds, self.revise or 8 / 15), switch), rounds)
+        switch = min(resolve_rounds(rounds, self.switch or 1 / 15), rounds)
+        revise = min(max(resolve_rounds(rounds, self.revise or 8 / 15), switch), rounds)
         return [
-            Phase("plain", self.round, switch),
-            Phase("corrected", self.round, revise, enter=self.estimate),
+            Phase("plain", self.run_round, switch),
+            Phase("corrected", self.run_round, revise, enter=self.estimate_all),
             # estimates where there were no rounds of the forward loss
-            Phase("revised", self.revision, rounds, enter=self.estimate),
+            Phase("revised", self.run_revision, rounds, enter=self.estimate_all),
         ]
 
-    def matrix(self, p: Tensor, y: Tensor) -> Tensor:
+    def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
         return anchor_rows(p, self.percentile)
 
-    def revision(self, fed: Federation, state: State, among: Iterable[int] | None = None) -> dict[str, float] | None:
+    def run_revision(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None
+    ) -> dict[str, float] | None:
         """A round in which clients train `Revision` instead."""
-        who = fed.sample(state.round, among=among)
+        clients = fed.sample_cohort(state.round, candidates=candidates)
         local = Revision(self.train, self.revision_decay)
-        who, ups = fed.fit(local, state, who, self.down(fed, state), lr=self.revision_lr)
-        if who:
-            self.merge(fed, state, who, ups)
-        return {"clients": len(who)}
+        clients, updates = fed.fit(local, state, clients, self.make_broadcast(fed, state), lr=self.revision_lr)
+        if clients:
+            self.merge_updates(fed, state, clients, updates)
+        return {"clients": len(clients)}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """By Bayes' rule from the model and T_c + D_c."""
-        if "T" not in me.mine:
+        if "T" not in client.state:
             return None
-        T = me.mine["T"] + (me.mine["slack"]["D"] if "slack" in me.mine else 0.0)
-        return by_matrix(me.predict(down["model"]), me.labels, T)
+        T = client.state["T"] + (client.state["slack"]["D"] if "slack" in client.state else 0.0)
+        return judge_by_matrix(client.predict(broadcast["model"]), client.labels, T)

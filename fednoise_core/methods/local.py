@@ -8,7 +8,17 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fednoise_core.engine.api import Federation, Kept, Local, Net, Phase, State, Trained, Views, Weights
+from fednoise_core.engine.api import (
+    ClientEntry,
+    EvaluatedModels,
+    Federation,
+    Local,
+    Net,
+    Phase,
+    State,
+    Trained,
+    Weights,
+)
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["LocalOnly", "OwnModel"]
@@ -17,13 +27,18 @@ __all__ = ["LocalOnly", "OwnModel"]
 class OwnModel(Local):
     """Trains the model that the client keeps."""
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {"model": mine["model"]}
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        return {"model": client_state["model"]}
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        return {"mine": {"model": carry["model"].values()}}
+        return {"client_state": {"model": carry["model"].values()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,33 +51,33 @@ class LocalOnly(OwnModel, FedAvg):
 
     wire: ClassVar = {"down": (), "up": ()}
     several_nets = True
-    without = ("weighting", "server_lr")  # nothing is averaged
+    excluded_settings = ("weighting", "server_lr")  # nothing is averaged
 
     pretrain: Annotated[
         int, Field(ge=0, description="Epochs of every client before the first round, one round of its own.")
     ] = 0
 
-    def init(self, fed: Federation) -> State:
+    def init_state(self, fed: Federation) -> State:
         """Every client starts from its own draw; clients of one architecture do not share it, since they never meet."""
-        return State.of_clients((c, {"model": fed.fresh("model", c, client=c)}) for c in fed.all)
+        return State.of_clients((c, {"model": fed.init_weights("model", c, client=c)}) for c in fed.all)
 
-    def phases(self, fed: Federation) -> list[Phase]:
-        first = [Phase("pretrain", self.warm, 1)] if self.pretrain else []
-        return [*first, Phase("train", self.round, len(first) + self.train.rounds)]
+    def list_phases(self, fed: Federation) -> list[Phase]:
+        first = [Phase("pretrain", self.run_pretraining, 1)] if self.pretrain else []
+        return [*first, Phase("train", self.run_round, len(first) + self.train.rounds)]
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         return {}
 
-    def warm(self, fed: Federation, state: State) -> dict[str, float]:
+    def run_pretraining(self, fed: Federation, state: State) -> dict[str, float]:
         fed.fit(self, state, fed.all, {}, epochs=self.pretrain, tag="pretrain")
         return {"clients": len(fed.all)}
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        who = fed.sample(state.round, among=among)
-        fed.fit(self, state, who, {}, **how)
-        return {"clients": len(who)}
+        clients = fed.sample_cohort(state.round, candidates=candidates)
+        fed.fit(self, state, clients, {}, **fit_options)
+        return {"clients": len(clients)}
 
-    def views(self, fed: Federation, state: State) -> Views:
-        return {"personal": [(c, Kept("model")) for c in fed.all]}
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
+        return {"personal": [(c, ClientEntry("model")) for c in fed.all]}

@@ -11,18 +11,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, stage
+from fednoise_core.engine.api import Batch, Federation, Net, Phase, State, Weights, resolve_rounds
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import beta
+from fednoise_core.ops.stats import beta_from_uniform
 from fednoise_core.settings.declare import Rounds
 
-__all__ = ["MixedPrediction", "mixture"]
+__all__ = ["MixedPrediction", "mix_predictions"]
 
 LARGEST = -math.log(1e-7)  # 16.12, bounds the "log" cross entropy
 
 
-def mixture(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -> Tensor:
+def mix_predictions(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -> Tensor:
     """log p_s [B, K]: p = share·softmax(z1) + (1 - share)·softmax(z2), p_s = p^(1/T) / sum p^(1/T).
 
     z1, z2: logits [B, K]; share: [1] in 0..1. In logarithms, so that a small p keeps its digits.
@@ -79,23 +79,23 @@ class MixedPrediction(FedAvg):
     draws = 1  # u[0, 0] gives the share
     passes = 2  # one for each view
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         turned = {"degrees": self.degrees} if self.view == "rotation" else {}
         return [self.train.augment, {"name": self.view, "per": self.per, "on": self.view_on, **turned}]
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         """ramp: min(1, t/t_w) with t = 0 in the first round."""
-        return {**super().down(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / self._ramp)}
+        return {**super().make_broadcast(fed, state), "ramp": min(1.0, max(state.round - 1, 0) / self._ramp)}
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         """The rounds before the regulariser has its weight, and the others."""
         rounds = self.train.rounds
-        return [Phase("ramp", self.round, min(self._ramp, rounds)), Phase("train", self.round, rounds)]
+        return [Phase("ramp", self.run_round, min(self._ramp, rounds)), Phase("train", self.run_round, rounds)]
 
     @property
     def _ramp(self) -> int:
         """t_w in rounds."""
-        return stage(self.train.rounds, self.ramp or 0.2)
+        return resolve_rounds(self.train.rounds, self.ramp or 0.2)
 
     def features(self, net: Net, w: Weights, batch: Batch) -> list[Tensor]:
         """[B, d] of each view. Two passes in training mode: a normalisation layer sees one view at a time."""
@@ -103,7 +103,7 @@ class MixedPrediction(FedAvg):
 
     def prediction_loss(self, z1: Tensor, z2: Tensor, batch: Batch) -> Tensor:
         """The mean cross entropy of the sharpened mixture and the given labels, a scalar."""
-        log_p = mixture(z1, z2, beta(batch.u[:1, 0], self.mixing), self.temperature)
+        log_p = mix_predictions(z1, z2, beta_from_uniform(batch.u[:1, 0], self.mixing), self.temperature)
         if self.ce_mode == "double_softmax":
             return losses.mean_ce(log_p.exp(), batch.y)
         return F.nll_loss(log_p.clamp_min(-LARGEST), batch.y)

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.ops.stats import beta
+from fednoise_core.ops.stats import beta_from_uniform
 
-__all__ = ["Mixup", "mixed"]
+__all__ = ["Mixup", "mixup_loss"]
 
 
-def mixed(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
+def mixup_loss(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
     """The mean loss of a batch mixed with itself in another order: l·loss(z, y) + (1 - l)·loss(z, y').
 
     l, one number for the batch, is Beta(alpha, alpha) by batch.u[0, 0]; batch.u[:, 1] gives the order.
     """
     x, y = batch.x, batch.y
-    weight = beta(batch.u[:1, 0], alpha)
+    weight = beta_from_uniform(batch.u[:1, 0], alpha)
     partner = torch.argsort(batch.u[:, 1])
     logits = net.train(w, weight * x + (1 - weight) * x[partner], batch.drop(net))
     return (weight * loss(logits, y) + (1 - weight) * loss(logits, y[partner])).mean()
@@ -40,7 +40,9 @@ class Mixup(FedAvg):
 
     draws = 2
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         if not self.alpha:
-            return super().objective(net, w, batch, down, mine)
-        return mixed(net, w, batch, self.loss, self.alpha)
+            return super().compute_objective(net, w, batch, broadcast, client_state)
+        return mixup_loss(net, w, batch, self.compute_loss, self.alpha)

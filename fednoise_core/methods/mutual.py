@@ -15,11 +15,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Federation, Kept, Net, State, Train, Trained, Views, Weights
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    ClientEntry,
+    EvaluatedModels,
+    Federation,
+    Net,
+    State,
+    Train,
+    Trained,
+    Weights,
+)
 from fednoise_core.methods.local import LocalOnly, OwnModel
 from fednoise_core.ops import losses
 
-__all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mixtures"]
+__all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mix_messages"]
 
 TINY = 1e-8  # a sum below it has no direction to divide by, and no loss counts as smaller
 
@@ -53,14 +64,14 @@ def client_weights(
     return [v / whole for v in w] if abs(whole) >= TINY else [1 / m] * m
 
 
-def mixtures(said: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
+def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
     """For each client k what the others say about a batch: one tensor [B, K] instead of M-1.
 
     "forward": others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs. "reverse":
     others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i. Who says something that is not finite teaches
     nobody: else one client that diverges would end everybody's training.
     """
-    log_p = torch.stack([one["log_p"] for one in said])  # [M, B, K]
+    log_p = torch.stack([one["log_p"] for one in messages])  # [M, B, K]
     sound = torch.isfinite(log_p).flatten(1).all(1)
     w = torch.tensor(weights, dtype=log_p.dtype, device=log_p.device) * sound
     spoken = torch.where(sound[:, None, None], log_p if kl == "reverse" else log_p.exp(), 0.0)
@@ -79,31 +90,43 @@ class Align(OwnModel):
     kl: str
     fresh: bool
 
-    def augments(self) -> list[Any]:
+    def get_augmentations(self) -> list[Any]:
         return ["none"]  # all must speak about the same images
 
-    def say(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def make_message(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> dict[str, Tensor]:
         """log p [B, K] in training mode, as in RHFL's code; on a copy, so that the step alone moves statistics."""
         return {"log_p": losses.log_probs(net.train(carry["model"].values(), batch.x, batch.drop(net)))}
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """ "forward": sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse":
         sum_i W_i KL(p_k || p_i).
         """
         log_q = losses.log_probs(net.train(w, batch.x, batch.drop(net)))
         if self.kl == "forward":
-            return -(down["others"] * log_q).sum(-1).mean()
-        return (log_q.exp() * (down["weight"] * log_q - down["others"])).sum(-1).mean()
+            return -(broadcast["others"] * log_q).sum(-1).mean()
+        return (log_q.exp() * (broadcast["weight"] * log_q - broadcast["others"])).sum(-1).mean()
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         if self.fresh:
             for memory in carry["model"].memory:
                 memory.zero_()
-        super().step(net, carry, batch, down, mine)
+        super().train_step(net, carry, batch, broadcast, client_state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,74 +189,83 @@ class Mutual(LocalOnly):
         bool, Field(description="Parity with RHFL: a new optimiser for each public batch.")
     ] = False
 
-    def init(self, fed: Federation) -> State:
-        state = super().init(fed)
+    def init_state(self, fed: Federation) -> State:
+        state = super().init_state(fed)
         state.notes["losses"] = [None] * fed.n  # of each client, when it took part last
         state.server["cohort"] = []
         return state
 
-    def warm(self, fed: Federation, state: State) -> dict[str, float]:
-        return LocalOnly.warm(replace(self, cl=False) if self.pretrain_loss == "ce" else self, fed, state)
+    def run_pretraining(self, fed: Federation, state: State) -> dict[str, float]:
+        return LocalOnly.run_pretraining(replace(self, cl=False) if self.pretrain_loss == "ce" else self, fed, state)
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        who = state.server["cohort"] = fed.sample(state.round, among=among)
-        alike = [1 / max(1, len(who) - 1)] * len(who)
+        clients = state.server["cohort"] = fed.sample_cohort(state.round, candidates=candidates)
+        alike = [1 / max(1, len(clients) - 1)] * len(clients)
         on_own = self.cws_target == "cl"
         weighed = self.cws and (self.hma or on_own)  # else nothing would look at the weights
-        weights = self._weigh(fed, state, who, alike) if weighed else alike
-        if self.hma and len(who) > 1:
-            self._align(fed, state, who, alike if on_own else weights)
-        fed.fit(self, state, who, {}, each=[{"weight": w} for w in weights] if self.cws and on_own else None, **how)
-        told = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
-        return {"clients": len(who), **told}
+        weights = self._weigh_clients(fed, state, clients, alike) if weighed else alike
+        if self.hma and len(clients) > 1:
+            self._align_models(fed, state, clients, alike if on_own else weights)
+        fed.fit(
+            self,
+            state,
+            clients,
+            {},
+            per_client=[{"weight": w} for w in weights] if self.cws and on_own else None,
+            **fit_options,
+        )
+        report = {"weight_min": min(weights), "weight_max": max(weights)} if weighed else {}
+        return {"clients": len(clients), **report}
 
-    def _weigh(self, fed: Federation, state: State, who: list[int], alike: list[float]) -> list[float]:
+    def _weigh_clients(self, fed: Federation, state: State, clients: list[int], alike: list[float]) -> list[float]:
         """Ask for the clients' losses. In the first round there is no progress to tell, and all weigh alike."""
         known = state.notes["losses"]
-        now = [said["loss"] for said in fed.on_clients(state, who, self._measure)]
-        before, first = [known[c] for c in who], all(loss is None for loss in known)
-        for c, loss in zip(who, now, strict=True):
+        now = [answer["loss"] for answer in fed.run_on_clients(state, clients, self._measure_loss)]
+        before, first = [known[c] for c in clients], all(loss is None for loss in known)
+        for c, loss in zip(clients, now, strict=True):
             known[c] = loss if math.isfinite(loss) else None  # as if it had not taken part; JSON knows no infinity
         return alike if first else client_weights(now, before, self.eta, self.denominator, self.normalise)
 
-    def _measure(self, me: Client, down: Mapping[str, Any]) -> dict[str, float]:
+    def _measure_loss(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
         """Client-side: the mean of the combinational loss over its samples, whatever it trains with."""
         ce = self.ce_weight if self.confidence_ce is None else self.confidence_ce
         rce = self.rce_weight if self.confidence_rce is None else self.confidence_rce
-        return {"loss": float(losses.sce(me.predict(me.mine["model"]), me.targets, ce, rce).mean())}
+        return {"loss": float(losses.sce(client.predict(client.state["model"]), client.targets, ce, rce).mean())}
 
-    def _align(self, fed: Federation, state: State, who: list[int], weights: list[float]) -> None:
-        ids = fed.draw(state.round, "align", self.public)
-        fed.lockstep(
+    def _align_models(self, fed: Federation, state: State, clients: list[int], weights: list[float]) -> None:
+        ids = fed.draw_public_ids(state.round, "align", self.public)
+        fed.fit_lockstep(
             Align(self.train, self.kl, self.fresh_optimizer_per_batch),
             state,
-            who,
+            clients,
             {"ids": ids} if self.public else {},  # all images need no list
-            partial(mixtures, weights=weights, kl=self.kl),
+            partial(mix_messages, weights=weights, kl=self.kl),
             ids=ids,
             batch=self.public_batch,
             tag="align",
         )
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """The loss on one's own data; times one's own weight where equation 13 is taken as printed."""
         logits = net.train(w, batch.x, batch.drop(net))
         if self.cl:
             loss = losses.sce(logits, batch.y, self.ce_weight, self.rce_weight).mean()
         else:
             loss = losses.mean_ce(logits, batch.y)
-        return loss * down["weight"] if "weight" in down else loss
+        return loss * broadcast["weight"] if "weight" in broadcast else loss
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """Everybody's models; where not all take part in a round, those of its participants, too (Di et al., 2024)."""
-        everybody = super().views(fed, state)
+        everybody = super().list_models(fed, state)
         if fed.cohort >= len(fed.all):
             return everybody
-        return {**everybody, "participants": [(c, Kept("model")) for c in state.server["cohort"] or fed.all]}
+        return {**everybody, "participants": [(c, ClientEntry("model")) for c in state.server["cohort"] or fed.all]}
 
-    def estimates(self, fed: Federation, state: State) -> dict[str, Any]:
+    def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
         known = {c: loss for c, loss in enumerate(state.notes["losses"]) if loss is not None}
         return {"client_noise": known} if known else {}
 
@@ -249,7 +281,7 @@ class RHFL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids", "others", "weight"), "up": ("loss", "log_p")}
     # switches of the ablation in Liu et al. (2024), and its open question
-    without = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
+    excluded_settings = ("hma", "cl", "cws", "cws_target", "pretrain_loss")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,4 +295,4 @@ class FedHNL(Mutual):
     example: ClassVar = {"pretrain": 5}
     wire: ClassVar = {"down": ("ids?", "others?", "weight?"), "up": ("loss?", "log_p?")}  # its switches decide
     # RHFL's and RHFL+'s
-    without = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]
+    excluded_settings = ("rce_weight", "confidence_ce", "confidence_rce", "normalise")  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.settings.declare import model_of, parse
+from fednoise_core.settings.declare import build_settings, model_of
 from fednoise_core.settings.train import Train
 
 __all__ = ["own_method"]
@@ -32,21 +32,21 @@ def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
         raise TypeError(f"method: {cls.__name__}: write @dataclass(frozen=True, kw_only=True) above the class")
     settings = train
     if train is None or isinstance(train, Mapping):
-        settings = parse(Train, train or {}, "train")
+        settings = build_settings(Train, train or {}, "train")
     if not isinstance(settings, Train):
         return method, train, None  # refused by name, with the other arguments
-    made = parse(cls, fields, "method", train=settings)
-    return {"name": _called(cls), **fields}, settings, made
+    made = build_settings(cls, fields, "method", train=settings)
+    return {"name": _name_class(cls), **fields}, settings, made
 
 
 def _of_instance(made: FedAvg, train: Any) -> tuple[Any, Any, FedAvg]:
-    given = parse(Train, train, "train") if isinstance(train, Mapping) else train
+    given = build_settings(Train, train, "train") if isinstance(train, Mapping) else train
     if given is not None and given != made.train:
         raise SpecError("train: the method was made with other training settings; leave `train` out")
     model = model_of(type(made))
     given = model.model_construct(**{name: getattr(made, name) for name in model.model_fields})
-    return {"name": _called(type(made)), **given.model_dump(exclude_defaults=True)}, made.train, made
+    return {"name": _name_class(type(made)), **given.model_dump(exclude_defaults=True)}, made.train, made
 
 
-def _called(cls: type) -> str:
+def _name_class(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"

@@ -21,7 +21,7 @@ from fednoise_core.engine.api import (
     State,
     Trained,
     Weights,
-    stage,
+    resolve_rounds,
 )
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
@@ -36,8 +36,8 @@ COUNTS = Layout([Entry("right", (1,), "stat"), Entry("seen", (1,), "stat")])  # 
 class Prestop(FedAvg):
     """FedAvg until the prestop round, then what the subclass does; base of the methods of Yu et al. (2025).
 
-    In the first phase every client sends its accuracy on its given labels. From the round after the stop on, `down`
-    has the entry "stopped".
+    In the first phase every client sends its accuracy on its given labels. From the round after the stop on,
+    `broadcast` has the entry "stopped".
     """
 
     wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy")}
@@ -72,66 +72,74 @@ class Prestop(FedAvg):
 
     # the server's side
 
-    def init(self, fed: Federation) -> State:
-        state = super().init(fed)
+    def init_state(self, fed: Federation) -> State:
+        state = super().init_state(fed)
         state.notes["prestop"] = {"round": 0, "reference": 0.0, "misses": 0}  # round 0: not yet, or never
         return state
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         rounds = self.train.rounds
-        first = Phase("watch", self.round, rounds, until=lambda state: bool(state.notes["prestop"]["round"]))
-        return [first, Phase(self.second, self.round, rounds)]
+        first = Phase("watch", self.run_round, rounds, until=lambda state: bool(state.notes["prestop"]["round"]))
+        return [first, Phase(self.second, self.run_round, rounds)]
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {**super().down(fed, state), **({"stopped": True} if state.notes["prestop"]["round"] else {})}
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
+        return {**super().make_broadcast(fed, state), **({"stopped": True} if state.notes["prestop"]["round"] else {})}
 
-    def round(
-        self, fed: Federation, state: State, among: Iterable[int] | None = None, **how: Any
+    def run_round(
+        self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
         before = state.notes["prestop"]
-        report = super().round(fed, state, among, **how) or {}
+        report = super().run_round(fed, state, candidates, **fit_options) or {}
         after = state.notes["prestop"]
         return report if after is before else {**report, "watched_accuracy": after["accuracy"]}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        super().merge(fed, state, who, ups)
-        said = [float(up["accuracy"]) for up in ups if "accuracy" in up]
-        if said:
-            state.notes["prestop"] = self._watched(state, sum(said) / len(said))
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        super().merge_updates(fed, state, clients, updates)
+        accuracies = [float(update["accuracy"]) for update in updates if "accuracy" in update]
+        if accuracies:
+            state.notes["prestop"] = self._count_watched(state, sum(accuracies) / len(accuracies))
 
-    def _watched(self, state: State, accuracy: float) -> dict[str, Any]:
+    def _count_watched(self, state: State, accuracy: float) -> dict[str, Any]:
         """The note after one more round's accuracy. The best counted one starts at 0."""
         rounds, reference, misses = self.train.rounds, state.notes["prestop"]["reference"], 0
-        counts = state.round > stage(rounds, self.start or 0.2)
+        counts = state.round > resolve_rounds(rounds, self.start or 0.2)
         if counts and not (accuracy > reference or (self.tie == "reset" and accuracy == reference)):
             misses = state.notes["prestop"]["misses"] + 1
         if self.compare == "previous":
             reference = accuracy
         elif counts:
             reference = max(accuracy, reference)
-        stops = misses >= self.patience or (self.latest and state.round >= stage(rounds, self.latest))
+        stops = misses >= self.patience or (self.latest and state.round >= resolve_rounds(rounds, self.latest))
         now = state.round if stops else 0
         return {"round": now, "accuracy": accuracy, "reference": reference, "misses": misses}
 
     # the client's side
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        carry = super().begin(net, down, mine)
-        if "stopped" in down or self.monitor != "train":
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        carry = super().init_carry(net, broadcast, client_state)
+        if "stopped" in broadcast or self.monitor != "train":
             return carry
-        return {**carry, "counts": COUNTS.zeros(down["model"].flat.device)}
+        return {**carry, "counts": COUNTS.zeros(broadcast["model"].flat.device)}
 
-    def objective(self, net: Net, w: Weights, batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]) -> Tensor:
+    def compute_objective(
+        self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> Tensor:
         """The forward loss -log (T' p)_y where the client prepared a matrix, the fact "corrects"."""
-        if "corrects" not in mine:
-            return super().objective(net, w, batch, down, mine)
-        return losses.forward(net.train(w, batch.x, batch.drop(net)), batch.y, mine["corrects"]).mean()
+        if "corrects" not in client_state:
+            return super().compute_objective(net, w, batch, broadcast, client_state)
+        logits = net.train(w, batch.x, batch.drop(net))
+        return losses.forward_correction(logits, batch.y, client_state["corrects"]).mean()
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         if "counts" not in carry:
-            super().step(net, carry, batch, down, mine)
+            super().train_step(net, carry, batch, broadcast, client_state)
             return
         model, counts = carry["model"], carry["counts"].w
         logits = net.train(model.w, batch.x, batch.drop(net))
@@ -139,20 +147,25 @@ class Prestop(FedAvg):
             counts["right"].add_((logits.argmax(1) == batch.y).sum())
             counts["seen"].add_(len(batch.y))
         grad = model.backward(losses.mean_ce(logits, batch.y))
-        self.correct(grad, model.w, down, mine)
-        model.update(down["lr"])
+        self.correct_gradient(grad, model.w, broadcast, client_state)
+        model.update(broadcast["lr"])
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
-        up = super().finish(net, carry, down, mine, steps)
+        update = super().make_update(net, carry, broadcast, client_state, steps)
         if "counts" in carry and steps:  # a client that took no step saw nothing
             counts = carry["counts"].values()
-            up["accuracy"] = counts["right"] / counts["seen"]
-        return up
+            update["accuracy"] = counts["right"] / counts["seen"]
+        return update
 
-    def after(self, me: Client, up: dict[str, Any], down: Mapping[str, Any]) -> dict[str, Any]:
-        if "stopped" in down or self.monitor != "pre_eval":
-            return up
-        right = me.predict(down["model"]).argmax(1) == me.labels
-        return {**up, "accuracy": right.float().mean()[None]}
+    def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
+        if "stopped" in broadcast or self.monitor != "pre_eval":
+            return update
+        right = client.predict(broadcast["model"]).argmax(1) == client.labels
+        return {**update, "accuracy": right.float().mean()[None]}

@@ -23,7 +23,7 @@ class SCE(FedAvg):
     alpha: Annotated[float, Field(ge=0, description="Weight of the cross entropy.")] = 0.1
     beta: Annotated[float, Field(ge=0, description="Weight of the reverse cross entropy.")] = 1.0
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return losses.sce(logits, y, self.alpha, self.beta)
 
 
@@ -38,7 +38,7 @@ class GCE(FedAvg):
 
     q: Annotated[float, Field(gt=0, le=1, description="The larger, the more robust and the slower to learn.")] = 0.7
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return losses.gce(logits, y, self.q)
 
 
@@ -49,5 +49,5 @@ class MAE(FedAvg):
     Half the L1 distance to the one-hot label; its sum over all labels is the same for all predictions.
     """
 
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return losses.mae(logits, y)

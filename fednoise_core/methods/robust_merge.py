@@ -18,16 +18,16 @@ __all__ = ["RFA", "Krum", "Median", "TrimmedMean"]
 CHUNK = 1 << 20  # coordinates at a time: a second copy of a whole cohort's models may not fit into memory
 
 
-def _products(models: Sequence[Weights], start: Weights) -> Tensor:
+def _multiply_displacements(models: Sequence[Weights], start: Weights) -> Tensor:
     """Scalar products [n, n] of the displacements from `start`, over the trained numbers, in float64."""
     total = torch.zeros(len(models), len(models), dtype=torch.float64, device=start.flat.device)
-    for origin, *several in _chunks([w.trained for w in (start, *models)]):
+    for origin, *several in _iterate_chunks([w.trained for w in (start, *models)]):
         moved = (torch.stack(several) - origin).double()
         total += moved @ moved.T
     return total
 
 
-def _chunks(vectors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+def _iterate_chunks(vectors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(vector.split(CHUNK) for vector in vectors), strict=True)
 
 
@@ -39,7 +39,7 @@ class TrimmedMean(FedAvg):
     """
 
     example: ClassVar = {"trim": 0.2}
-    without = ("weighting",)  # values that are cut have no weight
+    excluded_settings = ("weighting",)  # values that are cut have no weight
 
     trim: Annotated[float, Field(ge=0, lt=0.5, description="Share of values left out at either end.")] = 0.2
 
@@ -47,19 +47,21 @@ class TrimmedMean(FedAvg):
         """How many of n values are left out at either end."""
         return int(self.trim * n + 1e-9)
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
         """Mean of each coordinate, statistics too, without its largest and smallest values."""
-        models, cut = [up["model"] for up in ups], self.cut(len(ups))
-        parts = [torch.stack(several).sort(0).values for several in _chunks([w.flat for w in models])]
+        models, cut = [update["model"] for update in updates], self.cut(len(updates))
+        parts = [torch.stack(several).sort(0).values for several in _iterate_chunks([w.flat for w in models])]
         one = models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))
-        super().merge(fed, state, who[:1], [{"model": one}])  # the "mean" of one model, and the server's step
+        super().merge_updates(
+            fed, state, clients[:1], [{"model": one}]
+        )  # the "mean" of one model, and the server's step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Median(TrimmedMean):
     """Coordinate-wise median (Yin et al., ICML 2018): of an even number, the mean of the middle two."""
 
-    without = ("trim",)
+    excluded_settings = ("trim",)
     example: ClassVar = {}
 
     def cut(self, n: int) -> int:
@@ -84,12 +86,12 @@ class Krum(FedAvg):
         int, Field(ge=0, description="Models taken and averaged: 1 is Krum, more is multi-Krum; 0 = all but f.")
     ] = 1
 
-    def weights(
-        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    def weigh_updates(
+        self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
-        shares, n = super().weights(fed, state, who, ups), len(ups)
+        shares, n = super().weigh_updates(fed, state, clients, updates), len(updates)
         f = int(self.faulty * n + 1e-9)
-        product = _products([up["model"] for up in ups], state.server["model"])
+        product = _multiply_displacements([update["model"] for update in updates], state.server["model"])
         own = product.diagonal()
         apart = own[:, None] + own[None, :] - 2 * product
         apart = apart.fill_diagonal_(torch.inf).sort(1).values
@@ -112,11 +114,11 @@ class RFA(FedAvg):
     iterations: Annotated[int, Field(ge=0, description="Weiszfeld steps; 0 is FedAvg.")] = 3
     nu: Annotated[float, Field(gt=0, description="Smallest distance that a weight is divided by.")] = 1e-6
 
-    def weights(
-        self, fed: Federation, state: State, who: list[int], ups: Sequence[Mapping[str, Any]] = ()
+    def weigh_updates(
+        self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
-        shares = super().weights(fed, state, who, ups)
-        product = _products([up["model"] for up in ups], state.server["model"])
+        shares = super().weigh_updates(fed, state, clients, updates)
+        product = _multiply_displacements([update["model"] for update in updates], state.server["model"])
         p = torch.tensor(shares, dtype=torch.float64, device=product.device)
         b = p / p.sum()
         for _ in range(self.iterations):

@@ -13,10 +13,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Batch, Client, Entry, Federation, Layout, Net, State, Trained, Weights, Work, stage
+from fednoise_core.engine.api import (
+    Batch,
+    Client,
+    Entry,
+    Federation,
+    Layout,
+    Net,
+    State,
+    Trained,
+    Weights,
+    Work,
+    resolve_rounds,
+)
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import by_rank, cosine
+from fednoise_core.ops.stats import cosine_similarity, p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
 __all__ = ["RoFL"]
@@ -64,80 +76,99 @@ class RoFL(FedAvg):
 
     def rounds_of(self, length: float) -> int:
         """T_k or T_pl: a setting as a number of rounds, by default a tenth of all, rounded up."""
-        return stage(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
+        return resolve_rounds(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
 
     # the server's side
 
-    def init(self, fed: Federation) -> State:
+    def init_state(self, fed: Federation) -> State:
         """A centroid of zeros is one that nobody has had the class for."""
-        state = super().init(fed)
+        state = super().init_state(fed)
         device = state.server["model"].flat.device
         state.server["centroids"] = torch.zeros(fed.classes, fed.net().features_size, device=device)
         return state
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
-        return {**super().down(fed, state), "centroids": state.server["centroids"]}
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
+        return {**super().make_broadcast(fed, state), "centroids": state.server["centroids"]}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        super().merge(fed, state, who, ups)
-        state.server["centroids"] = agreed(state.server["centroids"], torch.stack([up["centroids"] for up in ups]))
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        super().merge_updates(fed, state, clients, updates)
+        state.server["centroids"] = merge_centroids(
+            state.server["centroids"], torch.stack([update["centroids"] for update in updates])
+        )
 
     # the client's side
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> Work | None:
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
         """What the round number and the broadcast model say: guesses, centroids of classes new to all, rates."""
-        f, w, t, warmup = down["centroids"], down["model"], me.round - 1, self.rounds_of(self.label_rounds)
+        f, w, t, warmup = (
+            broadcast["centroids"],
+            broadcast["model"],
+            client.round - 1,
+            self.rounds_of(self.label_rounds),
+        )
         new = f.norm(dim=1) == 0
         if new.any():
-            f = torch.where(new[:, None], class_means(me.features(w), _onehot(me.labels, me.classes)), f)
-        tau = losses.forgotten(t, self.forget_rate, self.rounds_of(self.ramp))
+            f = torch.where(
+                new[:, None], class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
+            )
+        tau = losses.forget_rate_at(t, self.forget_rate, self.rounds_of(self.ramp))
         keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
         pull = torch.tensor(self.centroid * min(1.0, t / warmup), device=f.device)
-        aux = {"guess": me.predict(w).argmax(1)} if t >= warmup else {}
+        aux = {"guess": client.predict(w).argmax(1)} if t >= warmup else {}
         return Work(aux=aux, facts={"start": f, "keep": keep, "pull": pull})
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        layout = Layout([Entry("f", tuple(mine["start"].shape), "stat")])
-        return {"model": down["model"], "centroids": Weights(layout, mine["start"].reshape(-1))}
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        layout = Layout([Entry("f", tuple(client_state["start"].shape), "stat")])
+        return {"model": broadcast["model"], "centroids": Weights(layout, client_state["start"].reshape(-1))}
 
-    def step(
-        self, net: Net, carry: Mapping[str, Trained], batch: Batch, down: Mapping[str, Any], mine: Mapping[str, Any]
+    def train_step(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        batch: Batch,
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
     ) -> None:
         model, f, y = carry["model"], carry["centroids"].w["f"], batch.y
         h = net.features(model.w, batch.x, train=True, u=batch.drop(net))
         logits = net.head(model.w, h)
         h = h.to(f.dtype)
-        per = self.loss(logits, y)
-        pick = losses.smallest(per, mine["keep"])
-        agrees = cosine(h.detach()[:, None], f).argmax(1) == y
+        per = self.compute_loss(logits, y)
+        pick = losses.small_loss_mask(per, client_state["keep"])
+        agrees = cosine_similarity(h.detach()[:, None], f).argmax(1) == y
         if "guess" in batch.aux:
-            per = self.loss(logits, torch.where(agrees, y, batch.aux["guess"]))
+            per = self.compute_loss(logits, torch.where(agrees, y, batch.aux["guess"]))
         loss = (per * pick).sum() / pick.sum()
         if self.centroid:
             drawn = (h - f.index_select(0, y)).square().sum(1) * agrees * pick
-            loss = loss + mine["pull"] * (drawn.sum() / pick.sum() if self.reduction == "mean" else drawn.sum())
+            loss = loss + client_state["pull"] * (drawn.sum() / pick.sum() if self.reduction == "mean" else drawn.sum())
         if self.entropy:
             log_p = losses.log_probs(logits)
             loss = loss - self.entropy * ((log_p.exp() * log_p).sum(1) * pick).sum() / pick.sum()
         model.backward(loss)
-        model.update(down["lr"])
+        model.update(broadcast["lr"])
         with torch.no_grad():
-            f.copy_(moved(f, class_means(h, _onehot(y, net.classes) * pick[:, None])))
+            f.copy_(move_centroids(f, class_means(h, _encode_labels(y, net.classes) * pick[:, None])))
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
         return {"model": carry["model"].values(), "centroids": carry["centroids"].values()["f"]}
 
-    def suspects(self, me: Client, down: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
         """The forgotten share of the client's samples: largest loss of the global model, as P(wrong) by rank, 1/2 at
         the border; proposed: its guess.
         """
-        logits = me.predict(down["model"])
-        return by_rank(losses.ce(logits, me.labels), self.forget_rate), logits.argmax(1)
+        logits = client.predict(broadcast["model"])
+        return p_wrong_by_rank(losses.ce(logits, client.labels), self.forget_rate), logits.argmax(1)
 
 
-def _onehot(y: Tensor, classes: int) -> Tensor:
+def _encode_labels(y: Tensor, classes: int) -> Tensor:
     """[n, K] of float; one_hot of torch would read its largest entry on the host."""
     return (y[:, None] == torch.arange(classes, device=y.device)).float()
 
@@ -145,23 +176,23 @@ def _onehot(y: Tensor, classes: int) -> Tensor:
 def class_means(h: Tensor, share: Tensor) -> Tensor:
     """Mean feature [K, d] of h [n, d], each sample counting `share` [n, K]; zeros for a class that none has."""
     share = share.to(h.dtype)
-    return losses.product(share.T, h) / share.sum(0).clamp_min(1)[:, None]
+    return losses.matmul_full_precision(share.T, h) / share.sum(0).clamp_min(1)[:, None]
 
 
-def moved(f: Tensor, seen: Tensor) -> Tensor:
+def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
     """f <- (1 - s²) f + s² seen with s the cosine of the two, row by row [K, d]; a row of zeros moves nothing."""
-    s = cosine(f, seen).square()[:, None]
+    s = cosine_similarity(f, seen).square()[:, None]
     return (1 - s) * f + s * seen
 
 
-def agreed(old: Tensor, said: Tensor) -> Tensor:
-    """The clients' centroids `said` [S, K, d] merged with weights max(0, cos(old, said)), `old` [K, d].
+def merge_centroids(old: Tensor, new: Tensor) -> Tensor:
+    """The clients' centroids `new` [S, K, d] merged with weights max(0, cos(old, new)), `old` [K, d].
 
     Where these sum to less than 1e-6, as for a class that is new, the mean over the clients that have the class; `old`
     where nobody has. (The authors' order of things has negative weights, and NaN for a class that nobody has.)
     """
-    has = (said.norm(dim=2) > 0).to(said.dtype)
-    s = cosine(old, said).clamp_min(0)
+    has = (new.norm(dim=2) > 0).to(new.dtype)
+    s = cosine_similarity(old, new).clamp_min(0)
     weight = torch.where(s.sum(0) >= 1e-6, s, has)
     total = weight.sum(0)[:, None]
-    return torch.where(total > 0, (weight[:, :, None] * said).sum(0) / total.clamp_min(1e-12), old)
+    return torch.where(total > 0, (weight[:, :, None] * new).sum(0) / total.clamp_min(1e-12), old)

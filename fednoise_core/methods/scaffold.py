@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, mean
+from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Scaffold"]
@@ -36,30 +36,41 @@ class Scaffold(FedAvg):
 
     step_reads = ("control",)
 
-    def init(self, fed: Federation) -> State:
-        state = super().init(fed)
+    def init_state(self, fed: Federation) -> State:
+        state = super().init_state(fed)
         state.server["control"] = torch.zeros_like(state.server["model"].trained)
         return state
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         return {"model": state.server["model"], "control": state.server["control"]}
 
-    def prepare(self, me: Client, down: Mapping[str, Any]) -> None:
-        me.mine.setdefault("control", torch.zeros_like(down["control"]))
+    def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> None:
+        client.state.setdefault("control", torch.zeros_like(broadcast["control"]))
 
-    def correct(self, grad: Tensor, w: Weights, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        grad.add_(down["control"]).sub_(mine["control"])
+    def correct_gradient(
+        self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> None:
+        grad.add_(broadcast["control"]).sub_(client_state["control"])
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
         model = carry["model"].values()
-        reach = max(steps, 1) * down["lr"] / (1.0 - self.train.momentum)  # K_i * eta: the steps really taken
+        reach = max(steps, 1) * broadcast["lr"] / (1.0 - self.train.momentum)  # K_i * eta: the steps really taken
         # without a step, or at rate 0, nothing was learnt about the gradient
-        moved = (down["model"].trained - model.trained) / reach if steps and self.train.lr else down["control"]
-        new = mine["control"] - down["control"] + moved
-        return {"model": model, "shift": new - mine["control"], "mine": {"control": new}}
+        moved = (
+            (broadcast["model"].trained - model.trained) / reach if steps and self.train.lr else broadcast["control"]
+        )
+        new = client_state["control"] - broadcast["control"] + moved
+        return {"model": model, "shift": new - client_state["control"], "client_state": {"control": new}}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        super().merge(fed, state, who, ups)
-        state.server["control"] = state.server["control"] + mean([up["shift"] for up in ups]) * (len(who) / fed.n)
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        super().merge_updates(fed, state, clients, updates)
+        state.server["control"] = state.server["control"] + weighted_mean([update["shift"] for update in updates]) * (
+            len(clients) / fed.n
+        )

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fednoise_core.ops import losses
-from fednoise_core.ops.stats import filled
+from fednoise_core.ops.stats import with_unit_diagonal
 
-__all__ = ["anchor_rows", "by_matrix", "confident_rows", "counted", "tail_rows", "weighted"]
+__all__ = ["anchor_rows", "confident_rows", "judge_by_matrix", "normalise_counts", "tail_rows", "weigh_by_shares"]
 
 
 def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
@@ -50,16 +50,16 @@ def tail_rows(p: Tensor, percentile: float) -> Tensor:
     return (top.T @ p / top.sum(0)[:, None]).float()
 
 
-def counted(counts: Tensor) -> Tensor:
+def normalise_counts(counts: Tensor) -> Tensor:
     """T from counts [K, K], rows given labels, columns guesses (002, equation 9): T[i, j] = C[j, i] / sum_k C[k, i],
     the diagonal of C filled first; e_i where nothing was counted for class i. The printed equation sums over the row,
     but P(given | true), which it names, needs the column, as in 002's code.
     """
-    C = filled(counts)
+    C = with_unit_diagonal(counts)
     return (C / C.sum(0)).T.contiguous()
 
 
-def weighted(T: Tensor, y: Tensor) -> Tensor:
+def weigh_by_shares(T: Tensor, y: Tensor) -> Tensor:
     """002's matrix: rows of T (of counts in FedEFC) times the client's share of each given label, columns made to sum
     to 1 or left at 0. In the forward loss it weighs p by that share, so that classes that the client has not drop out.
     """
@@ -68,7 +68,7 @@ def weighted(T: Tensor, y: Tensor) -> Tensor:
     return joint / joint.sum(0).clamp_min(1e-12)
 
 
-def by_matrix(logits: Tensor, y: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
+def judge_by_matrix(logits: Tensor, y: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
     """P(wrong) and the proposed label, both [n], by Bayes' rule: P(true i | x, given y) is proportional to
     p_i T[i, y].
     """

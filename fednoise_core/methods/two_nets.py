@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fednoise_core.engine.api import SERVER, Federation, Net, State, Trained, Views, Weights, mean
+from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["NAMES", "TwoNets"]
@@ -18,27 +18,32 @@ NAMES = ("one", "two")
 class TwoNets(FedAvg):
     """The nets "one" and "two", of one architecture and different first weights."""
 
-    without = ("server_lr",)  # both nets are plain averages
+    excluded_settings = ("server_lr",)  # both nets are plain averages
     passes = 2
 
-    def init(self, fed: Federation) -> State:
-        return State(server={"one": fed.fresh("model"), "two": fed.fresh("model", 2)})
+    def init_state(self, fed: Federation) -> State:
+        return State(server={"one": fed.init_weights("model"), "two": fed.init_weights("model", 2)})
 
-    def down(self, fed: Federation, state: State) -> dict[str, Any]:
+    def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
         return dict(state.server)
 
-    def begin(self, net: Net, down: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Weights]:
-        return {name: down[name] for name in NAMES}
+    def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
+        return {name: broadcast[name] for name in NAMES}
 
-    def finish(
-        self, net: Net, carry: Mapping[str, Trained], down: Mapping[str, Any], mine: Mapping[str, Any], steps: int
+    def make_update(
+        self,
+        net: Net,
+        carry: Mapping[str, Trained],
+        broadcast: Mapping[str, Any],
+        client_state: Mapping[str, Any],
+        steps: int,
     ) -> dict[str, Any]:
         return {name: carry[name].values() for name in NAMES}
 
-    def merge(self, fed: Federation, state: State, who: list[int], ups: list[dict[str, Any]]) -> None:
-        state.server = mean(ups, self.weights(fed, state, who, ups))
+    def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
+        state.server = weighted_mean(updates, self.weigh_updates(fed, state, clients, updates))
 
-    def views(self, fed: Federation, state: State) -> Views:
+    def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """mean: the mean accuracy of the two nets. ensemble: their logits are summed. The first is the headline."""
         one, two = state.server["one"], state.server["two"]
         return {"mean": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])]}

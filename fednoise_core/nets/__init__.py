@@ -37,18 +37,18 @@ def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
 
     from fednoise_core.io import SpecError
     from fednoise_core.nets.net import Net
-    from fednoise_core.settings.declare import check, model_of, nearest, settings_of
+    from fednoise_core.settings.declare import check_value, did_you_mean, model_of, settings_of
 
     if not isinstance(spec, str | dict):
         raise SpecError(f"train.net: {spec!r} is neither a net's name nor {{name: …, options…}}")
     options = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = options.pop("name", None)
     if name not in NETS:
-        raise SpecError(f"train.net: unknown net {name!r}{nearest(name, NETS)}")
+        raise SpecError(f"train.net: unknown net {name!r}{did_you_mean(name, NETS)}")
     module, function = NETS[name].split(":")
     make = getattr(import_module(module), function)
     own = settings_of(make)
-    checked = dict(check(model_of(make, Net.__init__), options, "train.net"))
+    checked = dict(check_value(model_of(make, Net.__init__), options, "train.net"))
     body = make(**{key: value for key, value in checked.items() if key in own})
     common = {key: value for key, value in checked.items() if key not in own}
     if name != "module":  # a module of one's own gives the Net itself

@@ -9,14 +9,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["cnn9"]
 
 WIDTHS = (1, 1, 1, 2, 2, 2, 4, 2, 1)  # in units of the first block's channels
 
 
-@described(
+@with_settings(
     example={"dropout": 0.25, "init": "xavier", "dropout_at_eval": True},
     input=(3, 32, 32),
     classes=10,
@@ -45,7 +45,7 @@ def cnn9(
     side; below 32 the last map is 1x1.
     """
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         for k, units in enumerate(WIDTHS, 1):
             x = ops.norm(f"bn{k}", ops.conv(f"conv{k}", x, units * width, 3, pad=1 if k < 7 else 0))
             if k not in (3, 6):
@@ -56,4 +56,4 @@ def cnn9(
                 x = ops.dropout2d(x, dropout)
         return x.mean((2, 3))
 
-    return body
+    return run_body

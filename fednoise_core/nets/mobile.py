@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["mobilenet_v1", "mobilenet_v2", "shufflenet"]
 
@@ -31,7 +31,7 @@ Stem = Annotated[
 ]
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -42,19 +42,19 @@ def mobilenet_v1(*, width: Stem = 32) -> Body:
     """MobileNet (Howard et al., 2017) with a stem of stride 1.
 
     32 * `width` features."""
-    scale = _scale(width)
+    scale = _scale_width(width)
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, width, 3))
         for k, (out, stride) in enumerate(V1, 1):
             x = torch.relu_(_conv_norm(ops, f"block{k}.conv1", f"block{k}.bn1", x, x.shape[1], 3, stride, x.shape[1]))
             x = torch.relu_(_conv_norm(ops, f"block{k}.conv2", f"block{k}.bn2", x, scale(out)))
         return x.mean((2, 3))
 
-    return body
+    return run_body
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -66,7 +66,7 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
 
     ReLU instead of ReLU6, and every block of stride 1 has a
     shortcut, through a 1x1 convolution with batch norm where the channels change; 40 * `width` features."""
-    scale = _scale(width)
+    scale = _scale_width(width)
 
     def block(ops: Ops, x: Tensor, name: str, expansion: int, out: int, stride: int) -> Tensor:
         wide = expansion * x.shape[1]
@@ -77,17 +77,17 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
             return y
         return y.add_(x if x.shape[1] == out else _conv_norm(ops, f"{name}.shortcut.0", f"{name}.shortcut.1", x, out))
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, width, 3))
         for stage, (expansion, out, blocks, stride) in enumerate(V2, 1):
             for k in range(blocks):
                 x = block(ops, x, f"layer{stage}.{k}", expansion, scale(out), stride if k == 0 else 1)
         return torch.relu_(_conv_norm(ops, "conv2", "bn2", x, scale(1280))).mean((2, 3))
 
-    return body
+    return run_body
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -117,22 +117,22 @@ def shufflenet(
         main = out - x.shape[1] if stride == 2 else out  # a unit of stride 2 appends the pooled input
         inner, groups = main // 4, 1 if x.shape[1] == 24 else 2
         y = torch.relu_(_conv_norm(ops, f"{name}.conv1", f"{name}.bn1", x, inner, groups=groups))
-        y = _shuffle(y, groups)
+        y = _shuffle_channels(y, groups)
         y = torch.relu_(_conv_norm(ops, f"{name}.conv2", f"{name}.bn2", y, inner, 3, stride, inner))
         y = _conv_norm(ops, f"{name}.conv3", f"{name}.bn3", y, main, groups=2)
         return torch.relu_(torch.cat([y, F.avg_pool2d(x, 3, 2, 1)], 1) if stride == 2 else y.add_(x))
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, 24))
         for stage, (factor, units) in enumerate(SHUFFLE, 1):
             for k in range(units):
                 x = unit(ops, x, f"layer{stage}.{k}", factor * width, 1 if k else 2)
         return x.mean((2, 3))
 
-    return body
+    return run_body
 
 
-def _scale(width: int) -> Callable[[int], int]:
+def _scale_width(width: int) -> Callable[[int], int]:
     """Channels of a MobileNet whose stem has `width` instead of 32."""
     if width % 4:
         raise SpecError(f"train.net.width: {width} is not a multiple of 4")
@@ -146,7 +146,7 @@ def _conv_norm(
     return ops.norm(norm, ops.conv(conv, x, out, kernel, stride, kernel // 2, groups, bias=False))
 
 
-def _shuffle(x: Tensor, groups: int) -> Tensor:
+def _shuffle_channels(x: Tensor, groups: int) -> Tensor:
     """Channel g*n + j goes to j*groups + g. Done channels-last: reshaping [B, C, H, W] would copy to channels-first."""
     if groups == 1:
         return x

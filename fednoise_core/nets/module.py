@@ -23,7 +23,7 @@ from torch.func import functional_call
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Entry, Layout, Weights
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 from fednoise_core.settings.train import Train
 
 __all__ = ["ModuleNet", "module", "with_named_nets"]
@@ -33,7 +33,7 @@ DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]
 
 
-@described(
+@with_settings(
     example={"factory": "mynets:make"},
     input=(1, 28, 28),
     classes=10,
@@ -127,79 +127,79 @@ class ModuleNet(Net):
         self._make = functools.partial(factory, tuple(shape), classes, **arguments)
         self._called = getattr(factory, "__name__", repr(factory))
         if init != "default":
-            raise self._wrong("its factory draws the first weights: `init` does nothing")
-        made = self._made(0)
-        self.head_name = self._head(made)
+            raise self._refuse("its factory draws the first weights: `init` does nothing")
+        made = self._make_module(0)
+        self.head_name = self._find_head(made)
         self._norms = {
             f"{at}.{own}" if at else own
             for at, part in made.named_modules()
             if isinstance(part, NORMS)
             for own, _ in part.named_parameters(recurse=False)
         }
-        self._entries = [self._entry(n, t) for n, t in _state(made).items()]
+        self._entries = [self._make_entry(n, t) for n, t in _state_entries(made).items()]
         self.layout = Layout(entry for _, entry in self._entries)
         self.parameters = self.layout.trained
         self._draws, self._elsewhere = _Draws(), torch.device("cpu")
-        body = _prepared(made, self.head_name, self._draws)
+        body = _prepare_copy(made, self.head_name, self._draws)
         self._copies = {True: body.train(), False: copy.deepcopy(body).eval()}
         self._names = [(n, entry.name) for n, entry in self._entries if not entry.name.startswith("head.")]
-        self._measure(made)
+        self._measure_shapes(made)
 
     # what the module is
 
-    def _wrong(self, problem: str) -> SpecError:
+    def _refuse(self, problem: str) -> SpecError:
         return SpecError(f"train.net: module {self._called!r}: {problem}")
 
-    def _made(self, seed: int) -> nn.Module:
+    def _make_module(self, seed: int) -> nn.Module:
         """A new module, its numbers drawn from torch's generator with this seed; the generator is put back."""
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 made = self._make()
         except Exception as error:  # the user's code
-            raise self._wrong(f"{type(error).__name__}: {error}") from error
+            raise self._refuse(f"{type(error).__name__}: {error}") from error
         if not isinstance(made, nn.Module):
-            raise self._wrong(f"it returned {type(made).__name__}, no torch.nn.Module")
+            raise self._refuse(f"it returned {type(made).__name__}, no torch.nn.Module")
         return made
 
-    def _head(self, made: nn.Module) -> str:
+    def _find_head(self, made: nn.Module) -> str:
         """The name of the last linear layer."""
         linear = [name for name, part in made.named_modules() if isinstance(part, nn.Linear)]
         if not linear:
-            raise self._wrong("its last layer must be a torch.nn.Linear")
+            raise self._refuse("its last layer must be a torch.nn.Linear")
         head = made.get_submodule(linear[-1])
         if head.out_features != self.classes or head.bias is None:
             needed = f"torch.nn.Linear(…, {self.classes}) with a bias"
-            raise self._wrong(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
+            raise self._refuse(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
         return linear[-1]
 
-    def _entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
+    def _make_entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
         kind = "norm" if name in self._norms else "weight" if isinstance(tensor, nn.Parameter) else "stat"
         own = name.removeprefix(f"{self.head_name}.")
         return name, Entry(f"head.{own}" if own != name else name, tuple(tensor.shape), kind)
 
-    def _measure(self, made: nn.Module) -> None:
+    def _measure_shapes(self, made: nn.Module) -> None:
         """Features, random numbers and the smallest batch, found by running it; and whether it runs as a Net does."""
         x = torch.rand(3, *self.shape, generator=torch.Generator().manual_seed(0))
-        w = self._filled(made)
+        w = self._fill_weights(made)
         try:
             with torch.no_grad():
-                h = self._run(w, x, False, None)
+                h = self._call_module(w, x, False, None)
                 wanted = made.eval()(x)
         except Exception as error:  # the user's code
-            raise self._wrong(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+            raise self._refuse(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
         self.draws = self._draws.at
         if h.dim() != 2 or wanted.shape != (3, self.classes):
-            raise self._wrong(f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed")
+            raise self._refuse(f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed")
         self.features_size = int(h.shape[1])
         if not torch.allclose(self.head(w, h), wanted, atol=1e-4):
-            raise self._wrong(f"its output is not that of {self.head_name!r}, which must be its last layer")
-        self.single_ok = self._trains(w, x[:1])
-        if not self.single_ok and not self._trains(w, x):
-            raise self._wrong("it cannot be run in training mode")
+            raise self._refuse(f"its output is not that of {self.head_name!r}, which must be its last layer")
+        self.single_ok = self._check_training(w, x[:1])
+        if not self.single_ok and not self._check_training(w, x):
+            raise self._refuse("it cannot be run in training mode")
         self._check_draws(w, x)
 
-    def _trains(self, w: Weights, x: Tensor) -> bool:
+    def _check_training(self, w: Weights, x: Tensor) -> bool:
         try:
             with torch.no_grad():
                 self.train(w.clone(), x, torch.full((len(x), self.draws), 0.5))
@@ -213,15 +213,15 @@ class ModuleNet(Net):
         with torch.no_grad():
             twice = [self.train(w.clone(), x, u) for _ in range(2)]
         if not torch.equal(*twice):
-            raise self._wrong("it draws random numbers of its own in training; use torch.nn.Dropout layers")
-        again = self._filled(self._made(0))
+            raise self._refuse("it draws random numbers of its own in training; use torch.nn.Dropout layers")
+        again = self._fill_weights(self._make_module(0))
         if not torch.equal(again.flat, w.flat):
-            raise self._wrong("its factory gives other weights at every call; draw them by torch's generator")
+            raise self._refuse("its factory gives other weights at every call; draw them by torch's generator")
 
     # weights, and the two modes
 
-    def _filled(self, made: nn.Module) -> Weights:
-        weights, own = self.layout.zeros(), _state(made)
+    def _fill_weights(self, made: nn.Module) -> Weights:
+        weights, own = self.layout.zeros(), _state_entries(made)
         with torch.no_grad():
             for name, entry in self._entries:
                 weights[entry.name].copy_(own[name])
@@ -230,7 +230,7 @@ class ModuleNet(Net):
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
         """New weights from the factory, whose draws are keyed by one number of `generator`; or those of `weights`."""
         seed = int(torch.randint(1 << 62, (), generator=generator))
-        made = self._filled(self._made(seed))
+        made = self._fill_weights(self._make_module(seed))
         if self.weights is not None:
             from fednoise_core.nets.weights import fill, read
 
@@ -243,9 +243,9 @@ class ModuleNet(Net):
         drops = train or self.dropout_at_eval
         if drops and self.draws and u is None:
             raise ValueError("a net with dropout needs the step's random numbers `u` [B, net.draws]")
-        return self._run(w, x, train, u if drops else None)
+        return self._call_module(w, x, train, u if drops else None)
 
-    def _run(self, w: Weights, x: Tensor, train: bool, u: Tensor | None) -> Tensor:
+    def _call_module(self, w: Weights, x: Tensor, train: bool, u: Tensor | None) -> Tensor:
         body, draws = self._copies[train], self._draws
         draws.u, draws.at = u, 0
         if self._elsewhere != x.device:  # constants of the module that are no weights
@@ -258,13 +258,13 @@ class ModuleNet(Net):
             draws.u = None
 
 
-def _state(made: nn.Module) -> dict[str, Tensor]:
+def _state_entries(made: nn.Module) -> dict[str, Tensor]:
     """Parameters, and buffers of floats: running statistics. Other buffers are constants and stay in the module."""
     buffers = {name: b for name, b in made.named_buffers() if b.is_floating_point()}
     return {**dict(made.named_parameters()), **buffers}
 
 
-def _prepared(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
+def _prepare_copy(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
     """A copy without head, whose dropout layers take given random numbers and whose norms count no batches."""
     body = copy.deepcopy(made)
     for name, part in list(body.named_modules()):
@@ -288,21 +288,21 @@ def with_named_nets(train: Any) -> Any:
     Worker processes and result files know a net by name. Raises SpecError for a function that no name leads to.
     """
     if isinstance(train, Train):
-        return dataclasses.replace(train, net=_named(train.net))
+        return dataclasses.replace(train, net=_name_nets(train.net))
     if isinstance(train, Mapping) and "net" in train:
-        return {**train, "net": _named(train["net"])}
+        return {**train, "net": _name_nets(train["net"])}
     return train
 
 
-def _named(net: Any) -> Any:
+def _name_nets(net: Any) -> Any:
     if isinstance(net, list | tuple):
-        return [_named(one) for one in net]
+        return [_name_nets(one) for one in net]
     if isinstance(net, Mapping) and callable(net.get("factory")):
-        return {**net, "factory": _name(net["factory"])}
-    return {"name": "module", "factory": _name(net)} if callable(net) else net
+        return {**net, "factory": _factory_name(net["factory"])}
+    return {"name": "module", "factory": _factory_name(net)} if callable(net) else net
 
 
-def _name(factory: Any) -> str:
+def _factory_name(factory: Any) -> str:
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
     found = getattr(sys.modules.get(str(module)), str(name), None)
     if found is not factory:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fednoise_core.io import SpecError
 from fednoise_core.ops.weights import Entry, Layout, Weights
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["Apply", "Body", "Declare", "Net", "Ops"]
 
@@ -121,7 +121,7 @@ class Net:
     too small for the architecture.
     """
 
-    @described(example={})
+    @with_settings(example={})
     def __init__(
         self,
         name: str,

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["resnet10", "resnet12", "resnet18", "resnet34", "resnet50"]
 
@@ -27,7 +27,7 @@ Width = Annotated[
 Block = Callable[[Ops, Tensor, str, int, int], Tensor]
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -39,10 +39,10 @@ def resnet10(*, stem: Stem = "3x3", width: Width = 64) -> Body:
 
     512 features.
     """
-    return _resnet(_basic, (1, 1, 1, 1), stem, width)
+    return _resnet_body(_basic_block, (1, 1, 1, 1), stem, width)
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=10,
@@ -51,10 +51,10 @@ def resnet10(*, stem: Stem = "3x3", width: Width = 64) -> Body:
 )
 def resnet12(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 2, 1, 1, 1 (RHFL, CVPR 2022)."""
-    return _resnet(_basic, (2, 1, 1, 1), stem, width)
+    return _resnet_body(_basic_block, (2, 1, 1, 1), stem, width)
 
 
-@described(
+@with_settings(
     example={"stem": "3x3"},
     input=(3, 32, 32),
     classes=100,
@@ -63,10 +63,10 @@ def resnet12(*, stem: Stem = "3x3", width: Width = 64) -> Body:
 )
 def resnet18(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 2, 2, 2, 2 (He et al., CVPR 2016); equal to torchvision's with a 3×3 stem and no max-pooling."""
-    return _resnet(_basic, (2, 2, 2, 2), stem, width)
+    return _resnet_body(_basic_block, (2, 2, 2, 2), stem, width)
 
 
-@described(
+@with_settings(
     example={},
     input=(3, 32, 32),
     classes=100,
@@ -75,10 +75,10 @@ def resnet18(*, stem: Stem = "3x3", width: Width = 64) -> Body:
 )
 def resnet34(*, stem: Stem = "3x3", width: Width = 64) -> Body:
     """Basic blocks 3, 4, 6, 3 (He et al., CVPR 2016); equal to torchvision's with a 3×3 stem and no max-pooling."""
-    return _resnet(_basic, (3, 4, 6, 3), stem, width)
+    return _resnet_body(_basic_block, (3, 4, 6, 3), stem, width)
 
 
-@described(
+@with_settings(
     example={"weights": "data/weights/resnet50.safetensors"},
     input=(3, 224, 224),
     classes=14,
@@ -100,11 +100,11 @@ def resnet50(
 
     2048 features; torchvision calls this place of the stride "v1.5".
     """
-    return _resnet(_bottleneck, (3, 4, 6, 3), stem)
+    return _resnet_body(_bottleneck_block, (3, 4, 6, 3), stem)
 
 
-def _resnet(block: Block, counts: tuple[int, ...], stem: str, width: int = 64) -> Body:
-    def body(ops: Ops, x: Tensor) -> Tensor:
+def _resnet_body(block: Block, counts: tuple[int, ...], stem: str, width: int = 64) -> Body:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         if stem == "3x3":
             x = ops.norm("bn1", ops.conv("conv1", x, width, 3, pad=1, bias=False))
         else:  # ReLU after the pooling: equal, and a quarter of the work
@@ -115,24 +115,24 @@ def _resnet(block: Block, counts: tuple[int, ...], stem: str, width: int = 64) -
                 x = block(ops, x, f"layer{stage + 1}.{k}", width << stage, 2 if stage and not k else 1)
         return x.mean((2, 3))
 
-    body.head_name = "fc"  # type: ignore[attr-defined]  # as torchvision calls it
-    return body
+    run_body.head_name = "fc"  # type: ignore[attr-defined]  # as torchvision calls it
+    return run_body
 
 
-def _basic(ops: Ops, x: Tensor, name: str, width: int, stride: int) -> Tensor:
+def _basic_block(ops: Ops, x: Tensor, name: str, width: int, stride: int) -> Tensor:
     y = torch.relu_(ops.norm(f"{name}.bn1", ops.conv(f"{name}.conv1", x, width, 3, stride, 1, bias=False)))
     y = ops.norm(f"{name}.bn2", ops.conv(f"{name}.conv2", y, width, 3, 1, 1, bias=False))
-    return torch.relu_(y.add_(_shortcut(ops, x, name, width, stride)))
+    return torch.relu_(y.add_(_add_shortcut(ops, x, name, width, stride)))
 
 
-def _bottleneck(ops: Ops, x: Tensor, name: str, width: int, stride: int) -> Tensor:
+def _bottleneck_block(ops: Ops, x: Tensor, name: str, width: int, stride: int) -> Tensor:
     y = torch.relu_(ops.norm(f"{name}.bn1", ops.conv(f"{name}.conv1", x, width, 1, bias=False)))
     y = torch.relu_(ops.norm(f"{name}.bn2", ops.conv(f"{name}.conv2", y, width, 3, stride, 1, bias=False)))
     y = ops.norm(f"{name}.bn3", ops.conv(f"{name}.conv3", y, 4 * width, 1, bias=False))
-    return torch.relu_(y.add_(_shortcut(ops, x, name, 4 * width, stride)))
+    return torch.relu_(y.add_(_add_shortcut(ops, x, name, 4 * width, stride)))
 
 
-def _shortcut(ops: Ops, x: Tensor, name: str, width: int, stride: int) -> Tensor:
+def _add_shortcut(ops: Ops, x: Tensor, name: str, width: int, stride: int) -> Tensor:
     """`x` itself, or a 1x1 convolution with batch norm where the shape changes."""
     if stride == 1 and x.shape[1] == width:
         return x

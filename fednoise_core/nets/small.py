@@ -11,12 +11,12 @@ from pydantic import Field
 from torch import Tensor
 
 from fednoise_core.nets.net import Body, Ops
-from fednoise_core.settings.functions import described
+from fednoise_core.settings.functions import with_settings
 
 __all__ = ["lenet", "mlp", "small_cnn"]
 
 
-@described(
+@with_settings(
     example={"hidden": 64},
     input=(1, 28, 28),
     classes=10,
@@ -28,13 +28,13 @@ def mlp(*, hidden: Annotated[int, Field(ge=1, description="Units of the hidden l
 
     pixels -> `hidden` -> ReLU (784-64-10 for 28x28: 50,890 parameters)."""
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         return torch.relu(ops.linear("hidden", x.flatten(1), hidden))
 
-    return body
+    return run_body
 
 
-@described(
+@with_settings(
     example={"width": 8, "hidden": 64},
     input=(1, 28, 28),
     classes=10,
@@ -56,16 +56,16 @@ def small_cnn(
     ReLU follows the pooling: equal, and a quarter of the work.
     """
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         for k, channels in enumerate((width, 2 * width), 1):
             x = F.max_pool2d(ops.conv(f"conv{k}", x, channels, 3, pad=1), 2)
             x = torch.relu(ops.norm(f"bn{k}", x) if norm else x)
         return torch.relu(ops.linear("hidden", x.flatten(1), hidden))
 
-    return body
+    return run_body
 
 
-@described(
+@with_settings(
     example={},
     input=(1, 28, 28),
     classes=10,
@@ -81,9 +81,9 @@ def lenet() -> Body:
     a quarter of the work.
     """
 
-    def body(ops: Ops, x: Tensor) -> Tensor:
+    def run_body(ops: Ops, x: Tensor) -> Tensor:
         x = torch.relu_(F.max_pool2d(ops.conv("conv1", x, 6, 5, pad=2 if x.shape[2] < 32 else 0), 2))
         x = torch.relu_(F.max_pool2d(ops.conv("conv2", x, 16, 5), 2))
         return torch.relu_(ops.linear("fc2", torch.relu_(ops.linear("fc1", x.flatten(1), 120)), 84))
 
-    return body
+    return run_body

@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, sample
+from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, noise_model, sample
 from fednoise_core.settings.declare import Share
-from fednoise_core.settings.functions import described, number
+from fednoise_core.settings.functions import check_float
 
 __all__ = ["asymmetric", "asymmetric_matrix", "random_sum"]
 
@@ -23,7 +23,7 @@ PUSHES = 100_000  # of one entry back into its range
 SLACK = 1e-6
 
 
-@described(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42})
+@noise_model(example={"rate": 0.4, "sparsity": 0.8, "noise_seed": 42}, random_state=True)
 def asymmetric(
     y: np.ndarray,
     K: int,
@@ -50,7 +50,7 @@ def asymmetric(
     prior = np.bincount(y, minlength=K) / max(1, len(y))
     M = asymmetric_matrix(K, rate, sparsity, prior, legacy, constant=diag == "constant")
     if (sampling, rounding) == ("exact", "floor"):
-        return NoiseResult(_flip(y, M, prior, legacy), M.T)
+        return NoiseResult(_flip_exactly(y, M, prior, legacy), M.T)
     return NoiseResult(sample(y, M.T, legacy, sampling, rounding), M.T)
 
 
@@ -61,13 +61,13 @@ def asymmetric_matrix(
 
     Raises SpecError for ρ ≥ 1 - 1/K, for ζ above its limit, and if 10 000 tries find no such matrix.
     """
-    number(rate, "rate", 0, 1 - 1 / K, open_high=True)
-    number(sparsity, "sparsity", 0, 1 if K == 2 else (K - 2) / (K - 1) + 1e-12)
+    check_float(rate, "rate", 0, 1 - 1 / K, open_high=True)
+    check_float(sparsity, "sparsity", 0, 1 if K == 2 else (K - 2) / (K - 1) + 1e-12)
     trace = (1 - rate) * K
     if rate == 0:
         return np.eye(K)
     if K == 2:
-        return _two(rate, trace, sparsity, rng, constant)
+        return _two_class_matrix(rate, trace, sparsity, rng, constant)
     for _ in range(TRIES):
         d = np.full(K, 1 - rate) if constant else random_sum(K, trace, 1.0, 1e-5, rng)
         M = np.diag(d)
@@ -85,7 +85,9 @@ def asymmetric_matrix(
     )
 
 
-def _two(rate: float, trace: float, sparsity: float, rng: np.random.RandomState, constant: bool) -> np.ndarray:
+def _two_class_matrix(
+    rate: float, trace: float, sparsity: float, rng: np.random.RandomState, constant: bool
+) -> np.ndarray:
     """Two classes: from ζ = .5 on one class is clean, drawn by lot, else both rates are random with their sum fixed."""
     if sparsity >= 0.5:
         M = np.array([[1.0, 2 - trace], [0.0, trace - 1]])
@@ -132,7 +134,7 @@ def _into_bins(balls: int, bins: int, cap: int, rng: np.random.RandomState) -> n
     return x.astype(np.int64)
 
 
-def _flip(y: np.ndarray, M: np.ndarray, prior: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+def _flip_exactly(y: np.ndarray, M: np.ndarray, prior: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     """Exact flips: ⌊M[i, j]·π_j·n⌋ samples of class j become i. A class with more flips than samples stays as it is."""
     counts = (M * prior * len(y)).astype(
         int

@@ -8,17 +8,16 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.noise.models import none
-from fednoise_core.noise.sampling import NoiseResult
+from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import Share
-from fednoise_core.settings.functions import described
 
 __all__ = ["instance"]
 
 BLOCK = 512  # images multiplied at a time
 
 
-@described(example={"rate": 0.4})
+@noise_model(example={"rate": 0.4}, display_name="instance-dependent", random_state=True)
 def instance(
     y: np.ndarray,
     K: int,
@@ -46,9 +45,9 @@ def instance(
     factor = 1.0 if scale == "raw" else 1 / 255
     if rate == 0:
         return none(y, K, np.random.default_rng(0))
-    q = _truncated(rate, spread, rng.random(len(y)))
+    q = _truncated_normal(rate, spread, rng.random(len(y)))
     D = int(np.prod(images.shape[1:]))
-    weights = _weights(K, D, rng)
+    weights = _class_weights(K, D, rng)
     P = np.zeros((len(y), K))
     for k in range(K):
         members = np.flatnonzero(y == k)
@@ -56,7 +55,9 @@ def instance(
             W = weights(k)
             for at in range(0, len(members), BLOCK):
                 part = members[at : at + BLOCK]
-                P[part] = _flip(np.asarray(images[part], dtype=np.float64).reshape(len(part), D) @ W * factor, k)
+                P[part] = _flip_probabilities(
+                    np.asarray(images[part], dtype=np.float64).reshape(len(part), D) @ W * factor, k
+                )
     P *= q[:, None]
     P[np.arange(len(y)), y] = 1 - q
     cumulative = np.cumsum(P, 1)
@@ -67,7 +68,7 @@ def instance(
     return NoiseResult(noisy, T / T.sum(1, keepdims=True))
 
 
-def _truncated(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
+def _truncated_normal(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
     """Normal(mean, spread) truncated to [0, 1], by inversion of the uniforms `u`."""
     if spread == 0:
         return np.full(len(u), mean)
@@ -77,7 +78,7 @@ def _truncated(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
     return np.clip(mean + spread * ndtri(low + u * (high - low)), 0, 1)
 
 
-def _weights(K: int, D: int, rng: np.random.Generator | np.random.RandomState) -> Any:
+def _class_weights(K: int, D: int, rng: np.random.Generator | np.random.RandomState) -> Any:
     """k → W[k] float64 [D, K]; float32 values, as in the authors' code."""
     if isinstance(rng, np.random.RandomState):
         W = rng.standard_normal((K, D, K)).astype(np.float32)
@@ -86,7 +87,7 @@ def _weights(K: int, D: int, rng: np.random.Generator | np.random.RandomState) -
     return lambda k: stream(seed, "projection", k).standard_normal((D, K), dtype=np.float32).astype(np.float64)
 
 
-def _flip(scores: np.ndarray, k: int) -> np.ndarray:
+def _flip_probabilities(scores: np.ndarray, k: int) -> np.ndarray:
     """Softmax of the scores [m, K] over all classes but `k`."""
     scores[:, k] = -np.inf
     weights = np.exp(scores - scores.max(1, keepdims=True))

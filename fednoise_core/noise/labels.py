@@ -165,6 +165,9 @@ class Labels:
             raise SpecError("labels: replaced and donor must have the same length")
         if self.generator is not None and (self.generator.dtype != np.uint32 or self.generator.shape != (625,)):
             raise SpecError("labels: generator must be uint32 [625]")
+        self._check_rate(n)
+
+    def _check_rate(self, n: int) -> None:
         wrong = self.wrong
         if wrong is None:
             if not np.isnan(self.rate):

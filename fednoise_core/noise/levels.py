@@ -5,22 +5,26 @@ clean. `level` in the result is the probability (or share) each client was assig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.noise.models import neighbours, pair_matrix, superclasses, symmetric_matrix
-from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass
+from fednoise_core.noise.models import next_classes, pair_matrix, superclass_of, symmetric_matrix
+from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass, noise_model
 from fednoise_core.settings.declare import NoBool, Settings, Share
-from fednoise_core.settings.functions import described, largest_remainder, number
+from fednoise_core.settings.functions import check_float, largest_remainder
 
 __all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized"]
 
 
-@described(example={"rho": 0.6, "tau": 0.5})
+@noise_model(
+    example={"rho": 0.6, "tau": 0.5},
+    display_name="FedCorr noise",
+    nominal_rate=lambda spec, K: spec["rho"] * (1 + spec["tau"]) / 2 * (K - 1) / K,
+)
 def fedcorr(
     y: np.ndarray,
     K: int,
@@ -39,10 +43,17 @@ def fedcorr(
     C = len(clients)
     noisy_client = rng.random(C) < rho
     level = noisy_client * (tau + (1 - tau) * rng.random(C))
-    return _uniform(y, K, rng, clients, level, inclusive=True)
+    return _flip_uniformly(y, K, rng, clients, level, inclusive=True)
 
 
-@described(example={"rho": 0.6, "lower": 0.5, "upper": 0.7})
+def _fednoro_rate(spec: Mapping[str, Any], K: int) -> float:
+    level = (spec["lower"] + spec["upper"]) / 2
+    return float(spec["rho"] * level * ((K - 1) / K if spec.get("inclusive", True) else 1))
+
+
+@noise_model(
+    example={"rho": 0.6, "lower": 0.5, "upper": 0.7}, display_name="FedNoRo noise", nominal_rate=_fednoro_rate
+)
 def fednoro(
     y: np.ndarray,
     K: int,
@@ -57,15 +68,15 @@ def fednoro(
     """Client-level noise of FedNoRo: exactly ⌊ρC⌋ clients are noisy, at levels U(lower, upper).
 
     Labels as in `fedcorr`, or uniform over the K-1 others (`inclusive=False`)."""
-    number(lower, "lower", 0, upper)
+    check_float(lower, "lower", 0, upper)
     C = len(clients)
     level = np.zeros(C)
     chosen = rng.permutation(C)[: int(rho * C + 1e-9)]
     level[chosen] = rng.uniform(lower, upper, len(chosen))
-    return _uniform(y, K, rng, clients, level, inclusive=inclusive)
+    return _flip_uniformly(y, K, rng, clients, level, inclusive=inclusive)
 
 
-def _uniform(
+def _flip_uniformly(
     y: np.ndarray,
     K: int,
     rng: np.random.Generator,
@@ -99,7 +110,10 @@ class Group(Settings):
     offset: Annotated[Literal[1, -1], NoBool, Field(description="Which neighbour; -1 as in FedRN.")] = -1
 
 
-@described(example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]})
+@noise_model(
+    example={"groups": [{"share": 1.0, "low": 0.0, "high": 0.4}]},
+    nominal_rate=lambda spec, K: sum(one["share"] * (one["low"] + one["high"]) / 2 for one in spec["groups"]),
+)
 def client_groups(
     y: np.ndarray,
     K: int,
@@ -122,7 +136,7 @@ def client_groups(
         raise SpecError(f"groups: shares must sum to 1, they sum to {sum(shares):g}")
     counts = largest_remainder(np.array(shares), len(clients))
     for group in groups:
-        number(group.low, "groups: low", 0, group.high)
+        check_float(group.low, "groups: low", 0, group.high)
     level = np.concatenate([np.linspace(one.low, one.high, count) for one, count in zip(groups, counts, strict=True)])
     group_of = [group for group, count in zip(groups, counts, strict=True) for _ in range(count)]
     noisy, T = y.copy(), []
@@ -138,7 +152,7 @@ def client_groups(
     return NoiseResult(noisy, np.stack(T), level)
 
 
-@described(example={"rate": 0.4})
+@noise_model(example={"rate": 0.4}, display_name="globalised")
 def globalized(
     y: np.ndarray,
     K: int,
@@ -155,12 +169,16 @@ def globalized(
     if flip == "symmetric":
         noisy[chosen] = (y[chosen] + rng.integers(1, K, len(chosen))) % K
         return NoiseResult(noisy, symmetric_matrix(K, rate))
-    target = neighbours(np.arange(K), superclasses(K, within_superclass, coarse))
+    target = next_classes(np.arange(K), superclass_of(K, within_superclass, coarse))
     noisy[chosen] = target[y[chosen]]
     return NoiseResult(noisy, pair_matrix(target, rate))
 
 
-@described(example={"low": 0.2, "high": 0.6})
+@noise_model(
+    example={"low": 0.2, "high": 0.6},
+    display_name="localised",
+    nominal_rate=lambda spec, K: (spec["low"] + spec["high"]) / 2,
+)
 def localized(
     y: np.ndarray,
     K: int,
@@ -179,8 +197,8 @@ def localized(
     without the true class; pair: the next larger class of 𝒴_c, cyclically (within the superclass if asked for). A
     client with fewer than two classes stays clean and is named in the notes; so does a sample that is alone in its
     superclass."""
-    number(low, "low", 0, high)
-    blocks = superclasses(K, within_superclass, coarse)
+    check_float(low, "low", 0, high)
+    blocks = superclass_of(K, within_superclass, coarse)
     level = rng.uniform(low, high, len(clients))
     own = [np.unique(y[part]) for part in clients]
     level[[len(classes) < 2 for classes in own]] = 0
@@ -194,7 +212,7 @@ def localized(
             noisy[chosen] = classes[(at + rng.integers(1, len(classes), len(chosen))) % len(classes)]
             T[c][np.ix_(classes, classes)] = symmetric_matrix(len(classes), rate)
         else:
-            following = neighbours(classes, blocks)
+            following = next_classes(classes, blocks)
             noisy[chosen] = following[at]
             T[c][classes] *= 1 - rate
             T[c][classes, following] += rate

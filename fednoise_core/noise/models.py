@@ -5,9 +5,9 @@ Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,22 +19,23 @@ from fednoise_core.noise.sampling import (
     Sampling,
     Superclass,
     check_matrix,
+    noise_model,
     sample,
 )
 from fednoise_core.settings.declare import NoBool, Share
-from fednoise_core.settings.functions import described, integer
+from fednoise_core.settings.functions import check_int
 
 __all__ = [
     "CIFAR10_MAP",
     "matrix",
-    "neighbours",
+    "next_classes",
     "none",
     "pair",
     "pair_matrix",
     "random",
     "read_matrix",
     "semantic",
-    "superclasses",
+    "superclass_of",
     "symmetric",
     "symmetric_matrix",
 ]
@@ -42,7 +43,7 @@ __all__ = [
 CIFAR10_MAP = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}  # truck → automobile, bird → airplane, deer → horse, cat ↔ dog (DivideMix)
 
 
-@described(example={})
+@noise_model(example={}, nominal_rate=lambda spec, K: 0.0)
 def none(y: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
     """No noise, the labels as the data set gives them."""
     return NoiseResult(y.copy(), np.eye(K))
@@ -56,7 +57,9 @@ def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndar
     return T
 
 
-@described(example={"rate": 0.4})
+@noise_model(
+    example={"rate": 0.4}, nominal_rate=lambda spec, K: spec["rate"] * ((K - 1) / K if spec.get("inclusive") else 1)
+)
 def symmetric(
     y: np.ndarray,
     K: int,
@@ -79,7 +82,10 @@ def symmetric(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rate": 0.4})
+@noise_model(
+    example={"rate": 0.4},
+    nominal_rate=lambda spec, K: 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"],
+)
 def random(
     y: np.ndarray,
     K: int,
@@ -110,7 +116,7 @@ def random(
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-def superclasses(K: int, within_superclass: str | None, coarse: np.ndarray | None) -> np.ndarray:
+def superclass_of(K: int, within_superclass: str | None, coarse: np.ndarray | None) -> np.ndarray:
     """Superclass of each class, int64 [K]: the same for all unless labels stay `within_superclass`.
 
     `consecutive5`: blocks of five class numbers (FedNoisy; not CIFAR-100's superclasses). `coarse`: the true map.
@@ -126,7 +132,7 @@ def superclasses(K: int, within_superclass: str | None, coarse: np.ndarray | Non
     return coarse
 
 
-def neighbours(classes: np.ndarray, blocks: np.ndarray, offset: int = 1) -> np.ndarray:
+def next_classes(classes: np.ndarray, blocks: np.ndarray, offset: int = 1) -> np.ndarray:
     """For each of the sorted `classes` the next one in its block (offset -1: the one before), cyclically."""
     result = classes.copy()
     for block in np.unique(blocks[classes]):
@@ -142,7 +148,7 @@ def pair_matrix(targets: np.ndarray, rate: float) -> np.ndarray:
     return T
 
 
-@described(example={"rate": 0.2})
+@noise_model(example={"rate": 0.2})
 def pair(
     y: np.ndarray,
     K: int,
@@ -161,12 +167,17 @@ def pair(
 
     T[i, i] = 1 - rate, T[i, i + offset] = rate. FedRN, FedLSR and FNBench flip to the class before: `offset=-1`. From a
     rate of .5 on, clean and noisy cannot be told apart."""
-    blocks = superclasses(K, within_superclass, coarse)
-    T = pair_matrix(neighbours(np.arange(K), blocks, offset), rate)
+    blocks = superclass_of(K, within_superclass, coarse)
+    T = pair_matrix(next_classes(np.arange(K), blocks, offset), rate)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rate": 0.4})
+def _semantic_rate(spec: Mapping[str, Any], K: int) -> float:
+    flips = spec.get("map") or CIFAR10_MAP
+    return float(spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K)
+
+
+@noise_model(example={"rate": 0.4}, nominal_rate=_semantic_rate)
 def semantic(
     y: np.ndarray,
     K: int,
@@ -190,12 +201,16 @@ def semantic(
     for source, target in (CIFAR10_MAP if map is None else map).items():
         if not str(source).isdecimal():
             raise SpecError(f"semantic: map: {source!r} is no class number")
-        targets[integer(int(source), "semantic: map", 0, K - 1)] = integer(target, "semantic: map", 0, K - 1)
+        targets[check_int(int(source), "semantic: map", 0, K - 1)] = check_int(target, "semantic: map", 0, K - 1)
     T = pair_matrix(targets, rate)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
 
-@described(example={"rows": [[0.9, 0.1], [0.2, 0.8]]})
+def _matrix_rate(spec: Mapping[str, Any], K: int) -> float:
+    return float(1 - np.diagonal(read_matrix(spec.get("file"), spec.get("rows"))).mean())
+
+
+@noise_model(example={"rows": [[0.9, 0.1], [0.2, 0.8]]}, nominal_rate=_matrix_rate)
 def matrix(
     y: np.ndarray,
     K: int,

@@ -10,25 +10,24 @@ from pydantic import Field
 
 from fednoise_core.data.labelled import plain_labels
 from fednoise_core.io import SpecError
-from fednoise_core.noise.sampling import NoiseResult
+from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.settings.declare import Share
-from fednoise_core.settings.functions import described
 
 __all__ = ["HUMAN", "given", "human", "openset_images"]
 
-# The name the papers use → key in the authors' file (the authors spell it `worse`)
+# The name the papers use → key in the authors' file (the authors spell it `worse`), share of wrong labels in it
 HUMAN = {
-    "aggregate": "aggre_label",
-    "random1": "random_label1",
-    "random2": "random_label2",
-    "random3": "random_label3",
-    "worst": "worse_label",
-    "fine": "noisy_label",
-    "coarse": "noisy_coarse_label",
+    "aggregate": ("aggre_label", 0.0901),
+    "random1": ("random_label1", 0.1723),
+    "random2": ("random_label2", 0.1812),
+    "random3": ("random_label3", 0.1764),
+    "worst": ("worse_label", 0.4021),
+    "fine": ("noisy_label", 0.4020),
+    "coarse": ("noisy_coarse_label", 0.2640),
 }
 
 
-@described(example={"labels": "worst"})
+@noise_model(example={"labels": "worst"}, published_rate=lambda spec: HUMAN[spec["labels"]][1])
 def human(
     y: np.ndarray,
     K: int,
@@ -44,14 +43,14 @@ def human(
 
     T_nominal is unknown. FedDPCont does not say which of the three random sets it used; the first is the usual reading.
     """
-    key = next((key for key in (labels, HUMAN[labels]) if key in given), None)
+    key = next((key for key in (labels, HUMAN[labels][0]) if key in given), None)
     if key is None:
         have = ", ".join(given) or "none; CIFAR-N needs `human: true` in the data set's settings"
         raise SpecError(f"human: labels: this data set has no {labels!r} labels (it has: {have})")
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@described(example={})
+@noise_model(example={})
 def given(
     y: np.ndarray,
     K: int,
@@ -82,7 +81,7 @@ def given(
     return NoiseResult(plain_labels(given[key], len(y), K), None)
 
 
-@described(example={"rate": 0.2})
+@noise_model(example={"rate": 0.2}, display_name="open-set images")
 def openset_images(
     y: np.ndarray,
     K: int,

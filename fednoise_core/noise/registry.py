@@ -17,11 +17,10 @@ from pydantic import Field
 from fednoise_core.data.labelled import LabelledData, plain_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.models import CIFAR10_MAP, read_matrix
 from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.settings.functions import bind, expect, integer, resolve, seed_of, spec_of
+from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 __all__ = [
     "NOISES",
@@ -34,6 +33,7 @@ __all__ = [
     "needs_file",
     "needs_partition",
     "nominal_rate",
+    "oracle_rate",
 ]
 
 # kind → where its function is. Strings, so that the code hash of one kind's labels does not hold the others.
@@ -55,9 +55,7 @@ NOISES: dict[str, str | Callable[..., NoiseResult]] = {
     "globalized": "fednoise_core.noise.levels:globalized",
     "localized": "fednoise_core.noise.levels:localized",
 }
-# with a noise_seed these draw as the authors' code did (np.random.RandomState)
-LEGACY = frozenset({"asymmetric", "instance"})
-LEGACY_SEEDS = 1 << 32  # that generator takes
+RANDOM_STATE_SEEDS = 1 << 32  # that np.random.RandomState takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,29 +67,33 @@ class Shared:
     ] = None
 
 
-def _wants(spec: Mapping[str, Any], name: str) -> bool:
-    return name in inspect.signature(resolve(spec, NOISES, "noise")).parameters
+def _load_model(spec: Mapping[str, Any]) -> Any:
+    return resolve_kind(spec, NOISES, "noise")
+
+
+def _takes_input(spec: Mapping[str, Any], name: str) -> bool:
+    return name in inspect.signature(_load_model(spec)).parameters
 
 
 def needs_partition(spec: Mapping[str, Any]) -> bool:
     """Whether this noise depends on which client holds a sample."""
-    return _wants(spec, "clients")
+    return _takes_input(spec, "clients")
 
 
 def needs_donor(spec: Mapping[str, Any]) -> str | None:
     """The data set id whose images open-set noise takes; None if no other data set is needed."""
-    donor = spec.get("donor", "public") if _wants(spec, "donor_count") else "public"
+    donor = spec.get("donor", "public") if _takes_input(spec, "donor_count") else "public"
     return None if donor == "public" else str(donor)
 
 
 def needs_file(spec: Mapping[str, Any]) -> str | None:
-    """The user's file that this noise reads (a matrix as CSV), or None."""
-    return str(spec["file"]) if spec.get("kind") == "matrix" and spec.get("file") is not None else None
+    """The user's file that the setting `file` of this noise names, or None."""
+    return str(spec["file"]) if spec.get("file") is not None else None
 
 
 def keeps_generator(spec: Mapping[str, Any]) -> bool:
     """Whether the labels artifact keeps the generator as drawing the labels left it (`Labels.generator`)."""
-    return spec.get("noise_seed") is not None and spec.get("kind") in LEGACY
+    return spec.get("noise_seed") is not None and _load_model(spec).random_state
 
 
 def inject(
@@ -113,17 +115,17 @@ def inject(
     """
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "noise"), seed_of(seed)
-    function, settings = bind(spec, NOISES, "noise", Shared)
+    function, settings = parse_spec(spec, NOISES, "noise", Shared)
     K, kind = source.classes, str(spec["kind"])
     noise_seed = settings.pop("noise_seed")
     if noise_seed is not None:
-        integer(noise_seed, "noise.noise_seed", 0, LEGACY_SEEDS - 1 if kind in LEGACY else None)
+        check_int(noise_seed, "noise.noise_seed", 0, RANDOM_STATE_SEEDS - 1 if _load_model(spec).random_state else None)
     rng: Any = stream(seed if noise_seed is None else noise_seed, "noise")
     if keeps_generator(spec):
         rng = np.random.RandomState(noise_seed)
     clients = None
     if partition is not None:
-        expect(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
+        expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
         partition.belongs(len(source.y), source.digest)
         clients = [partition.of(c) for c in range(partition.clients)]
 
@@ -164,56 +166,12 @@ def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
 
 def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
     """Expected share of wrong labels under balanced classes and clients; None where nobody states one (human, given).
-
-    This is the number that methods with an oracle rate are given.
     """
-    rule = _RULES.get(str(spec["kind"]))
-    rate = spec.get("rate") if rule is None else rule(spec, K)
+    rate = _load_model(spec).nominal_rate(spec, K) if spec["kind"] in NOISES else spec.get("rate")
     return None if rate is None else round(float(rate), 12)
 
 
-def _symmetric(spec: Mapping[str, Any], K: int) -> float:
-    return spec["rate"] * ((K - 1) / K if spec.get("inclusive", False) else 1)
-
-
-def _random(spec: Mapping[str, Any], K: int) -> float:
-    return 1 - spec["rate"] if spec.get("diag") == "printed" else spec["rate"]
-
-
-def _semantic(spec: Mapping[str, Any], K: int) -> float:
-    flips = spec.get("map") or CIFAR10_MAP
-    return spec["rate"] * sum(int(source) != target for source, target in flips.items()) / K
-
-
-def _matrix(spec: Mapping[str, Any], K: int) -> float:
-    return 1 - np.diagonal(read_matrix(spec.get("file"), spec.get("rows"))).mean()
-
-
-def _fedcorr(spec: Mapping[str, Any], K: int) -> float:
-    return spec["rho"] * (1 + spec["tau"]) / 2 * (K - 1) / K
-
-
-def _fednoro(spec: Mapping[str, Any], K: int) -> float:
-    level = (spec["lower"] + spec["upper"]) / 2
-    return spec["rho"] * level * ((K - 1) / K if spec.get("inclusive", True) else 1)
-
-
-def _groups(spec: Mapping[str, Any], K: int) -> float:
-    return sum(group["share"] * (group["low"] + group["high"]) / 2 for group in spec["groups"])
-
-
-def _localized(spec: Mapping[str, Any], K: int) -> float:
-    return (spec["low"] + spec["high"]) / 2
-
-
-_RULES: dict[str, Callable[[Mapping[str, Any], int], float]] = {
-    "none": lambda spec, K: 0.0,
-    "symmetric": _symmetric,
-    "random": _random,
-    "semantic": _semantic,
-    "matrix": _matrix,
-    "fedcorr": _fedcorr,
-    "fednoro": _fednoro,
-    "client_groups": _groups,
-    "localized": _localized,
-}
+def oracle_rate(spec: Mapping[str, Any], K: int | None) -> float | None:
+    """The rate for methods that are told one: as published, else the nominal one; None where nobody states one."""
+    published: float | None = _load_model(spec).published_rate(spec)
+    return nominal_rate(spec, K) if published is None and K is not None else published

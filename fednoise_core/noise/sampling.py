@@ -5,15 +5,15 @@ Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.functions import largest_remainder
+from fednoise_core.settings.functions import largest_remainder, with_settings
 
 __all__ = [
     "Flip",
@@ -22,10 +22,14 @@ __all__ = [
     "Sampling",
     "Superclass",
     "check_matrix",
+    "noise_model",
     "sample",
     "transition",
     "wrong_share",
 ]
+
+M = TypeVar("M", bound=Callable[..., "NoiseResult"])
+Spec = Mapping[str, Any]
 
 # settings of several models
 Sampling = Annotated[
@@ -57,6 +61,33 @@ class NoiseResult:
     level: np.ndarray | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def noise_model(
+    *,
+    example: Spec,
+    display_name: str = "",
+    nominal_rate: Callable[[Spec, int], float | None] = lambda spec, K: spec.get("rate"),
+    published_rate: Callable[[Spec], float | None] = lambda spec: None,
+    random_state: bool = False,
+) -> Callable[[M], M]:
+    """Decorator of noise models: what is known of one beside its settings and inputs, which its signature says.
+
+    Args:
+        example: settings for the one-line example on the reference page.
+        display_name: the name in tables and figures. Without one they show the kind.
+        nominal_rate: expected share of wrong labels, of the spec and the number of classes K. None: nobody states one.
+        published_rate: that share of labels that somebody else published, of the spec.
+        random_state: with a noise_seed it draws as the authors' code did, from np.random.RandomState.
+    """
+
+    def decorate(function: M) -> M:
+        model = with_settings(example=example, display_name=display_name)(function)
+        rates = {"nominal_rate": nominal_rate, "published_rate": published_rate}
+        vars(model).update(rates, random_state=random_state)
+        return model
+
+    return decorate
 
 
 def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
@@ -93,27 +124,27 @@ def sample(
         if not len(members) or T[i, i] == 1:
             continue
         if sampling == "iid":
-            noisy[members] = _categorical(T[i], u[members])
+            noisy[members] = _draw_categorical(T[i], u[members])
             continue
         off = np.where(np.arange(K) == i, 0.0, T[i])
         members = rng.permutation(members)
         if sampling == "exact":
-            counts = _counts(T[i], len(members), rounding)
+            counts = _whole_counts(T[i], len(members), rounding)
             targets = np.repeat(np.arange(K), counts)
         else:
             keep = np.array([T[i, i], off.sum()])
-            flips = _counts(keep, len(members), rounding)[1]
-            targets = _categorical(off / off.sum(), rng.random(flips))
+            flips = _whole_counts(keep, len(members), rounding)[1]
+            targets = _draw_categorical(off / off.sum(), rng.random(flips))
         noisy[members[: len(targets)]] = targets
     return noisy
 
 
-def _counts(row: np.ndarray, n: int, rounding: str) -> np.ndarray:
+def _whole_counts(row: np.ndarray, n: int, rounding: str) -> np.ndarray:
     """Whole counts of a row of n samples; rounded down they may sum to less, and the rest stays as it is."""
     return np.floor(row * n + 1e-9).astype(np.int64) if rounding == "floor" else largest_remainder(row, n)
 
 
-def _categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
+def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Draws from `p` by inversion of the uniforms `u` in [0, 1); an entry of probability 0 never comes up."""
     cumulative = np.cumsum(p)
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)

@@ -1,11 +1,12 @@
-"""Label-DP by randomised response (Warner 1965; FedDPCont). Closed forms, numpy only.
+"""Label differential privacy by randomised response (Warner, 1965; Di et al., 2024). Closed forms, numpy only.
 
-A label k of K classes is told as it is with probability p, and as each other class with probability q = (1-p)/(K-1);
-ε = ln(p/q). K below 2, ε ≤ 0 and NaN raise SpecError everywhere.
+A client reports a label k of K classes as it is with probability p. It reports each other class with probability
+q = (1-p)/(K-1). Then ε = ln(p/q). All functions raise SpecError for K below 2, ε ≤ 0 and NaN.
 
-What ε covers: one message in which a client tells its labels. Debiasing, projecting and reusing that message is
-post-processing and free; R such messages with noise of their own cost R·ε. Model updates trained on the raw labels and
-the sizes N_c are not covered."""
+ε covers one message in which a client reports its labels. Debiasing, projecting and reusing that message is
+post-processing and costs nothing. R such messages with separate noise cost R·ε. ε does not cover model updates that
+were trained on the raw labels, nor the sizes N_c.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +18,64 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.functions import integer, number
+from fednoise_core.settings.functions import check_float, check_int
 
 
 def keep_probability(epsilon: float, K: int) -> float:
-    """p = 1 / (1 + (K-1)·e^-ε): the probability to tell the true label, above 1/K and at most 1 (ε = ∞)."""
-    number(epsilon, "epsilon", 0, math.inf, open_low=True)
-    integer(K, "classes", 2)
+    """Probability to report the true label, p = 1 / (1 + (K-1)·e^-ε).
+
+    Args:
+        epsilon: ε > 0; infinity means no noise.
+        K: Number of classes, at least 2.
+
+    Returns:
+        p in (1/K, 1].
+
+    Raises:
+        SpecError: `epsilon` or `K` is out of range.
+    """
+    check_float(epsilon, "epsilon", 0, math.inf, open_low=True)
+    check_int(K, "classes", 2)
     return 1 / (1 + (K - 1) * math.exp(-epsilon))
 
 
 def epsilon_of(p: float, K: int) -> float:
-    """ε = ln(p·(K-1)/(1-p)), the inverse of `keep_probability`; p in (1/K, 1]."""
-    integer(K, "classes", 2)
-    number(p, "keep", 1 / K, 1, open_low=True)
+    """Privacy loss ε = ln(p·(K-1)/(1-p)), the inverse of `keep_probability`.
+
+    Args:
+        p: Probability to report the true label, in (1/K, 1].
+        K: Number of classes, at least 2.
+
+    Returns:
+        ε > 0; infinity for p = 1.
+
+    Raises:
+        SpecError: `p` or `K` is out of range.
+    """
+    check_int(K, "classes", 2)
+    check_float(p, "keep", 1 / K, 1, open_low=True)
     return math.inf if p == 1 else math.log(p * (K - 1) / (1 - p))
 
 
-def randomise(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
-    """Each label on its own: kept with probability p, else one of the other K-1, uniformly. int64 [n] → int64 [n].
+def randomise_labels(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    """Apply randomised response to each label independently.
 
-    All K classes take part, not only those the client has. Send the result shuffled or counted: order carries
-    information. Raises SpecError for labels that are no whole numbers in 0..K-1, which would be told as others."""
+    A label is kept with probability p. Otherwise it becomes one of the other K-1 classes, uniformly. All K classes take
+    part, also those that the client does not have. Send the result shuffled or counted, because its order carries
+    information.
+
+    Args:
+        labels: Whole numbers [n] in 0..K-1.
+        K: Number of classes.
+        epsilon: Privacy loss ε of the message.
+        rng: Stream of the draws.
+
+    Returns:
+        The reported labels, int64 [n].
+
+    Raises:
+        SpecError: A label is not a whole number in 0..K-1.
+    """
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or (len(labels) and not 0 <= labels.min() <= labels.max() < K):
         raise SpecError(f"labels must be a vector of whole numbers in 0..{K - 1}")
@@ -47,9 +84,20 @@ def randomise(labels: np.ndarray, K: int, epsilon: float, rng: np.random.Generat
     return np.where(lie, (labels + rng.integers(1, K, len(labels))) % K, labels)
 
 
-def debias(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
-    """p̂ = (č - q)/(p-q), float64 [K], from the pooled counts [K] of released labels: unbiased, sums to 1, entries may
-    be negative. č: shares of the counts. Raises SpecError for anything but K counts with a positive sum."""
+def debias_counts(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
+    """Unbiased estimate p̂ = (č - q)/(p-q) of the label distribution, where č are the shares of the reported counts.
+
+    Args:
+        counts: Pooled counts [K] of the reported labels.
+        epsilon: ε of the reports.
+        K: Number of classes.
+
+    Returns:
+        The estimate, float64 [K]. It sums to 1; entries may be negative.
+
+    Raises:
+        SpecError: `counts` is not K numbers ≥ 0 with a positive sum.
+    """
     counts = np.asarray(counts, dtype=np.float64)
     if counts.shape != (K,) or not np.isfinite(counts).all() or (counts < 0).any() or counts.sum() <= 0:
         raise SpecError(f"counts must be {K} numbers ≥ 0, not all 0")
@@ -58,9 +106,18 @@ def debias(counts: np.ndarray, epsilon: float, K: int) -> np.ndarray:
     return (counts / counts.sum() - q) / (p - q)
 
 
-def project(p: np.ndarray) -> np.ndarray:
-    """The distribution float64 [K] nearest to the estimate `p` [K] (sums to 1, entries may be negative) in Euclidean
-    distance, by sorting (Duchi et al. 2008). Raises SpecError for entries that are not finite."""
+def project_to_simplex(p: np.ndarray) -> np.ndarray:
+    """Nearest distribution in Euclidean distance, by sorting (Duchi et al., 2008, Fig. 1).
+
+    Args:
+        p: Estimate [K] that sums to 1; entries may be negative.
+
+    Returns:
+        A distribution, float64 [K].
+
+    Raises:
+        SpecError: `p` is not a vector of finite numbers.
+    """
     p = np.asarray(p, dtype=np.float64)
     if p.ndim != 1 or not np.isfinite(p).all():
         raise SpecError("p must be a vector of finite numbers")
@@ -72,10 +129,17 @@ def project(p: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Release:
-    """The releases of a run: keeps the pooled counts of the latest, and refuses more than `times`, also after a resume.
+    """Releases of randomised labels in one run. Keeps the pooled counts of the latest and limits how many there are.
 
-    Noise that is drawn again costs again: `made` releases cost made·ε (sequential composition). So `state()` belongs
-    into the checkpoint.
+    Noise that is drawn again costs again: `made` releases cost made·ε (sequential composition). Therefore `state()`
+    must be part of the checkpoint.
+
+    Attributes:
+        epsilon: ε of one release.
+        K: Number of classes.
+        times: Releases that are allowed.
+        made: Releases so far.
+        counts: Pooled counts of the latest release, int64 [K].
     """
 
     epsilon: float
@@ -86,10 +150,18 @@ class Release:
 
     def __post_init__(self) -> None:
         keep_probability(self.epsilon, self.K)  # checks both
-        integer(self.times, "times", 1)
+        check_int(self.times, "times", 1)
 
     def record(self, histograms: Sequence[np.ndarray]) -> None:
-        """Pool histograms [K] of labels that clients randomised themselves. RuntimeError if no release is left."""
+        """Pool the histograms of labels that clients randomised themselves.
+
+        Args:
+            histograms: Counts [K], one vector for each client.
+
+        Raises:
+            RuntimeError: No release is left.
+            SpecError: A histogram does not have K counts, or there is no label at all.
+        """
         self.refuse_more()
         pooled = np.sum([np.asarray(h) for h in histograms], axis=0).astype(np.int64)
         if pooled.shape != (self.K,) or pooled.min() < 0 or pooled.sum() == 0:
@@ -97,33 +169,58 @@ class Release:
         self.counts = pooled
         self.made += 1
 
-    def prior(self) -> np.ndarray:
-        """The server's estimate p̂ [K] of the label distribution, projected. Post-processing: free to repeat."""
-        return project(debias(self._latest(), self.epsilon, self.K))
+    def estimate_prior(self) -> np.ndarray:
+        """Server's estimate of the label distribution, debiased and projected.
 
-    def shares(self) -> np.ndarray:
-        """The distribution [K] of the released labels as they are, randomised."""
-        return self._latest() / self._latest().sum()
+        This is post-processing of the release, so it may be repeated at no cost.
+
+        Returns:
+            A distribution, float64 [K].
+        """
+        return project_to_simplex(debias_counts(self._latest_counts(), self.epsilon, self.K))
+
+    def released_shares(self) -> np.ndarray:
+        """Distribution of the released labels without debiasing.
+
+        Returns:
+            Shares, float64 [K].
+        """
+        return self._latest_counts() / self._latest_counts().sum()
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps (JSON)."""
-        return {**vars(self), "counts": self._latest().tolist()}
+        """Content for the checkpoint.
+
+        Returns:
+            The fields by name, as JSON can hold them.
+        """
+        return {**vars(self), "counts": self._latest_counts().tolist()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Release:
-        """The releases of a resumed run: as many are made as the state says."""
-        kept = {field.name: state[field.name] for field in fields(cls)}
-        return cls(**{**kept, "counts": np.asarray(kept["counts"], dtype=np.int64)})
+        """Continue the releases of a checkpoint.
+
+        Args:
+            state: What `state` returned.
+
+        Returns:
+            A Release with the same counts and the same number of releases made.
+        """
+        counts = np.asarray(state["counts"], dtype=np.int64)
+        return cls(**{field.name: state[field.name] for field in fields(cls)} | {"counts": counts})
 
     def refuse_more(self) -> None:
-        """Raise RuntimeError if no release is left."""
+        """Check that a release is left.
+
+        Raises:
+            RuntimeError: The labels were released `times` times already.
+        """
         if self.made >= self.times:
             raise RuntimeError(
                 f"the labels were released already, as often as allowed ({self.times}): a further release would cost "
                 f"ε = {self.epsilon} again"
             )
 
-    def _latest(self) -> np.ndarray:
+    def _latest_counts(self) -> np.ndarray:
         if self.counts is None:
             raise RuntimeError("nothing was released yet")
         return self.counts

@@ -1,10 +1,10 @@
-"""P(given label is wrong) on one scale for all sites, from a model's predictions and the given labels alone.
+"""Probability that a given label is wrong, on one scale for all sites, from a model's predictions and the given labels.
 
-The predictions q are sharpened by an exponent that all sites share, q_i^s / sum_j q_j^s, and each site gets a
-transition matrix T of its own: both by maximum likelihood of the given labels, P(given j | x) = sum_i q_i(x) T_ij, T by
-EM with a weak prior for right labels. P(wrong) is then Bayes' rule. So a site with few wrong labels is told from one
-with many by how often its labels contradict the model beyond the model's own doubt, and the sum of P(wrong) over a site
-estimates how many are wrong there. docs/wrong_labels.md has the measurements that the rule was chosen by.
+The predictions q are sharpened by an exponent that all sites share, q_i^s / sum_j q_j^s. Each site gets a transition
+matrix T of its own. Both are maximum likelihood estimates for the given labels, P(given j | x) = sum_i q_i(x) T_ij. T
+comes from EM with a weak prior for right labels. P(wrong) is then Bayes' rule. So a site with many wrong labels is
+recognised by how often its labels contradict the model beyond the model's own doubt. The sum of P(wrong) over a site
+estimates how many labels are wrong there. docs/wrong_labels.md has the measurements behind this choice.
 """
 
 from __future__ import annotations
@@ -28,10 +28,17 @@ Z90 = 1.645  # of the 90 % interval
 
 @dataclass(frozen=True)
 class SiteLabels:
-    """One site's labels, judged. site: its number. samples int64 [n]: rows of the data set, each once.
+    """Estimated label errors of one site.
 
-    p_wrong float64 [n]: P(given label is wrong). proposed int64 [n]: the most probable other label; p_proposed float64
-    [n]: P(it is right). wrong, low, high: estimated number of wrong labels and its 90 % interval.
+    Attributes:
+        site: Number of the site.
+        samples: Rows of the data set, int64 [n], each once.
+        p_wrong: P(given label is wrong), float64 [n].
+        proposed: Most probable other label, int64 [n].
+        p_proposed: P(the proposed label is right), float64 [n].
+        wrong: Estimated number of wrong labels.
+        low: Lower end of the 90 % interval of `wrong`.
+        high: Upper end of the 90 % interval of `wrong`.
     """
 
     site: int
@@ -44,15 +51,26 @@ class SiteLabels:
     high: float
 
 
-def verdicts(p_wrong: np.ndarray) -> np.ndarray:
-    """Texts [n]: "wrong" above 1/2, "check" above 1/5, else "keep"."""
+def classify_labels(p_wrong: np.ndarray) -> np.ndarray:
+    """Verdict on each label.
+
+    Args:
+        p_wrong: P(given label is wrong), float [n].
+
+    Returns:
+        Texts [n]: "wrong" above 1/2, "check" above 1/5, else "keep".
+    """
     return np.where(p_wrong > WRONG, "wrong", np.where(p_wrong > CHECK, "check", "keep"))
 
 
 @dataclass(frozen=True)
-class Opinion:
-    """What a method says about a site. which: mask bool [n] of the samples that it speaks of; score float [m]: high is
-    suspect; proposed int64 [m].
+class MethodScores:
+    """Suspicion scores of a method for one site.
+
+    Attributes:
+        which: Mask bool [n] of the samples that have a score.
+        score: Scores, float [m]. A high score is suspect.
+        proposed: Proposed labels, int64 [m].
     """
 
     which: np.ndarray
@@ -60,34 +78,46 @@ class Opinion:
     proposed: np.ndarray
 
 
-def judge(
+def estimate_label_errors(
     log_p: Sequence[np.ndarray],
     given: Sequence[np.ndarray],
     samples: Sequence[np.ndarray],
     sites: Sequence[int],
-    opinions: Mapping[int, Opinion] | None = None,
+    opinions: Mapping[int, MethodScores] | None = None,
 ) -> list[SiteLabels]:
-    """Judge the given labels of several sites.
+    """Estimate which given labels of several sites are wrong.
 
-    log_p: per site the model's log-probabilities [n, K], finite; given int64 [n]; samples: rows int64 [n] for the
-    result; sites: their numbers, all different. opinions: site -> a method's own; its most suspect sample gets the
-    largest P(wrong) of the site's, and so on: the method says which labels are wrong, the estimate how many.
+    If a method has scores of its own for a site, they decide the order: the most suspect sample gets the largest
+    P(wrong) of the site, and so on. The scores say which labels are wrong, the estimate says how many.
+
+    Args:
+        log_p: Log-probabilities of the model for each site, finite [n, K].
+        given: Given labels of each site, int64 [n].
+        samples: Rows of the data set for each site, int64 [n]. They are only copied into the result.
+        sites: Numbers of the sites, all different.
+        opinions: Scores of a method, by the number of the site.
+
+    Returns:
+        The estimates, in the order of the sites.
     """
     data = [_Site(np.asarray(p, np.float64), y) for p, y in zip(log_p, given, strict=True)]
-    best = _climb(lambda k: sum(site.fit(STEPS[k])[1] for site in data))
+    best = _climb_to_maximum(lambda k: sum(site.estimate_posterior(STEPS[k])[1] for site in data))
     ends = [STEPS[max(best - DOUBT, 0)], STEPS[min(best + DOUBT, len(STEPS) - 1)]]
     found = []
     for site, y, rows, number in zip(data, given, samples, sites, strict=True):
-        posterior = site.fit(STEPS[best])[0]
-        p_wrong = 1.0 - _at(posterior, y)
+        posterior = site.estimate_posterior(STEPS[best])[0]
+        p_wrong = 1.0 - _pick_columns(posterior, y)
         noise = Z90 * float(np.sqrt((p_wrong * (1.0 - p_wrong)).sum()))
-        wrong, *around = [float(p_wrong.sum()), *(float((1.0 - _at(site.fit(end)[0], y)).sum()) for end in ends)]
+        wrong, *around = [
+            float(p_wrong.sum()),
+            *(float((1.0 - _pick_columns(site.estimate_posterior(end)[0], y)).sum()) for end in ends),
+        ]
         low = max(min(wrong, *around) - noise, 0.0)
         high = min(max(wrong, *around) + noise, float(len(y)))
         others = posterior.copy()
         others[np.arange(len(y)), y] = -1.0
         proposed = others.argmax(1)
-        share = _at(posterior, proposed) / np.maximum(p_wrong, TINY)  # P(proposed is right | given is wrong)
+        share = _pick_columns(posterior, proposed) / np.maximum(p_wrong, TINY)  # P(proposed is right | given is wrong)
         if (opinion := (opinions or {}).get(number)) is not None:
             at = np.flatnonzero(opinion.which)
             order = np.lexsort((p_wrong[at], opinion.score))  # equal scores: by the estimate
@@ -109,7 +139,7 @@ class _Site:
         self.K = log_p.shape[1]
         self.present, self.starts = np.unique(self.given, return_index=True)
 
-    def fit(self, sharpness: float) -> tuple[np.ndarray, float]:
+    def estimate_posterior(self, sharpness: float) -> tuple[np.ndarray, float]:
         """(P(true label) [n, K] in the order of the samples, log-likelihood of the given labels)."""
         K, z = self.K, self.log_p * sharpness
         if not len(z):
@@ -131,19 +161,19 @@ class _Site:
         return posterior, float(np.log(total).sum())
 
 
-def _at(table: np.ndarray, column: np.ndarray) -> np.ndarray:
+def _pick_columns(table: np.ndarray, column: np.ndarray) -> np.ndarray:
     return table[np.arange(len(column)), column]
 
 
-def _climb(value: Callable[[int], float]) -> int:
+def _climb_to_maximum(value: Callable[[int], float]) -> int:
     """Index of STEPS with the largest value, found uphill from START."""
 
     @functools.cache
-    def at(k: int) -> float:
+    def value_at(k: int) -> float:
         return value(k) if 0 <= k < len(STEPS) else -np.inf
 
     k = START
     for way in (1, -1):
-        while at(k + way) > at(k):
+        while value_at(k + way) > value_at(k):
             k += way
     return k

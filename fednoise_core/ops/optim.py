@@ -1,4 +1,4 @@
-"""Optimisers as update rules over flat buffers, and Trained: one set of weights while it is being trained."""
+"""Optimisers as update rules over flat buffers, and Trained, a set of weights while it is being trained."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from torch import Tensor
 
 from fednoise_core.ops.weights import Layout, Weights
 
-__all__ = ["SGD", "Adam", "Optimiser", "Trained", "backward", "make"]
+__all__ = ["SGD", "Adam", "Optimiser", "Trained", "compute_gradients", "make_optimiser"]
 
 _ENGINE = torch.autograd.Variable._execution_engine
 
 
 @dataclass(frozen=True)
 class SGD:
-    """m <- momentum*m + g + weight_decay*w; w <- w - lr*m. As torch.optim.SGD without dampening. clip: gradient norm, 0
-    = off.
+    """Gradient descent, m <- momentum*m + g + weight_decay*w and w <- w - lr*m, as torch.optim.SGD without dampening.
+
+    Attributes:
+        momentum: Share of the last direction that stays.
+        weight_decay: Share of the weights added to the gradient.
+        clip: Largest gradient norm. 0 is off.
     """
 
     momentum: float = 0.0
@@ -27,24 +31,44 @@ class SGD:
     clip: float = 0.0
 
     def memory(self, w: Tensor) -> tuple[Tensor, ...]:
-        """The momentum [trained], zero; nothing without momentum."""
+        """Memory at the start.
+
+        Args:
+            w: Trained weights [trained].
+
+        Returns:
+            The momentum [trained], zero. Nothing without momentum.
+        """
         return (torch.zeros_like(w),) if self.momentum else ()
 
     def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float | Tensor) -> None:
-        """Change w [trained] and the memory in place along grad [trained], which is used up."""
+        """Take one step in place.
+
+        Args:
+            w: Trained weights [trained]. They change.
+            grad: Gradient [trained]. It is used up.
+            memory: What `memory` returned. It changes.
+            lr: Learning rate.
+        """
         if self.clip:
-            _clip(grad, self.clip)
+            _clip_norm(grad, self.clip)
         if self.weight_decay:
             grad.add_(w, alpha=self.weight_decay)
         if self.momentum:
             grad = memory[0].mul_(self.momentum).add_(grad)
-        _descend(w, grad, lr)
+        _apply_step(w, grad, lr)
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma and Ba, ICLR 2015) with bias correction; weight_decay is added to the gradient, as torch.optim.Adam
-    does.
+    """Adam with bias correction (Kingma and Ba, ICLR 2015, Alg. 1), as torch.optim.Adam.
+
+    Attributes:
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        eps: Number added to the denominator.
+        weight_decay: Share of the weights added to the gradient.
+        clip: Largest gradient norm. 0 is off.
     """
 
     beta1: float = 0.9
@@ -54,13 +78,27 @@ class Adam:
     clip: float = 0.0
 
     def memory(self, w: Tensor) -> tuple[Tensor, ...]:
-        """First and second moment [trained], and the number of steps; all zero."""
+        """Memory at the start.
+
+        Args:
+            w: Trained weights [trained].
+
+        Returns:
+            First and second moment [trained], and the number of steps. All are zero.
+        """
         return torch.zeros_like(w), torch.zeros_like(w), torch.zeros((), dtype=torch.float64, device=w.device)
 
     def update(self, w: Tensor, grad: Tensor, memory: tuple[Tensor, ...], lr: float | Tensor) -> None:
-        """Change w [trained] and the memory in place along grad [trained], which is used up."""
+        """Take one step in place.
+
+        Args:
+            w: Trained weights [trained]. They change.
+            grad: Gradient [trained]. It is used up.
+            memory: What `memory` returned. It changes.
+            lr: Learning rate.
+        """
         if self.clip:
-            _clip(grad, self.clip)
+            _clip_norm(grad, self.clip)
         if self.weight_decay:
             grad.add_(w, alpha=self.weight_decay)
         first, second, step = memory
@@ -69,33 +107,54 @@ class Adam:
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
         unbias1 = (1 - torch.exp(step * math.log(self.beta1))).to(w.dtype)
         unbias2 = (1 - torch.exp(step * math.log(self.beta2))).to(w.dtype)
-        _descend(w, (first / unbias1).div_((second / unbias2).sqrt_().add_(self.eps)), lr)
+        _apply_step(w, (first / unbias1).div_((second / unbias2).sqrt_().add_(self.eps)), lr)
 
 
 Optimiser = SGD | Adam
 
 
-def make(name: str, *, momentum: float = 0.0, weight_decay: float = 0.0, clip: float = 0.0) -> Optimiser:
-    """The optimiser of a run's training settings ("sgd" or "adam")."""
+def make_optimiser(name: str, *, momentum: float = 0.0, weight_decay: float = 0.0, clip: float = 0.0) -> Optimiser:
+    """Optimiser of a run's training settings.
+
+    Args:
+        name: "sgd" or "adam".
+        momentum: Of SGD. Adam ignores it.
+        weight_decay: Share of the weights added to the gradient.
+        clip: Largest gradient norm. 0 is off.
+
+    Returns:
+        The update rule.
+    """
     return SGD(momentum, weight_decay, clip) if name == "sgd" else Adam(weight_decay=weight_decay, clip=clip)
 
 
-def _descend(w: Tensor, direction: Tensor, lr: float | Tensor) -> None:
+def _apply_step(w: Tensor, direction: Tensor, lr: float | Tensor) -> None:
     if isinstance(lr, Tensor):  # in a captured step the rate lives on the device
         w.sub_(direction * lr)
     else:
         w.add_(direction, alpha=-lr)
 
 
-def _clip(grad: Tensor, limit: float) -> None:
+def _clip_norm(grad: Tensor, limit: float) -> None:
     grad.mul_((limit / (grad.norm() + 1e-6)).clamp_max_(1.0))
 
 
 class Trained:
-    """Weights in training: leaf views over one flat buffer whose gradients are views of another, and the optimiser's
-    memory.
+    """Weights in training, with the optimiser's memory.
 
-    Made once per lane and layout and loaded for each client, because making leaves costs more than a small step.
+    They are leaf views over one flat buffer. Their gradients are views of another. One Trained is made for each lane
+    and layout and loaded for each client, because making leaves costs more than a small step.
+
+    Args:
+        layout: Layout of the weights.
+        optimiser: Update rule.
+        device: Device of the buffers.
+
+    Attributes:
+        w: The weights.
+        grad: Flat gradient [layout.trained].
+        memory: Memory of the optimiser.
+        alone: Whether nothing else is trained beside it.
     """
 
     def __init__(self, layout: Layout, optimiser: Optimiser, device: torch.device | str = "cpu"):
@@ -118,21 +177,36 @@ class Trained:
         self.alone = True  # whether nothing else is trained beside it: then a loss leads to its leaves only
 
     def load(self, start: Weights, memory: Sequence[Tensor] | None = None) -> None:
-        """Start from these values, with a fresh optimiser or one that goes on from `memory` (what `remember` gave)."""
+        """Start from the given values.
+
+        Args:
+            start: Values to copy.
+            memory: Result of `copy_memory`, to resume the optimiser. By default it starts afresh.
+        """
         with torch.no_grad():
             self.w.flat.copy_(start.flat)
             for k, tensor in enumerate(self.memory):
                 tensor.copy_(memory[k]) if memory is not None else tensor.zero_()
 
-    def remember(self) -> list[Tensor]:
-        """A copy of the optimiser's memory."""
+    def copy_memory(self) -> list[Tensor]:
+        """Copy the optimiser's memory.
+
+        Returns:
+            Tensors for `load`.
+        """
         return [tensor.clone() for tensor in self.memory]
 
     def backward(self, loss: Tensor) -> Tensor:
-        """The gradient of a scalar loss as one flat vector [layout.trained], which may be changed before `update`.
+        """Gradient of a scalar loss. It may be changed before `update`.
 
-        Only these weights get a gradient, also if the loss depends on other carried ones: for several at once,
-        `backward(loss, …)` of this module.
+        Only these weights get a gradient, even if the loss depends on other carried ones. For several at once use
+        `compute_gradients`.
+
+        Args:
+            loss: Scalar that depends on these weights.
+
+        Returns:
+            Flat gradient [layout.trained], the tensor `grad`.
         """
         self.grad.zero_()
         # Tensor.backward() checks and wraps its arguments for 15 % of a small step; this is the call that it makes
@@ -141,17 +215,33 @@ class Trained:
         return self.grad
 
     def update(self, lr: float | Tensor) -> None:
-        """One optimiser step along `grad`."""
+        """Take one optimiser step along `grad`.
+
+        Args:
+            lr: Learning rate. In a captured step it is a tensor on the device.
+        """
         with torch.no_grad():
             self.optimiser.update(self._vector, self.grad, self.memory, lr)
 
     def values(self) -> Weights:
-        """A copy of the present weights."""
+        """Copy the present weights.
+
+        Returns:
+            Weights with a buffer of their own.
+        """
         return Weights(self.layout, self.w.flat.detach().clone())
 
 
-def backward(loss: Tensor, *trained: Trained) -> list[Tensor]:
-    """The gradients of one scalar loss for several carried weights, each as its flat vector [layout.trained]."""
+def compute_gradients(loss: Tensor, *trained: Trained) -> list[Tensor]:
+    """Gradients of one scalar loss for several carried weights.
+
+    Args:
+        loss: Scalar that depends on the weights.
+        *trained: Carried weights.
+
+    Returns:
+        A flat gradient [layout.trained] for each.
+    """
     for one in trained:
         one.grad.zero_()
     leaves = tuple(leaf for one in trained for leaf in one._leaves)

@@ -1,4 +1,4 @@
-"""Statistics that several methods use: two-component splits, local intrinsic dimension, Beta numbers, suspects."""
+"""Statistics that several methods use."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ from fednoise_core.ops import losses
 def two_groups(
     values: np.ndarray, *, seed: int, max_iter: int = 100, tol: float = 1e-3, reg: float = 1e-6
 ) -> np.ndarray:
-    """Posterior [n] of the component with the larger mean, of a two-component Gaussian mixture on values [n] or [n, d].
+    """Posterior of the component with the larger mean in a two-component Gaussian mixture.
 
-    scikit-learn's EM from k-means, full covariance, one start. seed: of k-means, from a stream of the run (`me.seed`,
-    `fed.seed`), as the authors' code of every method that splits so.
+    It is scikit-learn's EM with full covariance and one start from k-means. In d dimensions the component with the
+    larger sum of means counts. Values that are not finite count as the largest finite one. In degenerate input, which
+    is fewer than two points or a range below 1e-12, all points belong to the low component.
 
-    Degenerate input (fewer than two points, or a range below 1e-12): all belong to the low component, posterior 0.
-    In d dimensions the larger sum of means counts.
+    Args:
+        values: Points [n] or [n, d].
+        seed: Seed of k-means, from a stream of the run (`me.seed`, `fed.seed`).
+        max_iter: Iterations of EM at most.
+        tol: Gain of the likelihood at which EM stops.
+        reg: Number added to the diagonal of the covariances.
+
+    Returns:
+        P(high component), float64 [n].
     """
     points = np.asarray(values, dtype=np.float64)
     points = points[:, None] if points.ndim == 1 else points
@@ -45,19 +53,36 @@ def two_groups(
 
 
 def majority_group(values: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
-    """Mask [n] of the high group of `values` [n, d]: the set of points that `two_groups` finds from most of the seeds,
-    of several the one found first (FedNoRo). Nobody if a group is empty.
+    """High group that `two_groups` finds from most of the seeds (Wu et al., IJCAI 2023, FedNoRo).
+
+    Of several groups found equally often, the one found first counts.
+
+    Args:
+        values: Points [n, d].
+        seeds: Seeds of k-means.
+
+    Returns:
+        Mask bool [n] of the high group. It is empty if one of the two groups is.
     """
     found = [tuple(two_groups(values, seed=seed) > 0.5) for seed in seeds]
     high = np.array(max(found, key=found.count), dtype=bool)
     return high & ~high.all()
 
 
-def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
-    """Local intrinsic dimension [n] of each row of x [n, d] from its k nearest other rows (Ma et al.; FedCorr).
+def local_intrinsic_dim(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
+    """Local intrinsic dimension of each row from its nearest other rows.
 
-    -k_eff / (sum_i log(r_i / (r_k + eps)) + eps), k_eff = min(k, n - 1); 0 for a row with a zero distance, for one with
-    equal distances if eps is 0 (the paper's form divides by zero), and for all rows if n < 3.
+    The value is -k_eff / (sum_i log(r_i / (r_k + eps)) + eps) with k_eff = min(k, n - 1) (Ma et al., ICML 2018; Xu et
+    al., CVPR 2022, FedCorr).
+
+    Args:
+        x: Points [n, d].
+        k: Neighbours of each point.
+        eps: Small number that keeps the quotient finite. It is 0 in the paper.
+
+    Returns:
+        Dimensions, float64 [n]. They are 0 for a row with a zero distance, for a row with equal distances if eps is 0,
+        and for all rows if n < 3.
     """
     n = len(x)
     if n < 3:
@@ -71,35 +96,67 @@ def lid(x: Tensor, k: int = 20, eps: float = 1e-6) -> Tensor:
     return torch.where((r[:, 0] == 0) | (total == 0), 0.0, -used / total)
 
 
-def scaled(x: Tensor) -> Tensor:
-    """Min-max to 0..1 over all entries; 0 where all are equal."""
+def scale_to_unit(x: Tensor) -> Tensor:
+    """Scale min-max to 0..1 over all entries.
+
+    Args:
+        x: Tensor of any shape.
+
+    Returns:
+        Tensor of the same shape. It is 0 where all entries are equal.
+    """
     low, high = x.amin(), x.amax()
     return (x - low) / torch.where(high > low, high - low, 1.0)
 
 
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """a·b / max(|a||b|, 1e-8) over the last axis, the others broadcast; 0 for a vector of zeros."""
+def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine a·b / max(|a||b|, 1e-8) over the last axis. The other axes broadcast.
+
+    Args:
+        a: Vectors [..., d].
+        b: Vectors [..., d].
+
+    Returns:
+        Cosines [...], 0 for a vector of zeros.
+    """
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-8)
 
 
 def low_loss(loss: Tensor, *, seed: int, max_iter: int = 100) -> Tensor:
-    """Posterior [n] of the low-loss component of min-max scaled losses, with the settings of DivideMix and
-    FedRN: tol 1e-2, reg 5e-4.
+    """Posterior of the low-loss component of min-max scaled losses.
+
+    The settings are those of DivideMix (Li et al., ICLR 2020) and FedRN (Kim et al., CIKM 2022): tol 1e-2 and reg 5e-4.
+
+    Args:
+        loss: Losses [n].
+        seed: Seed of k-means, from a stream of the run.
+        max_iter: Iterations of EM at most.
+
+    Returns:
+        P(low component), float64 [n], on the device of `loss`.
     """
-    high = two_groups(scaled(loss).cpu().numpy(), seed=seed, max_iter=max_iter, tol=1e-2, reg=5e-4)
+    high = two_groups(scale_to_unit(loss).cpu().numpy(), seed=seed, max_iter=max_iter, tol=1e-2, reg=5e-4)
     return torch.from_numpy(1.0 - high).to(loss.device)
 
 
-def beta(u: Tensor, a: float) -> Tensor:
-    """Beta(a, a) numbers from uniform u, for use in a step; a = 0 gives 1 (no mixing), a = 1 gives u itself.
+def beta_from_uniform(u: Tensor, a: float) -> Tensor:
+    """Turn uniform numbers into Beta(a, a) numbers, for use in a step.
 
-    By a table of the inverse distribution function, made once per device: a captured step cannot leave the device.
+    It reads a table of the inverse distribution function, which is made once for each device. A captured step cannot
+    leave the device.
+
+    Args:
+        u: Uniform numbers in 0..1, of any shape.
+        a: Parameter a ≥ 0 of the distribution.
+
+    Returns:
+        Beta numbers of the shape of `u`. a = 0 gives 1 (no mixing) and a = 1 gives `u` itself.
     """
     if a == 0.0:
         return torch.ones_like(u)
     if a == 1.0:
         return u
-    table = _quantiles(float(a), u.device)
+    table = _beta_quantiles(float(a), u.device)
     at = torch.asin(u.sqrt()) * (2 / math.pi * (len(table) - 1))  # knots lie closer at the steep ends
     below = at.long().clamp_max(len(table) - 2)
     low, high = (table.index_select(0, (below + k).flatten()).view_as(u) for k in (0, 1))
@@ -107,34 +164,54 @@ def beta(u: Tensor, a: float) -> Tensor:
 
 
 @functools.cache  # captured steps go on reading them
-def _quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
+def _beta_quantiles(a: float, device: torch.device, knots: int = 4097) -> Tensor:
     from scipy.special import betaincinv
 
     return torch.from_numpy(betaincinv(a, a, np.sin(np.linspace(0.0, math.pi / 2, knots)) ** 2)).float().to(device)
 
 
-def by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """P(wrong) = 1 - p(model, given label) and the model's own label, both [n], from logits [n, K] and labels y [n]: as
-    `FedAvg.suspects` returns them.
+def p_wrong_by_confidence(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """P(given label is wrong) by the model's confidence, in the form that `FedAvg.suspects` returns.
+
+    Args:
+        logits: Logits [n, K].
+        y: Given labels [n].
+
+    Returns:
+        P(wrong) [n] = 1 - p(model, given label), and the model's own labels [n].
     """
     p = losses.log_probs(logits).exp()
     return 1.0 - p.gather(1, y[:, None]).squeeze(1), p.argmax(1)
 
 
-def by_rank(loss: Tensor, share: float) -> Tensor:
-    """P(wrong) [n] by rank of the loss: above 1/2 for the `share` of largest losses."""
+def p_wrong_by_rank(loss: Tensor, share: float) -> Tensor:
+    """P(given label is wrong) by the rank of the loss.
+
+    Args:
+        loss: Losses [n].
+        share: Share of samples that counts as wrong.
+
+    Returns:
+        P(wrong), float64 [n]. It is above 1/2 for the `share` of largest losses.
+    """
     rank = torch.argsort(torch.argsort(loss, stable=True)).to(torch.float64)
     above = (rank + 0.5) / max(len(loss), 1) - (1.0 - share)  # > 0 for those named
     return (0.5 + above / (2 * max(share, 1.0 - share))).clamp(0, 1)
 
 
 def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
-    """Counts [K, K], rows given labels, columns confident guesses: cleanlab's confident joint before
-    calibration.
+    """Confident joint before calibration (Northcutt, Jiang and Chuang, JAIR 2021), as in cleanlab.
 
-    p: probabilities [n, K]; y: given labels [n]. A class's threshold is its mean p_j over the samples labelled j. One
-    class above its threshold is the guess; several: the largest p of all; none: not counted. fill: the diagonal is at
-    least 1, as cleanlab's.
+    The threshold of a class is its mean p_j over the samples labelled j. If one class is above its threshold, it is the
+    guess. Of several, the one with the largest p is. A sample without any is not counted.
+
+    Args:
+        p: Probabilities [n, K].
+        y: Given labels [n].
+        fill: Whether the diagonal is at least 1, as in cleanlab.
+
+    Returns:
+        Counts [K, K]. Rows are given labels and columns are confident guesses.
     """
     K = p.shape[1]
     own = torch.nn.functional.one_hot(y, K).to(p.dtype)
@@ -144,22 +221,41 @@ def confident_counts(p: Tensor, y: Tensor, fill: bool = True) -> Tensor:
     guess = torch.where(above.sum(1) > 1, p.argmax(1), above.to(torch.int8).argmax(1))
     found = torch.nn.functional.one_hot(guess, K).to(p.dtype) * above.any(1, keepdim=True)
     counts = own.T @ found
-    return filled(counts) if fill else counts
+    return with_unit_diagonal(counts) if fill else counts
 
 
-def filled(counts: Tensor) -> Tensor:
-    """Counts [K, K] with a diagonal of at least 1, so that no class is without one."""
+def with_unit_diagonal(counts: Tensor) -> Tensor:
+    """Raise the diagonal to at least 1, so that each class has a count.
+
+    Args:
+        counts: Counts [K, K].
+
+    Returns:
+        Counts [K, K].
+    """
     return counts + torch.diag((1 - counts.diagonal()).clamp_min(0))
 
 
 def need_cleanlab() -> None:
-    """Raise SpecError if `label_issues` could not run here."""
+    """Check that `label_issues` can run here.
+
+    Raises:
+        SpecError: The package cleanlab is not installed.
+    """
     if importlib.util.find_spec("cleanlab") is None:
         raise SpecError("method.name: this method needs the package cleanlab: pip install cleanlab")
 
 
 def label_issues(p: Tensor, y: Tensor) -> Tensor:
-    """Mask [n] of the samples whose label cleanlab's `filter_by="both"` holds for wrong; none with a single class."""
+    """Samples whose label cleanlab considers wrong, with `filter_by="both"`.
+
+    Args:
+        p: Probabilities [n, K].
+        y: Given labels [n].
+
+    Returns:
+        Mask bool [n]. It is empty if there is only one class.
+    """
     if len(y.unique()) < 2:
         return torch.zeros_like(y, dtype=torch.bool)
     from cleanlab.filter import find_label_issues  # on first use

@@ -1,7 +1,6 @@
-"""Trees: nested dicts of tensors, and Weights, where all tensors of one net are views of a single flat buffer.
+"""Trees, which are nested dicts of tensors, and Weights, whose tensors are views of one flat buffer.
 
-Arithmetic on Weights is one vector operation whatever the net; a broadcast is a copy of one buffer; a client's state is
-one row.
+Arithmetic on Weights is one vector operation for any net. A broadcast copies one buffer. A client's state is one row.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ __all__ = [
     "Entry",
     "Layout",
     "Weights",
-    "clone",
-    "finite",
+    "all_finite",
+    "clone_tree",
+    "count_bytes",
     "from_plain",
-    "mean",
-    "nbytes",
     "to_plain",
     "tree_map",
+    "weighted_mean",
 ]
 
 KINDS = ("weight", "norm", "stat")  # the order in the buffer: trained ones first, so `trained` is one slice
@@ -36,8 +35,12 @@ KINDS = ("weight", "norm", "stat")  # the order in the buffer: trained ones firs
 
 @dataclass(frozen=True)
 class Entry:
-    """One named tensor of a net. kind: "weight", "norm" (affine of a normalisation layer) or "stat" (running
-    statistic).
+    """One named tensor of a net.
+
+    Attributes:
+        name: Name in the layout.
+        shape: Shape of the tensor.
+        kind: "weight", "norm" (affine of a normalisation layer) or "stat" (running statistic).
     """
 
     name: str
@@ -46,12 +49,27 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Its numbers."""
+        """Count of its numbers."""
         return math.prod(self.shape)
 
 
 class Layout:
-    """Where each named tensor lies in the flat buffer. Entries are sorted by kind and otherwise keep their order."""
+    """Where each named tensor lies in the flat buffer.
+
+    Entries are sorted by kind and otherwise keep their order.
+
+    Args:
+        entries: Tensors of the net, with distinct names.
+
+    Attributes:
+        entries: Sorted entries.
+        offsets: First position of each name.
+        size: Numbers in the buffer.
+        trained: Numbers that a gradient moves. They come first.
+
+    Raises:
+        ValueError: Two entries have one name, or a kind is unknown.
+    """
 
     def __init__(self, entries: Iterable[Entry]):
         given = list(entries)
@@ -66,7 +84,15 @@ class Layout:
         self.trained = sum(e.size for e in self.entries if e.kind != "stat")  # floats that a gradient moves
 
     def view(self, flat: Tensor, entry: Entry) -> Tensor:
-        """The entry's view of `flat` [size]. Convolution kernels lie in channels_last order."""
+        """View of one entry. Convolution kernels lie in channels_last order.
+
+        Args:
+            flat: Buffer [size].
+            entry: Entry of this layout.
+
+        Returns:
+            The part of `flat` in the shape of the entry.
+        """
         at = self.offsets[entry.name]
         piece = flat[at : at + entry.size]
         if len(entry.shape) == 4:
@@ -75,11 +101,22 @@ class Layout:
         return piece.view(entry.shape)
 
     def zeros(self, device: torch.device | str = "cpu") -> Weights:
-        """Weights of this layout, all 0, float32."""
+        """Weights of this layout with all numbers 0.
+
+        Args:
+            device: Device of the buffer.
+
+        Returns:
+            Weights, float32.
+        """
         return Weights(self, torch.zeros(self.size, device=device))
 
     def describe(self) -> list[list[Any]]:
-        """[name, shape, kind] of each entry, for JSON."""
+        """Description for JSON.
+
+        Returns:
+            [name, shape, kind] of each entry.
+        """
         return [[e.name, list(e.shape), e.kind] for e in self.entries]
 
     def __eq__(self, other: object) -> bool:
@@ -90,8 +127,11 @@ class Layout:
 
 
 class Weights:
-    """A net's parameters and statistics (or anything of that layout) as one flat float tensor [layout.size] with named
-    views.
+    """Parameters and statistics of a net, or anything of that layout, as one flat float tensor with named views.
+
+    Args:
+        layout: Names and places.
+        flat: Buffer [layout.size]. It is not copied.
     """
 
     __slots__ = ("__dict__", "flat", "layout")
@@ -101,7 +141,7 @@ class Weights:
 
     @cached_property
     def views(self) -> dict[str, Tensor]:
-        """Each named tensor, a view of the buffer."""
+        """Each named tensor as a view of the buffer."""
         return {e.name: self.layout.view(self.flat, e) for e in self.layout.entries}
 
     def __getitem__(self, name: str) -> Tensor:
@@ -109,22 +149,40 @@ class Weights:
 
     @property
     def trained(self) -> Tensor:
-        """The trained stretch, a view [layout.trained]: weights and norm affines, without running statistics."""
+        """View [layout.trained] of what a gradient moves, without running statistics."""
         return self.flat[: self.layout.trained]
 
     def like(self, flat: Tensor) -> Weights:
-        """Weights of the same layout over another buffer [layout.size]."""
+        """Weights of the same layout over another buffer.
+
+        Args:
+            flat: Buffer [layout.size].
+
+        Returns:
+            Weights that share `flat`.
+        """
         return Weights(self.layout, flat)
 
     def clone(self) -> Weights:
-        """An independent copy, without gradient."""
+        """Independent copy without gradient.
+
+        Returns:
+            Weights with a buffer of their own.
+        """
         return self.like(self.flat.detach().clone())
 
     def to(self, device: torch.device | str) -> Weights:
-        """The same on another device (itself if it is there)."""
+        """Move to a device.
+
+        Args:
+            device: Where the buffer should be.
+
+        Returns:
+            Weights there. They share the buffer if it is there already.
+        """
         return self.like(self.flat.to(device))
 
-    def _other(self, other: Weights | Tensor | float) -> Tensor | float:
+    def _flat_operand(self, other: Weights | Tensor | float) -> Tensor | float:
         if isinstance(other, Weights):
             if other.layout != self.layout:
                 raise ValueError("arithmetic between weights of different nets")
@@ -132,10 +190,10 @@ class Weights:
         return other
 
     def __add__(self, other: Weights | Tensor | float) -> Weights:
-        return self.like(self.flat + self._other(other))
+        return self.like(self.flat + self._flat_operand(other))
 
     def __sub__(self, other: Weights | Tensor | float) -> Weights:
-        return self.like(self.flat - self._other(other))
+        return self.like(self.flat - self._flat_operand(other))
 
     def __mul__(self, other: Tensor | float) -> Weights:
         return self.like(self.flat * other)
@@ -146,7 +204,11 @@ class Weights:
         return self.like(self.flat / other)
 
     def named(self) -> dict[str, Tensor]:
-        """Contiguous copies by name, for export."""
+        """Tensors by name, for export.
+
+        Returns:
+            Contiguous copies.
+        """
         return {name: view.detach().contiguous().clone() for name, view in self.views.items()}
 
     def __repr__(self) -> str:
@@ -154,7 +216,15 @@ class Weights:
 
 
 def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply `fn` to every tensor and Weights; other leaves pass through."""
+    """Apply a function to every tensor and Weights of a tree.
+
+    Args:
+        fn: Function of one tensor or Weights.
+        tree: Nested dicts, lists and tuples. Other leaves stay as they are.
+
+    Returns:
+        A tree of the same shape. Tuples become lists.
+    """
     if isinstance(tree, Mapping):
         return {k: tree_map(fn, v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
@@ -162,23 +232,40 @@ def tree_map(fn: Callable[[Any], Any], tree: Any) -> Any:
     return fn(tree) if isinstance(tree, Tensor | Weights) else tree
 
 
-def clone(tree: Any) -> Any:
-    """Independent copies of all tensors."""
+def clone_tree(tree: Any) -> Any:
+    """Copy all tensors of a tree.
+
+    Args:
+        tree: Nested dicts, lists and tuples.
+
+    Returns:
+        A tree whose tensors are independent and have no gradient.
+    """
     return tree_map(lambda t: t.clone() if isinstance(t, Weights) else t.detach().clone(), tree)
 
 
-def nbytes(tree: Any) -> int:
-    """Bytes that sending `tree` costs: tensors at their own width, numbers at 8, text as UTF-8. Raises TypeError for
-    anything else, such as numpy arrays.
+def count_bytes(tree: Any) -> int:
+    """Bytes that sending a tree costs.
+
+    Tensors count at their own width, numbers as 8 bytes and text as UTF-8.
+
+    Args:
+        tree: Tensors, Weights, numbers, texts, None, and lists and dicts of these.
+
+    Returns:
+        Number of bytes.
+
+    Raises:
+        TypeError: The tree holds anything else, such as a numpy array.
     """
     if isinstance(tree, Weights):
         return tree.flat.numel() * tree.flat.element_size()
     if isinstance(tree, Tensor):
         return tree.numel() * tree.element_size()
     if isinstance(tree, Mapping):
-        return sum(nbytes(v) for v in tree.values())
+        return sum(count_bytes(v) for v in tree.values())
     if isinstance(tree, list | tuple):
-        return sum(nbytes(v) for v in tree)
+        return sum(count_bytes(v) for v in tree)
     if tree is None:
         return 0
     if not isinstance(tree, str | int | float):
@@ -189,8 +276,15 @@ def nbytes(tree: Any) -> int:
     return len(tree.encode()) if isinstance(tree, str) else 8
 
 
-def finite(tree: Any) -> bool:
-    """Whether every number of `tree` is finite: no NaN, no infinity."""
+def all_finite(tree: Any) -> bool:
+    """Check that no number of a tree is NaN or infinite.
+
+    Args:
+        tree: Nested dicts, lists and tuples.
+
+    Returns:
+        Whether all numbers are finite.
+    """
     if isinstance(tree, Weights):
         tree = tree.flat
     if isinstance(tree, Tensor):
@@ -200,18 +294,26 @@ def finite(tree: Any) -> bool:
         # The square is one fast pass, and finite for all but broken models; only else is every number looked at.
         return math.isfinite(float(torch.dot(flat, flat))) or bool(torch.isfinite(flat).all())
     if isinstance(tree, Mapping):
-        return all(map(finite, tree.values()))
+        return all(map(all_finite, tree.values()))
     if isinstance(tree, list | tuple):
-        return all(map(finite, tree))
+        return all(map(all_finite, tree))
     return math.isfinite(tree) if isinstance(tree, float) else True
 
 
-def mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
-    """Weighted mean of trees of one shape, summed in the given order in at least float32 (weights default to equal, and
-    are normalised).
+def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
+    """Weighted mean of trees of one shape, summed in the given order in at least float32.
 
-    Integer tensors (counters) take the largest instead: dividing them would truncate. Raises ValueError without trees,
-    or if the weights do not have a positive sum.
+    Integer tensors are counters, which a division would truncate. For them the largest value counts.
+
+    Args:
+        trees: Trees of one shape, at least one.
+        weights: Weight of each tree, by default equal. They are normalised.
+
+    Returns:
+        A tree of the same shape and dtypes.
+
+    Raises:
+        ValueError: There are no trees, or not as many weights, or their sum is not positive.
     """
     if not trees:
         raise ValueError("mean of no trees")
@@ -219,17 +321,17 @@ def mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
     total = sum(shares)
     if len(shares) != len(trees) or not total > 0:
         raise ValueError(f"{len(trees)} trees need as many weights with a positive sum, got {shares}")
-    return _mean(list(trees), [s / total for s in shares])
+    return _weighted_mean(list(trees), [s / total for s in shares])
 
 
-def _mean(trees: list[Any], shares: list[float]) -> Any:
+def _weighted_mean(trees: list[Any], shares: list[float]) -> Any:
     first = trees[0]
     if isinstance(first, Mapping):
-        return {k: _mean([t[k] for t in trees], shares) for k in first}
+        return {k: _weighted_mean([t[k] for t in trees], shares) for k in first}
     if isinstance(first, list | tuple):
-        return [_mean([t[k] for t in trees], shares) for k in range(len(first))]
+        return [_weighted_mean([t[k] for t in trees], shares) for k in range(len(first))]
     if isinstance(first, Weights):
-        return first.like(_mean([t.flat for t in trees], shares))
+        return first.like(_weighted_mean([t.flat for t in trees], shares))
     if not isinstance(first, Tensor):
         return sum(t * s for t, s in zip(trees, shares, strict=True))
     if not first.is_floating_point():
@@ -241,15 +343,25 @@ def _mean(trees: list[Any], shares: list[float]) -> Any:
 
 
 def to_plain(tree: Any) -> Any:
-    """The same tree in dicts, lists, tensors and plain values only, so that `weights_only=True` loads it."""
+    """Convert a tree to dicts, lists, tensors and plain values, so that `weights_only=True` loads it.
+
+    Args:
+        tree: Tensors, Weights, numbers, texts, None, and lists and dicts of these.
+
+    Returns:
+        The plain tree. Its tensors are on the CPU.
+
+    Raises:
+        TypeError: The tree holds anything else.
+    """
     if isinstance(tree, Weights):
-        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _alone(tree.flat)}
+        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _detach_storage(tree.flat)}
     if isinstance(tree, Mapping):
         return {k: to_plain(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
         return [to_plain(v) for v in tree]
     if isinstance(tree, Tensor):
-        return _alone(tree)
+        return _detach_storage(tree)
     if isinstance(tree, float):
         return float(tree)  # numpy's float64 is one, too, but is not read back
     if tree is not None and not isinstance(tree, bool | int | str):
@@ -257,14 +369,23 @@ def to_plain(tree: Any) -> Any:
     return tree
 
 
-def _alone(tensor: Tensor) -> Tensor:
-    """On the CPU, and not part of a larger buffer, all of which torch.save would write."""
+def _detach_storage(tensor: Tensor) -> Tensor:
+    """Copy to the CPU, and out of a larger buffer, because torch.save would write all of it."""
     tensor = tensor.detach().cpu()
-    return tensor.clone() if tensor.untyped_storage().nbytes() > nbytes(tensor) else tensor
+    return tensor.clone() if tensor.untyped_storage().nbytes() > count_bytes(tensor) else tensor
 
 
 def from_plain(tree: Any, device: torch.device | str = "cpu", layouts: dict[str, Layout] | None = None) -> Any:
-    """Undo `to_plain`. Equal layouts come back as one object."""
+    """Undo `to_plain`.
+
+    Args:
+        tree: Result of `to_plain`.
+        device: Device of the tensors.
+        layouts: Known layouts by their description. It grows by those that are new.
+
+    Returns:
+        The tree. Equal layouts are one object.
+    """
     layouts = {} if layouts is None else layouts
     if isinstance(tree, dict):
         if "__layout__" in tree:

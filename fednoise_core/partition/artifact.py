@@ -125,15 +125,18 @@ class Partition:
             raise SpecError("partition: offsets must rise from 0 to the length of index")
         if self.clients != self.spec["clients"]:
             raise SpecError(f"partition: {self.clients} clients, the spec says {self.spec['clients']}")
-        top = self.spec["notes"]["samples"] if samples is None else samples
-        if len(index) and (index.min() < 0 or index.max() >= top):
-            raise SpecError(f"partition: index must lie in 0..{top - 1}")
-        starts = np.zeros(len(index) + 1, bool)
-        starts[offsets] = True  # where a client begins the order may restart
-        if (np.diff(index) <= 0)[~starts[1:-1]].any():
-            raise SpecError("partition: the samples of a client must be sorted, without duplicates")
+        self._check_order(self.spec["notes"]["samples"] if samples is None else samples)
         named = self.spec["notes"].get("sites", ["text"] * self.clients)
         if len(named) != self.clients or not all(isinstance(name, str) for name in named):
             raise SpecError(f"partition: sites must be {self.clients} texts")
         if not self.spec["notes"]["overlap"] and self.overlap:
             raise SpecError("partition: a sample belongs to two clients")
+
+    def _check_order(self, top: int) -> None:
+        index = self.index
+        if len(index) and (index.min() < 0 or index.max() >= top):
+            raise SpecError(f"partition: index must lie in 0..{top - 1}")
+        starts = np.zeros(len(index) + 1, bool)
+        starts[self.offsets] = True  # where a client begins the order may restart
+        if (np.diff(index) <= 0)[~starts[1:-1]].any():
+            raise SpecError("partition: the samples of a client must be sorted, without duplicates")

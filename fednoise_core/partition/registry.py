@@ -18,9 +18,9 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
-from fednoise_core.settings.functions import bind, expect, resolve, seed_of, spec_of
+from fednoise_core.settings.functions import expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
-__all__ = ["LABELLED", "PARTITIONS", "Partition", "make", "needs_labels"]
+__all__ = ["PARTITIONS", "Partition", "make", "needs_labels", "shared_settings"]
 
 # kind → where its function is, as a string: see fednoise_core.noise.registry
 PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
@@ -33,12 +33,6 @@ PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
     "quantity": "fednoise_core.partition.skew:quantity",
     "natural": "fednoise_core.partition.schemes:natural",
 }
-LABELLED = {
-    "openset": "noisy",
-    "bernoulli_dirichlet": "clean",
-    "classes_per_client": "clean",
-    "dirichlet": "clean",
-}  # kinds that look at labels → whose, unless the spec's `labels` says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +68,26 @@ class OverNoisy(OverClients):
     labels: Whose = "noisy"
 
 
-def shared(kind: str) -> type:
-    """The settings of a kind beside those of its function."""
-    if kind in LABELLED:
-        return {"clean": OverClean, "noisy": OverNoisy}[LABELLED[kind]]
-    return Shared if kind == "natural" else OverClients
+def _load_scheme(spec: Mapping[str, Any]) -> Any:
+    return resolve_kind(spec, PARTITIONS, "partition")
+
+
+def _scheme_inputs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return inspect.signature(_load_scheme(spec)).parameters
+
+
+def shared_settings(kind: str) -> type:
+    """The dataclass of the settings that a kind has beside those of its function."""
+    spec = {"kind": kind}
+    if "client_ids" in _scheme_inputs(spec):  # the data set says how many clients there are
+        return Shared
+    return {None: OverClients, "clean": OverClean, "noisy": OverNoisy}[_load_scheme(spec).labels]
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
     """Whether this partition is drawn over the noisy labels."""
-    resolve(spec, PARTITIONS, "partition")
-    return spec["kind"] in LABELLED and spec.get("labels", LABELLED[spec["kind"]]) == "noisy"
+    whose = _load_scheme(spec).labels
+    return whose is not None and spec.get("labels", whose) == "noisy"
 
 
 def make(
@@ -102,19 +105,19 @@ def make(
     source = LabelledData.of(data)
     spec, seed = spec_of(spec, "kind", "partition"), seed_of(seed)
     kind = str(spec.get("kind"))
-    function, settings = bind(spec, PARTITIONS, "partition", shared(kind))
+    function, settings = parse_spec(spec, PARTITIONS, "partition", shared_settings(kind))
     share, clients = settings.pop("validation"), settings.pop("clients", 0)
     settings.pop("labels", None)
-    wanted = inspect.signature(function).parameters
+    wanted = _scheme_inputs(spec)
     n = len(source.y)
 
     used, whose = source.y, "no"
-    if kind in LABELLED:
+    if _load_scheme(spec).labels is not None:
         whose = "clean" if source.clean_known else "given"
         if needs_labels(spec):
             if labels is None:
                 raise SpecError(f"partition {kind}: needs the noisy labels")
-            used, whose = _noisy(labels, source), "noisy"
+            used, whose = _noisy_labels(labels, source), "noisy"
 
     notes: dict[str, Any] = {}
     if clients > n:
@@ -140,22 +143,22 @@ def make(
             "labels": whose,
             "notes": notes,
         },
-        _validation(parts, share, rng),
+        _draw_validation(parts, share, rng),
     )
     partition.check()
     return partition
 
 
-def _noisy(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
+def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarray:
     """Noisy labels int64 [n] of the data, from a labels artifact or a plain array."""
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
-    expect(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
+    expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
     labels.belongs(source.y, source.classes, source.clean_known)
     return labels.noisy
 
 
-def _validation(parts: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_validation(parts: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:
     """Mask bool [m]: ⌊share·N_c⌋ random samples of each client."""
     mask = [np.zeros(len(part), bool) for part in parts]
     if share > 0:

@@ -7,17 +7,48 @@ there. Wrong settings raise SpecError."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.functions import described, integer, largest_remainder
+from fednoise_core.settings.functions import check_int, largest_remainder, with_settings
 
-__all__ = ["bernoulli_dirichlet", "by_owner", "iid", "natural", "openset", "presence", "random_draws"]
+__all__ = [
+    "bernoulli_dirichlet",
+    "by_owner",
+    "draw_presence",
+    "iid",
+    "natural",
+    "openset",
+    "partition_scheme",
+    "random_draws",
+]
 
+S = TypeVar("S", bound=Callable[..., list[np.ndarray]])
 REDRAWS = 10_000  # of a row of indicators
+
+
+def partition_scheme(
+    *, example: Mapping[str, Any], display_name: str = "", labels: Literal["clean", "noisy"] | None = None
+) -> Callable[[S], S]:
+    """Decorator of schemes: what is known of one beside its settings and inputs, which its signature says.
+
+    Args:
+        example: settings for the one-line example on the reference page.
+        display_name: the name in tables and figures, in which "{n}" stands for the setting n. Without one they show
+            the kind.
+        labels: which labels it looks at, unless the setting `labels` says otherwise. None: it looks at none.
+    """
+
+    def decorate(function: S) -> S:
+        scheme = with_settings(example=example, display_name=display_name)(function)
+        vars(scheme).update(labels=labels)
+        return scheme
+
+    return decorate
 
 
 def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
@@ -26,13 +57,13 @@ def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 
 
-@described(example={"clients": 100})
+@partition_scheme(example={"clients": 100})
 def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray]:
     """A random permutation cut into C parts whose sizes differ by at most 1."""
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), C)]
 
 
-def presence(
+def draw_presence(
     C: int, K: int, p: float, rng: np.random.Generator, *, forbid_full: bool, notes: dict[str, Any]
 ) -> np.ndarray:
     """Indicators bool [C, K], independent Bernoulli(p); a client's whole row is drawn again while it is all 0 (or, with
@@ -41,7 +72,7 @@ def presence(
     A class that no client has is handed to one client, uniformly among the rows that stay admissible; if there is none,
     all rows are drawn again. Raises SpecError after 10 000 redraws."""
     for _ in range(REDRAWS):
-        rows = _rows(C, K, p, rng, forbid_full)
+        rows = _draw_rows(C, K, p, rng, forbid_full)
         missing = np.flatnonzero(~rows.any(0))
         for k in rng.permutation(missing):
             room = np.flatnonzero(rows.sum(1) < (K - 1 if forbid_full else K))
@@ -53,7 +84,7 @@ def presence(
     raise SpecError(f"partition: no draw in {REDRAWS} gave every one of the {K} classes to one of {C} clients")
 
 
-def _rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool) -> np.ndarray:
+def _draw_rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool) -> np.ndarray:
     rows = rng.random((C, K)) < p
     for _ in range(REDRAWS):
         count = rows.sum(1)
@@ -66,7 +97,7 @@ def _rows(C: int, K: int, p: float, rng: np.random.Generator, forbid_full: bool)
     )
 
 
-@described(example={"clients": 100, "mode": "nonuniform"})
+@partition_scheme(example={"clients": 100, "mode": "nonuniform"}, labels="noisy")
 def openset(
     labels: np.ndarray,
     C: int,
@@ -88,7 +119,7 @@ def openset(
     The samples of class k go to the clients that have it: in equal shares (`mode="uniform"`, sizes differ by at most 1)
     or in shares drawn from Dir(1) (`"nonuniform"`, whole numbers by largest remainder). The paper draws it over the
     noisy labels and never says what `q`, the probability to have a class, is. Clients may end up empty."""
-    rows = presence(C, classes, q, rng, forbid_full=True, notes=notes)
+    rows = draw_presence(C, classes, q, rng, forbid_full=True, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
     for k in range(classes):
         samples, holders = np.flatnonzero(labels == k), rng.permutation(np.flatnonzero(rows[:, k]))
@@ -99,7 +130,9 @@ def openset(
     return by_owner(owner, C)
 
 
-@described(example={"clients": 100, "p": 0.5, "alpha": 10})
+@partition_scheme(
+    example={"clients": 100, "p": 0.5, "alpha": 10}, display_name="Bernoulli–Dirichlet", labels="clean"
+)
 def bernoulli_dirichlet(
     labels: np.ndarray,
     C: int,
@@ -115,7 +148,7 @@ def bernoulli_dirichlet(
     Rows without any class are drawn again; every sample of a class goes, on its own, to one of its holders. Clients may
     end up empty.
     """
-    rows = presence(C, classes, p, rng, forbid_full=False, notes=notes)
+    rows = draw_presence(C, classes, p, rng, forbid_full=False, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
     for k in range(classes):
         members, holders = np.flatnonzero(labels == k), np.flatnonzero(rows[:, k])
@@ -125,7 +158,7 @@ def bernoulli_dirichlet(
     return by_owner(owner, C)
 
 
-@described(example={"clients": 4, "size": 10000})
+@partition_scheme(example={"clients": 4, "size": 10000}, display_name="{size} images a client")
 def random_draws(
     labels: np.ndarray,
     C: int,
@@ -138,13 +171,13 @@ def random_draws(
 
     Without replacement, so that only different clients hold the same sample."""
     n = len(labels)
-    integer(size, "size", 1, n if overlap else n // C)
+    check_int(size, "size", 1, n if overlap else n // C)
     if overlap:
         return [np.sort(rng.choice(n, size, replace=False, shuffle=False)) for _ in range(C)]
     return list(np.sort(rng.permutation(n)[: C * size].reshape(C, size), axis=1))
 
 
-@described(example={})
+@partition_scheme(example={})
 def natural(labels: np.ndarray, C: int, rng: np.random.Generator, *, client_ids: np.ndarray | None) -> list[np.ndarray]:
     """The clients that the data set itself names.
 

@@ -8,16 +8,16 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.partition.schemes import by_owner
-from fednoise_core.settings.functions import described, integer, largest_remainder
+from fednoise_core.partition.schemes import by_owner, partition_scheme
+from fednoise_core.settings.functions import check_int, largest_remainder
 
-__all__ = ["classes_per_client", "deal", "dirichlet", "quantity", "raise_floor"]
+__all__ = ["classes_per_client", "deal_classes", "dirichlet", "quantity", "raise_floor"]
 
 REDRAWS = 100
 SHUFFLES = 30  # rounds of swaps per class and client; pairings are well mixed long before
 
 
-@described(example={"clients": 100, "alpha": 0.5})
+@partition_scheme(example={"clients": 100, "alpha": 0.5}, display_name="Dirichlet", labels="clean")
 def dirichlet(
     labels: np.ndarray,
     C: int,
@@ -39,7 +39,7 @@ def dirichlet(
         raise SpecError(f"partition dirichlet: min_size: {C} clients with {min_size} samples each need more than {n}")
     members = [np.flatnonzero(labels == k) for k in range(classes)]
     for _ in range(REDRAWS):
-        cuts = np.stack([_cuts(rng.dirichlet(np.full(C, alpha)), len(samples)) for samples in members])
+        cuts = np.stack([_cut_shares(rng.dirichlet(np.full(C, alpha)), len(samples)) for samples in members])
         sizes = np.diff(cuts, axis=1).sum(0)
         if sizes.min() >= min_size:
             break
@@ -48,10 +48,10 @@ def dirichlet(
         owner[rng.permutation(samples)] = np.repeat(np.arange(C), np.diff(cut))
     wanted = raise_floor(sizes, min_size)
     notes["moved"] = int(np.maximum(wanted - sizes, 0).sum())
-    return by_owner(_move(owner, sizes, wanted, rng), C)
+    return by_owner(_move_samples(owner, sizes, wanted, rng), C)
 
 
-def _cuts(shares: np.ndarray, total: int) -> np.ndarray:
+def _cut_shares(shares: np.ndarray, total: int) -> np.ndarray:
     """Bounds [C + 1] that cut `total` samples into the shares; each part is off by less than 1."""
     cumulative = np.concatenate([[0.0], np.cumsum(shares)])
     return np.floor(cumulative / cumulative[-1] * total + 1e-9).astype(np.int64)
@@ -77,7 +77,7 @@ def raise_floor(sizes: np.ndarray, floor: int) -> np.ndarray:
     return cut
 
 
-def _move(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _move_samples(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Owners after random samples of clients above their wanted size went to those below."""
     gives, needs = np.maximum(sizes - wanted, 0), np.maximum(wanted - sizes, 0)
     if not gives.any():
@@ -91,7 +91,7 @@ def _move(owner: np.ndarray, sizes: np.ndarray, wanted: np.ndarray, rng: np.rand
     return result
 
 
-@described(example={"clients": 100, "alpha": 1.0})
+@partition_scheme(example={"clients": 100, "alpha": 1.0}, display_name="quantity skew")
 def quantity(
     labels: np.ndarray,
     C: int,
@@ -113,7 +113,7 @@ def quantity(
     return [np.sort(part) for part in np.split(rng.permutation(n), np.cumsum(sizes)[:-1])]
 
 
-@described(example={"clients": 100, "n": 3})
+@partition_scheme(example={"clients": 100, "n": 3}, display_name="{n} classes a client", labels="clean")
 def classes_per_client(
     labels: np.ndarray,
     C: int,
@@ -138,14 +138,14 @@ def classes_per_client(
     `shards`: sorted by label, cut into C·n shards of equal size (±1), n random shards per client: disjoint, complete,
     fewer than n classes are possible. `disjoint_classes`: every class goes to the same number of clients (nC/K, ±1) in
     equal parts (±1)."""
-    integer(n, "n", 1, None if mode == "shards" else classes)
+    check_int(n, "n", 1, None if mode == "shards" else classes)
     if mode == "shards":
-        return _shards(labels, C, rng, n)
+        return _deal_shards(labels, C, rng, n)
     members = [np.flatnonzero(labels == k) for k in range(classes)]
-    return _fedlsr(members, C, rng, n, notes) if mode == "fedlsr" else _disjoint(members, C, rng, n)
+    return _deal_fedlsr(members, C, rng, n, notes) if mode == "fedlsr" else _deal_disjoint(members, C, rng, n)
 
 
-def _fedlsr(
+def _deal_fedlsr(
     members: list[np.ndarray], C: int, rng: np.random.Generator, n: int, notes: dict[str, Any]
 ) -> list[np.ndarray]:
     there = np.flatnonzero([len(samples) for samples in members])
@@ -156,7 +156,7 @@ def _fedlsr(
     parts = []
     for _ in range(C):
         picked = rng.choice(there, n, replace=False)
-        counts = _fill(largest_remainder(rng.random(n), size), room[picked])
+        counts = _fill_counts(largest_remainder(rng.random(n), size), room[picked])
         drawn = [
             members[k][rng.choice(room[k], count, replace=False, shuffle=False)]
             for k, count in zip(picked, counts, strict=True)
@@ -166,7 +166,7 @@ def _fedlsr(
     return parts
 
 
-def _fill(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
+def _fill_counts(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
     """Counts capped at `room`; what does not fit goes to entries with room left, the roomiest first."""
     capped = np.minimum(counts, room)
     missing = int((counts - capped).sum())
@@ -177,19 +177,19 @@ def _fill(counts: np.ndarray, room: np.ndarray) -> np.ndarray:
     return capped
 
 
-def _shards(labels: np.ndarray, C: int, rng: np.random.Generator, n: int) -> list[np.ndarray]:
+def _deal_shards(labels: np.ndarray, C: int, rng: np.random.Generator, n: int) -> list[np.ndarray]:
     if C * n > len(labels):
         raise SpecError(f"partition classes_per_client: n: {C * n} shards for {len(labels)} samples")
     shards = np.array_split(np.argsort(labels, kind="stable"), C * n)
     return [np.sort(np.concatenate([shards[s] for s in mine])) for mine in rng.permutation(C * n).reshape(C, n)]
 
 
-def _disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, n: int) -> list[np.ndarray]:
+def _deal_disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, n: int) -> list[np.ndarray]:
     if C * n < len(members):
         raise SpecError(
             f"partition classes_per_client: n: {C} clients with {n} classes cannot hold {len(members)} classes"
         )
-    held = deal(len(members), C, n, rng)
+    held = deal_classes(len(members), C, n, rng)
     owner = np.empty(sum(map(len, members)), dtype=np.int64)
     for k, samples in enumerate(members):
         holders = rng.permutation(np.flatnonzero((held == k).any(1)))
@@ -198,7 +198,7 @@ def _disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, n: in
     return by_owner(owner, C)
 
 
-def deal(K: int, C: int, n: int, rng: np.random.Generator) -> np.ndarray:
+def deal_classes(K: int, C: int, n: int, rng: np.random.Generator) -> np.ndarray:
     """n distinct classes for each of C clients, int64 [C, n], every class held by ⌊nC/K⌋ or ⌈nC/K⌉ clients (n ≤ K)."""
     copies = np.full(K, n * C // K)
     copies[rng.permutation(K)[: n * C % K]] += 1

@@ -1,10 +1,10 @@
-"""Settings, declared once, where they are used, and checked, listed and documented from there by pydantic.
+"""Settings, declared once, where they are used. pydantic checks, lists and documents them from there.
 
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
 strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`python -m workflow_scripts.docgen.config_schema`) and
+declarations come the checks and their messages, config/schema (`fednoise schema`) and
 docs/reference.md.
 """
 
@@ -24,7 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.fields import FieldInfo
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.words import shown, words
+from fednoise_core.settings.words import describe_schema, short_repr
 
 __all__ = [
     "AlsoAccepts",
@@ -32,16 +32,16 @@ __all__ = [
     "Rounds",
     "Settings",
     "Share",
-    "check",
+    "build_settings",
+    "check_value",
+    "describe_mismatch",
+    "describe_problem",
+    "did_you_mean",
+    "doc_summary",
     "json_schema",
     "key_text",
-    "mismatch",
     "model_of",
-    "nearest",
-    "parse",
-    "problem",
     "settings_of",
-    "summary",
     "unknown_key",
 ]
 
@@ -50,17 +50,17 @@ Schema = Mapping[str, Any]
 CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, regex_engine="python-re")
 
 Share = Annotated[float, Field(ge=0, le=1)]  # of a whole
-# a stretch of rounds: so many, or a share of the run's (`spec.stage`). 1.0 is refused: one round, or all?
+# a stretch of rounds: so many, or a share of the run's (`resolve_rounds`). 1.0 is refused: one round, or all?
 Rounds = Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)]
 
 
-def _no_bool(value: Any) -> Any:
+def _refuse_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError
     return value
 
 
-NoBool = BeforeValidator(_no_bool)  # beside a Literal of numbers, which takes True for 1
+NoBool = BeforeValidator(_refuse_bool)  # beside a Literal of numbers, which takes True for 1
 
 
 class Settings(BaseModel):
@@ -83,17 +83,23 @@ class AlsoAccepts:
 
 
 def model_of(*owners: Any) -> type[Settings]:
-    """The model of the settings of a dataclass or function, or of several together; a model is its own.
+    """Model of the settings of a dataclass or function.
 
-    What has no description is no setting: the caller hands it over.
+    What has no description is not a setting. The caller hands it over.
+
+    Args:
+        *owners: A model, which is returned as it is, or dataclasses and functions whose settings are joined.
+
+    Returns:
+        The pydantic model.
     """
     if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
         return owners[0]
-    return _merged(owners)
+    return _merged_model(owners)
 
 
 @functools.cache
-def _merged(owners: tuple[Any, ...]) -> type[Settings]:
+def _merged_model(owners: tuple[Any, ...]) -> type[Settings]:
     found: dict[str, Any] = {}
     for owner in owners:
         hints = typing.get_type_hints(owner, include_extras=True)
@@ -104,20 +110,34 @@ def _merged(owners: tuple[Any, ...]) -> type[Settings]:
 
 
 def settings_of(owner: Any) -> dict[str, FieldInfo]:
-    """The settings of a dataclass, those of its bases first, or of a function, by name."""
+    """Settings of a dataclass or function.
+
+    Args:
+        owner: Dataclass, function or model.
+
+    Returns:
+        pydantic's fields by name. Those of base classes come first.
+    """
     return model_of(owner).model_fields
 
 
 def json_schema(hint: Any) -> dict[str, Any]:
-    """The JSON schema of a type or model, without titles and references."""
-    whole = _adapter(hint).json_schema()
-    return _plain(whole, whole.get("$defs", {}))
+    """JSON schema of a type or model.
+
+    Args:
+        hint: Type or model.
+
+    Returns:
+        The schema, without titles and references.
+    """
+    whole = _type_adapter(hint).json_schema()
+    return _inline_refs(whole, whole.get("$defs", {}))
 
 
-def _plain(value: Any, defs: Schema, named: bool = False) -> Any:
-    """named: the keys of `value` are names of settings."""
+def _inline_refs(value: Any, defs: Schema, named: bool = False) -> Any:
+    """Replace references by what they name. named: the keys of `value` are names of settings."""
     if isinstance(value, list):
-        return [_plain(one, defs) for one in value]
+        return [_inline_refs(one, defs) for one in value]
     if not isinstance(value, dict):
         return value
     if "$ref" in value and not named:
@@ -125,83 +145,137 @@ def _plain(value: Any, defs: Schema, named: bool = False) -> Any:
         value = {**inner, **{key: one for key, one in value.items() if key != "$ref"}}
     left_out = () if named else ("title", "$defs")
     order = value if named else sorted(value, key=("default", "description").__contains__)  # these last
-    return {key: _plain(value[key], defs, key == "properties") for key in order if key not in left_out}
+    return {key: _inline_refs(value[key], defs, key == "properties") for key in order if key not in left_out}
 
 
 # checks
 
 
-def check(hint: Any, value: Any, place: str) -> Any:
-    """`value` in the type `hint`, or as the settings of a model.
+def check_value(hint: Any, value: Any, place: str) -> Any:
+    """Check a value against a type or model.
 
-    Raises SpecError `place.key: expected …, got …` for the first value that does not fit.
+    Args:
+        hint: Type or model.
+        value: Value to check. numpy's numbers and arrays are taken for Python's.
+        place: Beginning of the message, such as `train`.
+
+    Returns:
+        The value in this type, or the settings as a model.
+
+    Raises:
+        SpecError: `place.key: expected …, got …` for the first value that does not fit.
     """
-    value = _python(value)
+    value = _to_python(value)
     try:
-        return _adapter(hint).validate_python(value)
+        return _type_adapter(hint).validate_python(value)
     except ValidationError as error:
-        keys, text = problem(error, value, json_schema(hint))
+        keys, text = describe_problem(error, value, json_schema(hint))
         raise SpecError(f"{place}{key_text(keys)}: {text}") from None
 
 
-def parse(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
-    """Build a dataclass from the values of its settings and what is `handed` over beside them. SpecError as `check`."""
-    return cls(**dict(check(model_of(cls), values, place)), **handed)
+def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
+    """Build a dataclass from the values of its settings.
+
+    Args:
+        cls: The dataclass.
+        values: Settings by name.
+        place: Beginning of the message, such as `train`.
+        **handed: Fields that are not settings.
+
+    Returns:
+        The checked object.
+
+    Raises:
+        SpecError: `place.key: expected …, got …` for the first value that does not fit.
+    """
+    return cls(**dict(check_value(model_of(cls), values, place)), **handed)
 
 
-def _adapter(hint: Any) -> TypeAdapter[Any]:
+def _type_adapter(hint: Any) -> TypeAdapter[Any]:
     model = isinstance(hint, type) and issubclass(hint, BaseModel)
     return TypeAdapter(hint, config=None if model else CONFIG)
 
 
-def _python(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """numpy's numbers and arrays, and tuples, as Python's numbers and lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: _python(one) for key, one in value.items()}
-    return [_python(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _to_python(one) for key, one in value.items()}
+    return [_to_python(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 # messages
 
 
-def problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[str | int], str]:
-    """The keys that lead to the first wrong value, and what is wrong with it. schema: of the type that is expected."""
+def describe_problem(error: ValidationError, value: Any, schema: Schema) -> tuple[list[str | int], str]:
+    """Describe the first wrong value of a failed check.
+
+    Args:
+        error: pydantic's error.
+        value: Value that was checked.
+        schema: JSON schema of the expected type.
+
+    Returns:
+        The keys that lead to the wrong value, and what is wrong with it.
+    """
     every = error.errors(include_url=False)
     unknown = [one for one in every if one["type"] == "extra_forbidden"]  # says more than that another key is missing
     about_first = unknown or [one for one in every if one["loc"][:1] == every[0]["loc"][:1]]
     # of the branches of a union the one that fits best
-    found, keys = max(((one, _keys(one, value)) for one in about_first), key=lambda pair: len(pair[1]))
+    found, keys = max(((one, _error_keys(one, value)) for one in about_first), key=lambda pair: len(pair[1]))
     last = keys[-1] if keys else ""
     if found["type"] == "missing":
         return keys[:-1], f"the key {last!r} is missing"
     if found["type"] == "invalid_key" or "[key]" in found["loc"]:
         return keys[:-1], f"expected texts as keys, got {last!r}"
     if found["type"] == "extra_forbidden":
-        inner = _inner(schema, keys[:-1])
+        inner = _schema_at(schema, keys[:-1])
         known = (one["properties"] for one in (inner, *inner.get("anyOf", [])) if "properties" in one)
         return keys, unknown_key(last, next(known, {}))
-    return keys, mismatch(functools.reduce(operator.getitem, keys, value), _inner(schema, keys))
+    return keys, describe_mismatch(functools.reduce(operator.getitem, keys, value), _schema_at(schema, keys))
 
 
 def unknown_key(key: object, known: Iterable[object]) -> str:
-    """What is wrong with a key that is not among the `known` ones."""
-    return f"unknown key{nearest(key, known)}"
+    """Message for an unknown key.
+
+    Args:
+        key: The key.
+        known: Keys that are allowed.
+
+    Returns:
+        Text with the nearest known key.
+    """
+    return f"unknown key{did_you_mean(key, known)}"
 
 
-def mismatch(value: Any, schema: Schema) -> str:
-    """What is wrong with a value that does not fit its JSON schema."""
-    near = nearest(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
-    return f"expected {words(schema)}, got {shown(value)}{near}"
+def describe_mismatch(value: Any, schema: Schema) -> str:
+    """Message for a value that does not fit its JSON schema.
+
+    Args:
+        value: The wrong value.
+        schema: What is expected.
+
+    Returns:
+        `expected …, got …`.
+    """
+    near = did_you_mean(value, schema["enum"], or_all=False) if "enum" in schema and isinstance(value, str) else ""
+    return f"expected {describe_schema(schema)}, got {short_repr(value)}{near}"
 
 
 def key_text(keys: Iterable[str | int]) -> str:
-    """Keys as they stand in a message: `.train.nets[0]`."""
+    """Keys in the form of a message.
+
+    Args:
+        keys: Keys and positions that lead to a value.
+
+    Returns:
+        Text such as `.train.nets[0]`.
+    """
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
 
 
-def _keys(error: Any, value: Any) -> list[str | int]:
+def _error_keys(error: Any, value: Any) -> list[str | int]:
     """The keys of `value` in the place of an error, without the names of a union's branches."""
     keys: list[str | int] = []
     for key in error["loc"]:
@@ -211,7 +285,7 @@ def _keys(error: Any, value: Any) -> list[str | int]:
     return [*keys, error["loc"][-1]] if error["type"] == "missing" else keys
 
 
-def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
+def _schema_at(schema: Schema, keys: Iterable[str | int]) -> Schema:
     """The schema of the value at `keys`."""
     for key in keys:
         for one in (schema, *schema.get("anyOf", [])):
@@ -226,8 +300,17 @@ def _inner(schema: Schema, keys: Iterable[str | int]) -> Schema:
 # words
 
 
-def nearest(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
-    """The words "; did you mean 'x'?", or, if none is near and `or_all`, "; known: …"."""
+def did_you_mean(word: object, known: Iterable[object], *, or_all: bool = True) -> str:
+    """Hint at the known word that is nearest to a wrong one.
+
+    Args:
+        word: The wrong word.
+        known: Words that are allowed.
+        or_all: Whether to list the known words if none is near.
+
+    Returns:
+        `; did you mean 'x'?`, `; known: …` or an empty text.
+    """
     names = sorted(str(item) for item in known)
     near = get_close_matches(str(word), names, n=1, cutoff=0.5)
     if near:
@@ -238,6 +321,13 @@ def nearest(word: object, known: Iterable[object], *, or_all: bool = True) -> st
 # documentation
 
 
-def summary(owner: Any) -> str:
-    """What a class or function is: the first paragraph of its docstring, on one line."""
+def doc_summary(owner: Any) -> str:
+    """First paragraph of a docstring.
+
+    Args:
+        owner: Class or function.
+
+    Returns:
+        The paragraph on one line.
+    """
     return " ".join((owner.__doc__ or "").partition("\n\n")[0].split())

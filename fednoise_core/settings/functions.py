@@ -1,5 +1,7 @@
-"""Functions with settings, chosen by the `kind` of a spec (noise models, partitions); arguments of the Python
-interface; exact shares. No torch here."""
+"""Functions with settings, arguments of the Python interface, and exact shares. Does not import torch.
+
+A spec chooses such a function by its `kind`. Noise models and partitions are made this way.
+"""
 
 from __future__ import annotations
 
@@ -13,53 +15,71 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import check, model_of, nearest
+from fednoise_core.settings.declare import check_value, did_you_mean, model_of
 
 __all__ = [
-    "bind",
-    "described",
-    "expect",
-    "integer",
+    "check_float",
+    "check_int",
+    "did_you_mean",
+    "expect_type",
     "largest_remainder",
-    "nearest",
-    "number",
-    "resolve",
+    "parse_spec",
+    "resolve_kind",
     "seed_of",
     "spec_of",
+    "with_settings",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
-def described(*, example: Mapping[str, Any], **facts: Any) -> Callable[[F], F]:
-    """Decorator of functions with settings (keyword-only parameters): a call checks them.
+def with_settings(*, example: Mapping[str, Any], display_name: str = "", **facts: Any) -> Callable[[F], F]:
+    """Make a function check its settings, which are its keyword-only parameters, at each call.
 
-    example: settings for the one-line example on the reference page. facts: further things that config/schema says.
+    Args:
+        example: Settings for the example on the reference page.
+        display_name: The name in tables and figures. Without one they show the registered name.
+        **facts: Further facts for config/schema.
+
+    Returns:
+        A decorator.
     """
 
     def decorate(function: F) -> F:
         model = model_of(function)
 
         @functools.wraps(function)
-        def checked(*args: Any, **given: Any) -> Any:
+        def call_checked(*args: Any, **given: Any) -> Any:
             settings = {key: given.pop(key) for key in list(given) if key in model.model_fields}
-            return function(*args, **given, **dict(check(model, settings, function.__name__)))
+            return function(*args, **given, **dict(check_value(model, settings, function.__name__)))
 
-        checked.example, checked.facts = dict(example), facts  # type: ignore[attr-defined]
-        return cast("F", checked)
+        vars(call_checked).update(example=dict(example), display_name=display_name, facts=facts)
+        return cast("F", call_checked)
 
     return decorate
 
 
-def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str) -> Callable[..., Any]:
-    """The function that a spec's `kind` names: itself, or imported from "module:name".
+def resolve_kind(
+    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, key: str = "kind"
+) -> Callable[..., Any]:
+    """Find the function or class that a spec names.
 
-    Raises SpecError with the nearest known kind.
+    Args:
+        spec: Settings with the key `key`.
+        registry: Functions and classes by name, or "module:name" to import.
+        what: Beginning of the message, such as `noise`.
+        key: The key that names it.
+
+    Returns:
+        The function or class.
+
+    Raises:
+        SpecError: The kind is unknown. The message names the nearest known one.
     """
-    kind = spec.get("kind")
+    kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.kind: {kind!r} is unknown{nearest(str(kind), registry)}")
+        raise SpecError(f"{what}.{key}: {kind!r} is unknown{did_you_mean(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")
@@ -67,52 +87,122 @@ def resolve(spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., 
     return found
 
 
-def bind(
+def parse_spec(
     spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, *shared: type
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Function and settings of a spec, checked, with defaults. shared: dataclasses of settings beside the function's.
+    """Find the function of a spec and check its settings.
 
-    Raises SpecError for an unknown kind or key (with the nearest known one), a value that does not fit and a missing
-    required key.
+    Args:
+        spec: Settings with the key `kind`.
+        registry: Functions by kind, or "module:name" to import.
+        what: Beginning of the message, such as `noise`.
+        *shared: Dataclasses whose settings the spec may hold beside those of the function.
+
+    Returns:
+        The function, and its settings with defaults.
+
+    Raises:
+        SpecError: The kind or a key is unknown, a required key is missing, or a value does not fit.
     """
-    function = resolve(spec, registry, what)
+    function = resolve_kind(spec, registry, what)
     given = {key: value for key, value in spec.items() if key != "kind"}
-    return function, dict(check(model_of(function, *shared), given, what))
+    return function, dict(check_value(model_of(function, *shared), given, what))
 
 
-def number(value: Any, name: str, low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> float:
-    """`value` as a finite float in a range that depends on the data. Raises SpecError otherwise."""
+def check_float(
+    value: Any, name: str, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> float:
+    """Check a number whose range depends on the data.
+
+    Args:
+        value: Number to check.
+        name: Beginning of the message.
+        low: Smallest value.
+        high: Largest value.
+        open_low: Whether `low` itself is refused.
+        open_high: Whether `high` itself is refused.
+
+    Returns:
+        `value` as a float.
+
+    Raises:
+        SpecError: It is not a finite number in this range.
+    """
     ends = {"gt" if open_low else "ge": low, "lt" if open_high else "le": high}
     finite: dict[str, Any] = {end: limit for end, limit in ends.items() if math.isfinite(limit)}
-    return check(Annotated[float, Field(**finite)], value, name)
+    return check_value(Annotated[float, Field(**finite)], value, name)
 
 
-def integer(value: Any, name: str, low: int, high: int | None = None) -> int:
-    """`value` as an int in [low, high], which depends on the data. Raises SpecError otherwise."""
-    return check(Annotated[int, Field(ge=low, le=high)], value, name)
+def check_int(value: Any, name: str, low: int, high: int | None = None) -> int:
+    """Check a whole number whose range depends on the data.
+
+    Args:
+        value: Number to check.
+        name: Beginning of the message.
+        low: Smallest value.
+        high: Largest value, if there is one.
+
+    Returns:
+        `value` as an int.
+
+    Raises:
+        SpecError: It is not a whole number in this range.
+    """
+    return check_value(Annotated[int, Field(ge=low, le=high)], value, name)
 
 
-def expect(value: Any, kind: type | tuple[type, ...], name: str, cure: str) -> None:
-    """Raise TypeError `name: a list, but …` with the `cure` unless `value` is of a `kind`."""
+def expect_type(value: Any, kind: type | tuple[type, ...], name: str, cure: str) -> None:
+    """Check the type of an argument of the Python interface.
+
+    Args:
+        value: The argument.
+        kind: Types that are allowed.
+        name: Name of the argument.
+        cure: What to pass instead.
+
+    Raises:
+        TypeError: `name: got …; cure`.
+    """
     if not isinstance(value, kind):
-        raise TypeError(f"{name}: got {_called(value)}; {cure}")
+        raise TypeError(f"{name}: got {_describe_value(value)}; {cure}")
 
 
 def seed_of(seed: Any, name: str = "seed") -> int:
-    """`seed` as an int. Raises SpecError for anything but a whole number in 0..2⁶³-1."""
-    return integer(seed, name, 0, SEEDS - 1)
+    """Check a seed.
+
+    Args:
+        seed: Number to check.
+        name: Beginning of the message.
+
+    Returns:
+        `seed` as an int.
+
+    Raises:
+        SpecError: It is not a whole number in 0..2⁶³-1.
+    """
+    return check_int(seed, name, 0, SEEDS - 1)
 
 
 def spec_of(value: Any, key: str, name: str) -> dict[str, Any]:
-    """The settings of `{key: …, settings…}`, or of a bare name, which stands for `{key: name}`; always a new dict.
+    """Settings in their long form.
 
-    Settings stand in the result files: raises SpecError for what JSON cannot hold, TypeError for another type.
+    Args:
+        value: `{key: …, settings…}`, or a bare name, which stands for `{key: name}`.
+        key: Key of the name.
+        name: Beginning of the message.
+
+    Returns:
+        A new dict.
+
+    Raises:
+        SpecError: JSON cannot hold a value. Settings are part of the result files.
+        TypeError: `value` is neither a name nor a mapping.
     """
-    expect(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
-    return check(dict[str, JsonValue], {key: value} if isinstance(value, str) else value, name)
+    expect_type(value, (str, Mapping), name, f'pass a name, or a mapping like {{"{key}": …}}')
+    return check_value(dict[str, JsonValue], {key: value} if isinstance(value, str) else value, name)
 
 
-def _called(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """A value's type and, where it helps, its content, in a few words."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype} {list(value.shape)}"
@@ -121,10 +211,17 @@ def _called(value: Any) -> str:
 
 
 def largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
-    """Whole counts [k] (int64) that sum to `total` exactly and differ from `shares / sum(shares) * total` by less than
-    1.
+    """Round shares to whole counts with an exact sum (largest remainder method). Ties go to the lower position.
 
-    Ties go to the lower position.
+    Args:
+        shares: Numbers [k] with a positive sum.
+        total: Sum of the counts.
+
+    Returns:
+        Counts int64 [k]. They differ from `shares / sum(shares) * total` by less than 1.
+
+    Raises:
+        ValueError: The shares do not have a positive sum.
     """
     quota = np.asarray(shares, dtype=np.float64)
     if (mass := quota.sum()) <= 0:

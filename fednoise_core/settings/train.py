@@ -1,4 +1,4 @@
-"""Base of classes with settings, and the training settings of a run. No torch here."""
+"""Base of classes with settings, and the training settings of a run. Does not import torch."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import check, model_of, parse
+from fednoise_core.settings.declare import build_settings, check_value, model_of
 
-__all__ = ["Checked", "Train", "parse", "stage"]
+__all__ = ["Train", "ValidatedSettings", "build_settings", "resolve_rounds"]
 
 
-class Checked:
-    """Base of frozen dataclasses whose settings are checked when one is made.
+class ValidatedSettings:
+    """Base of frozen dataclasses that check their settings when they are made.
 
-    Checks across several fields stand in the subclass's `__post_init__`, after `super().__post_init__()`.
+    Checks across several fields belong into the subclass's `__post_init__`, after `super().__post_init__()`.
 
-    place: begins every message. without: inherited settings that do nothing in this class; it has none of them.
-    needs_train: training setting → the only values of it (in `self.train`) that this class works with.
+    Attributes:
+        place: Beginning of every message.
+        excluded_settings: Inherited settings that do nothing in this class. The class does not have them.
+        needs_train: Training setting → the only values of it (in `self.train`) that this class works with.
     """
 
     place: ClassVar[str] = ""
-    without: ClassVar[tuple[str, ...]] = ()
+    excluded_settings: ClassVar[tuple[str, ...]] = ()
     needs_train: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        for name in vars(cls).get("without", ()):
+        for name in vars(cls).get("excluded_settings", ()):
             cls.__annotations__ = {**inspect.get_annotations(cls), name: ClassVar}  # so `dataclass` drops the field
 
     def __post_init__(self) -> None:
         model = model_of(type(self))
         values = {name: getattr(self, name) for name in model.model_fields}
-        for name, value in check(model, values, self.place or type(self).__name__):
+        for name, value in check_value(model, values, self.place or type(self).__name__):
             object.__setattr__(self, name, value)
         for key, allowed in self.needs_train.items():
             if (value := getattr(self.train, key)) not in allowed:  # type: ignore[attr-defined]
@@ -50,7 +52,7 @@ NetSetting = Named | SkipJsonSchema[Callable[..., Any]]  # in Python also a func
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Checked):
+class Train(ValidatedSettings):
     """How every client trains. A method reads it as `self.train`."""
 
     place = "train"
@@ -104,8 +106,15 @@ class Train(Checked):
     eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
 
 
-def stage(rounds: int, length: float, at_least: int = 1) -> int:
-    """A setting of the type `settings.Rounds` as a number of rounds: below 1 it is a share of `rounds`, rounded half
-    up. A source's absolute round numbers are such shares of its R.
+def resolve_rounds(rounds: int, length: float, at_least: int = 1) -> int:
+    """Number of rounds of a setting of the type `Rounds`.
+
+    Args:
+        rounds: All rounds of the run.
+        length: So many rounds, or below 1 a share of `rounds`, rounded half up.
+        at_least: Smallest result.
+
+    Returns:
+        The number. Absolute round numbers of a source become shares of its R.
     """
     return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))

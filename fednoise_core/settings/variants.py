@@ -1,6 +1,6 @@
-"""Names of the variants that a `sweep` makes of one method: `fedprox@mu=0.1`, `fedprox@mu=0.1@train.lr=0.05`.
+"""Names of the variants that a `sweep` makes of one method, such as `fedprox@mu=0.1@train.lr=0.05`.
 
-A variant's id is a part of paths. No other id may hold an `@`, so that the id alone says which method and which values.
+A variant's id is part of paths. No other id may hold an `@`, so the id alone gives the method and the values.
 """
 
 from __future__ import annotations
@@ -11,50 +11,114 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 
-__all__ = ["family", "position", "settings", "swept_field", "told", "variant_id", "without"]
+__all__ = [
+    "base_method",
+    "format_settings",
+    "index_of",
+    "parse_settings",
+    "strip_settings",
+    "swept_field",
+    "variant_id",
+]
 
 MARK = "@"
 WORD = re.compile(r"[A-Za-z0-9._+-]{1,32}\Z")
 
 
 def variant_id(method: str, values: Mapping[str, Any]) -> str:
-    """The id of the variant of `method` with these values. Raises SpecError for a value that no path could hold."""
-    return MARK.join([method, *(f"{field}={_written(value)}" for field, value in values.items())])
+    """Id of a variant.
+
+    Args:
+        method: Id of the method.
+        values: Values by swept field.
+
+    Returns:
+        An id such as `fedprox@mu=0.1`.
+
+    Raises:
+        SpecError: A value cannot be part of a path.
+    """
+    return MARK.join([method, *(f"{field}={_path_value(value)}" for field, value in values.items())])
 
 
-def family(method: str) -> str:
-    """The id of the method whose variant it is; of any other method its own."""
+def base_method(method: str) -> str:
+    """Id of the method that a variant belongs to.
+
+    Args:
+        method: Id of a variant or method.
+
+    Returns:
+        The part before the first `@`.
+    """
     return method.split(MARK)[0]
 
 
-def settings(method: str) -> dict[str, str]:
-    """Swept field -> its value as the id writes it; nothing for a method that is no variant."""
+def parse_settings(method: str) -> dict[str, str]:
+    """Swept values of a variant's id.
+
+    Args:
+        method: Id of a variant or method.
+
+    Returns:
+        Values by swept field, as texts. It is empty for a method that is not a variant.
+    """
     return dict(part.split("=", 1) for part in method.split(MARK)[1:])
 
 
-def position(names: Sequence[Any], value: Any) -> int | None:
-    """The place of an id in a list that may name it, or the method whose variant it is; None: the list does not."""
-    whole = family(value) if isinstance(value, str) else value
+def index_of(names: Sequence[Any], value: Any) -> int | None:
+    """Find an id in a list that may name it or the method that it is a variant of.
+
+    Args:
+        names: Ids and other values.
+        value: Id to find.
+
+    Returns:
+        Its position, or None if it is not in the list.
+    """
+    whole = base_method(value) if isinstance(value, str) else value
     return next((names.index(one) for one in (value, whole) if one in names), None)
 
 
-def told(values: Mapping[str, str]) -> str:
-    """Values in words, for labels: "mu 0.1, weighting uniform", "lr 0.1" for `train.lr`."""
+def format_settings(values: Mapping[str, str]) -> str:
+    """Swept values as a part of a label.
+
+    Args:
+        values: Values by swept field.
+
+    Returns:
+        Text such as "mu 0.1, weighting uniform". `train.lr` is "lr".
+    """
     return ", ".join(f"{field.removeprefix('train.').replace('_', ' ')} {value}" for field, value in values.items())
 
 
-def without(label: str, method: str) -> str:
-    """The label of a variant's method: the variant's without the words of its values."""
-    words = told(settings(method))
+def strip_settings(label: str, method: str) -> str:
+    """Label of the method that a variant belongs to.
+
+    Args:
+        label: Label of the variant.
+        method: Id of the variant.
+
+    Returns:
+        The label without the swept values.
+    """
+    words = format_settings(parse_settings(method))
     return label.removesuffix(f", {words}") if words else label
 
 
 def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
-    """The field that a figure of these methods shows: the one asked for, else the only one.
+    """Field on the axis of a figure.
 
-    Raises SpecError if no method is a variant by it, or if there are several to choose from.
+    Args:
+        methods: Ids of the methods that it shows.
+        asked: Field that the figure's settings name.
+
+    Returns:
+        The field that was asked for, else the only one.
+
+    Raises:
+        SpecError: No method is a variant by this field, or there are several to choose from.
     """
-    fields = list(dict.fromkeys(field for method in methods for field in settings(method)))
+    fields = list(dict.fromkeys(field for method in methods for field in parse_settings(method)))
     if not fields:
         raise SpecError("none of its methods has a `sweep`")
     if asked is not None and asked not in fields:
@@ -64,8 +128,8 @@ def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
     return asked or fields[0]
 
 
-def _written(value: Any) -> str:
-    """A value in a path: numbers in the shortest way that is exact, so that 1 and 1.0 are one variant."""
+def _path_value(value: Any) -> str:
+    """Write a value as part of a path. Numbers are shortest and exact, so that 1 and 1.0 are one variant."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Values and types of settings in words. Standard library only: the site is built without pydantic and numpy."""
+"""Values and types of settings in words. Needs the standard library only, so that the site builds without pydantic."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["shown", "words"]
+__all__ = ["describe_schema", "short_repr"]
 
 SHOWN = 60  # letters of a wrong value in a message
 
 
-def shown(value: Any) -> str:
-    """A value on one line, cut after SHOWN letters."""
+def short_repr(value: Any) -> str:
+    """Write a value on one line.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        JSON, or Python's repr for what JSON cannot hold, cut after SHOWN letters.
+    """
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -21,21 +28,29 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def words(schema: Mapping[str, Any], quote: Callable[[Any], str] = shown) -> str:
-    """Type and range that a JSON schema asks for, in words. quote: how a value is written."""
+def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = short_repr) -> str:
+    """Describe the type and range that a JSON schema asks for.
+
+    Args:
+        schema: JSON schema.
+        quote: Writes a value.
+
+    Returns:
+        Text such as "integer ≥ 1".
+    """
     if "enum" in schema or "const" in schema:
         return " | ".join(map(quote, schema.get("enum", [schema.get("const")])))
     if "anyOf" in schema:
-        return ", or ".join(words(one, quote) for one in schema["anyOf"])
+        return ", or ".join(describe_schema(one, quote) for one in schema["anyOf"])
     kind = schema.get("type", "a finite number, text, list or mapping")
     if isinstance(kind, list):
-        return ", or ".join(words({**schema, "type": one}, quote) for one in kind)
+        return ", or ".join(describe_schema({**schema, "type": one}, quote) for one in kind)
     if kind in ("integer", "number"):
-        return kind + _range(schema)
+        return kind + _describe_range(schema)
     if kind == "array":
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         many = f"{least} " if least == most else f"{least}–{most} " if most else f"{least} or more " if least else ""
-        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", words(schema.get("items", {}), quote))
+        plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", describe_schema(schema.get("items", {}), quote))
         return f"list of {many}{plural}"
     if kind == "object":
         names = [*schema.get("properties", schema.get("required", []))]
@@ -44,8 +59,8 @@ def words(schema: Mapping[str, Any], quote: Callable[[Any], str] = shown) -> str
     return str(named.get(kind, kind))
 
 
-def _range(schema: Mapping[str, Any]) -> str:
-    """The bounds of a number: " ≥ 1", ", 0 ≤ x < 1", or nothing."""
+def _describe_range(schema: Mapping[str, Any]) -> str:
+    """Write the bounds of a number: " ≥ 1", ", 0 ≤ x < 1", or nothing."""
     signs = {
         "minimum": ("≥", "≤"),
         "exclusiveMinimum": (">", "<"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fednoise_core.ops.weights import Weights
 
-__all__ = ["close", "numbers", "same"]
+__all__ = ["golden_numbers", "nearly_same", "same"]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -29,7 +29,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b or (a != a and b != b))
 
 
-def numbers(made: Any) -> dict[str, Any]:
+def golden_numbers(made: Any) -> dict[str, Any]:
     """A few numbers of a run that move whenever its arithmetic does."""
     models = [w for _, several in made.outcome.models() for w in several]
     view = made.summary["headline_view"]
@@ -44,14 +44,14 @@ def numbers(made: Any) -> dict[str, Any]:
     }
 
 
-def close(a: Any, b: Any) -> bool:
+def nearly_same(a: Any, b: Any) -> bool:
     """Equal up to rounding of other processors: one test sample of 40, and 1e-3 of any other number."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(
-            abs(np.subtract(a[k], b[k])).max() < 0.03 if k == "accuracy" else close(a[k], b[k]) for k in a
+            abs(np.subtract(a[k], b[k])).max() < 0.03 if k == "accuracy" else nearly_same(a[k], b[k]) for k in a
         )
     if isinstance(a, list):
-        return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(nearly_same(x, y) for x, y in zip(a, b, strict=True))
     if a == b:
         return True
     return isinstance(a, float) and isinstance(b, float | int) and abs(a - b) < 1e-3 * max(1, abs(b))

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.relay import Relayed
-from fednoise_core.ops.weights import Weights, nbytes
+from fednoise_core.ops.weights import Weights, count_bytes
 
-__all__ = ["SIDES", "Crossed", "differences", "tells_labels", "watched"]
+__all__ = ["SIDES", "Crossed", "compare_wire", "tells_labels", "watch_crossing"]
 
 SIDES = ("down", "up", "relay")  # to clients, to the server, and up for other clients
 FEW = 5  # a client with fewer samples is not looked at: its labels could stand in a tensor by chance
@@ -36,36 +36,36 @@ class Crossed:
     bytes_down: int = 0
     bytes_up: int = 0
 
-    def sent(self, state: Any, down: Mapping[str, Any]) -> None:
+    def record_broadcast(self, state: Any, broadcast: Mapping[str, Any]) -> None:
         """The server sent this to one client."""
-        for name, value in down.items():
+        for name, value in broadcast.items():
             self.names["down"].setdefault(name, state.round)
-            self.bytes_down += state._relay.size(value) if isinstance(value, Relayed) else nbytes(value)
+            self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
-    def said(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
+    def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
         """A client sent this up; what is no dict has the name `source`."""
-        up = dict(what) if isinstance(what, Mapping) else {} if what is None else {source: what}
-        for side, part in (("relay", up.pop("relay", {})), ("up", up)):
+        update = dict(what) if isinstance(what, Mapping) else {} if what is None else {source: what}
+        for side, part in (("relay", update.pop("relay", {})), ("up", update)):
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
-                self.bytes_up += nbytes(value)
-                if tells_labels(value, fed._world.given[fed._world.index[client]]):
+                self.bytes_up += count_bytes(value)
+                if tells_labels(value, fed.world.given[fed.world.index[client]]):
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 
-    def handed_over(self, fed: Federation) -> None:
+    def count_pooling(self, fed: Federation) -> None:
         """What clients gave away before there was a federation of one client (`pooled`)."""
-        if fed._world.handed_over and "labels" not in self.names["up"]:
+        if fed.world.pooling_bytes and "labels" not in self.names["up"]:
             self.names["up"] |= {"images": 0, "labels": 0}
-            self.bytes_up += fed._world.handed_over
+            self.bytes_up += fed.world.pooling_bytes
 
-    def declaration(self) -> str:
+    def format_wire(self) -> str:
         """What crossed, as a class would declare it."""
         sides = {side: tuple(sorted(names)) for side, names in self.names.items() if names or side != "relay"}
         return f"wire: ClassVar = {sides}".replace("'", '"')
 
 
-def differences(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
-    """How a declaration differs from what crossed, a line each; docs/add_a_method.md has its form."""
+def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
+    """How a declaration differs from what crossed, a line each; docs/method_reference.md has its form."""
     found = [f"{side!r} is none of {', '.join(SIDES)}" for side in wire if side not in SIDES]
     for side in SIDES:
         seen, declared = crossed.names[side], wire.get(side, ())
@@ -102,58 +102,62 @@ def tells_labels(value: Any, y: Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Crossed]:
+def watch_crossing() -> Iterator[Crossed]:
     """Record what crosses in every federation that runs in this process, on the executor `sequential`."""
     crossed = Crossed()
     requests_of, collect, on_clients, lockstep = (
-        getattr(Federation, name) for name in ("_requests", "_collect", "on_clients", "lockstep")
+        getattr(Federation, name) for name in ("_make_requests", "_collect_results", "run_on_clients", "fit_lockstep")
     )
 
-    def seen_requests(self: Federation, local: Any, state: Any, who: Any, down: Any, each: Any, *rest: Any) -> Any:
-        made = requests_of(self, local, state, who, down, each, *rest)
-        crossed.handed_over(self)
-        for c, extra in zip(who, each or [{}] * len(who), strict=True):
+    def seen_requests(self: Federation, state: Any, common: Any, clients: Any, per_client: Any, *rest: Any) -> Any:
+        made = requests_of(self, state, common, clients, per_client, *rest)
+        crossed.count_pooling(self)
+        for c, extra in zip(clients, per_client or [{}] * len(clients), strict=True):
             if c != SERVER:
-                crossed.sent(state, {**down, **extra})
+                crossed.record_broadcast(state, {**common.broadcast, **extra})
         return made
 
     def seen_results(self: Federation, state: Any, requests: Any, sent: Any, results: Any) -> Any:
         def one(request: Any, result: Any) -> Any:
             if request.client != SERVER:
-                crossed.said(self, state, request.client, {**result.up, "relay": result.relay}, "")
+                crossed.record_update(self, state, request.client, {**result.update, "relay": result.relay}, "")
                 crossed.bytes_up -= result.twice  # what is sent and handed on crosses once
             return result
 
         return collect(self, state, requests, sent, (one(*pair) for pair in zip(requests, results, strict=True)))
 
-    def seen_calls(self: Federation, state: Any, who: Any, fn: Any, down: Any = None, *, each: Any = None) -> Any:
-        if fn.__name__ == "suspects":  # the run's last question, whose answers stay with the clients' owners
-            return on_clients(self, state, who, fn, down, each=each)
+    def seen_calls(
+        self: Federation, state: Any, clients: Any, fn: Any, broadcast: Any = None, *, per_client: Any = None
+    ) -> Any:
+        if fn.__name__ == "suspect_labels":  # the run's last question, whose answers stay with the clients' owners
+            return on_clients(self, state, clients, fn, broadcast, per_client=per_client)
 
         @functools.wraps(fn)
-        def one(me: Any, heard: Any) -> Any:
-            said = fn(me, heard)
-            crossed.said(self, state, me.id, said, f"{fn.__name__}()")
-            return said
+        def one(client: Any, broadcast: Any) -> Any:
+            answer = fn(client, broadcast)
+            crossed.record_update(self, state, client.id, answer, f"{fn.__name__}()")
+            return answer
 
-        for extra in each or [{}] * len(who):
-            crossed.sent(state, {**(down or {}), **extra})
-        return on_clients(self, state, who, one, down, each=each)
+        for extra in per_client or [{}] * len(clients):
+            crossed.record_broadcast(state, {**(broadcast or {}), **extra})
+        return on_clients(self, state, clients, one, broadcast, per_client=per_client)
 
-    def seen_lockstep(self: Federation, local: Any, state: Any, who: Any, down: Any, combine: Any, **how: Any) -> Any:
-        def combined(said: Any) -> Any:
-            heard = list(combine(said))
-            for c, up, answer in zip(who, said, heard, strict=False):
-                crossed.said(self, state, c, up, "")
-                crossed.sent(state, answer)
-            return heard
+    def seen_lockstep(
+        self: Federation, local: Any, state: Any, clients: Any, broadcast: Any, combine: Any, **fit_options: Any
+    ) -> Any:
+        def combined(messages: Any) -> Any:
+            replies = list(combine(messages))
+            for c, update, answer in zip(clients, messages, replies, strict=False):
+                crossed.record_update(self, state, c, update, "")
+                crossed.record_broadcast(state, answer)
+            return replies
 
-        return lockstep(self, local, state, who, down, combined, **how)
+        return lockstep(self, local, state, clients, broadcast, combined, **fit_options)
 
     with (
-        patch.object(Federation, "_requests", seen_requests),
-        patch.object(Federation, "_collect", seen_results),
-        patch.object(Federation, "on_clients", seen_calls),
-        patch.object(Federation, "lockstep", seen_lockstep),
+        patch.object(Federation, "_make_requests", seen_requests),
+        patch.object(Federation, "_collect_results", seen_results),
+        patch.object(Federation, "run_on_clients", seen_calls),
+        patch.object(Federation, "fit_lockstep", seen_lockstep),
     ):
         yield crossed

@@ -43,35 +43,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     asked = any("fednoise_core.testing" in str(arg) for arg in config.args)
     if (asked or config.getoption("--method")) and not config.getoption("help"):
-        _subjects(config)  # mistakes are told before tests are collected: later pytest shows its own call stack, too
+        _list_subjects(config)  # before tests are collected: later pytest shows its own call stack, too
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "subject" in metafunc.fixturenames:
-        subjects = _subjects(metafunc.config)
+        subjects = _list_subjects(metafunc.config)
         metafunc.parametrize("subject", subjects, ids=[one.name for one in subjects])
 
 
 @functools.cache
-def _subjects(config: pytest.Config) -> list[Any]:
+def _list_subjects(config: pytest.Config) -> list[Any]:
     """The methods under test. Raises UsageError for options that name none."""
     from fednoise_core.io import SpecError
-    from fednoise_core.testing.subject import found
+    from fednoise_core.testing.subject import find_subject
 
     names = config.getoption("--method")
-    fields = [_mapping("--fields", text) for text in config.getoption("--fields")]
+    fields = [_parse_mapping("--fields", text) for text in config.getoption("--fields")]
     if not names:
         raise pytest.UsageError("name the method under test: --method package.module:Class")
     if len(fields) > len(names):
         raise pytest.UsageError(f"--fields: given {len(fields)} times, but --method {len(names)} times")
-    train = _mapping("--train", config.getoption("--train"))
+    train = _parse_mapping("--train", config.getoption("--train"))
     try:
-        return [found(name, fields[k] if k < len(fields) else {}, train) for k, name in enumerate(names)]
+        return [find_subject(name, fields[k] if k < len(fields) else {}, train) for k, name in enumerate(names)]
     except (SpecError, TypeError) as error:
         raise pytest.UsageError(str(error)) from error
 
 
-def _mapping(option: str, text: str) -> dict[str, Any]:
+def _parse_mapping(option: str, text: str) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:

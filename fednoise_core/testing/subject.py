@@ -23,14 +23,14 @@ from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
-from fednoise_core.ops.weights import Weights, finite, tree_map
+from fednoise_core.ops.weights import Weights, all_finite, tree_map
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import parse, settings_of
+from fednoise_core.settings.declare import build_settings, settings_of
 from fednoise_core.settings.train import Train
 from fednoise_core.testing import world
-from fednoise_core.testing.crossing import Crossed, watched
+from fednoise_core.testing.crossing import Crossed, watch_crossing
 
-__all__ = ["Played", "Subject", "found", "poisoned"]
+__all__ = ["Played", "Subject", "find_subject", "poison_updates"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Subject:
         **train: Any,
     ) -> simulate.FinishedRun:
         """A whole run on the small world. method, train: settings that differ from the usual ones."""
-        return simulate.run(
+        return simulate.run_federation(
             data or world.arrays(),
             given or world.labels(),
             split or world.partition(),
@@ -88,7 +88,7 @@ class Subject:
             save_checkpoint(path, key, state, log)
             shutil.copy(path, path.with_name(f"{state.round}.pt"))
 
-        with patch.object(loop, "save_checkpoint", keep_all), watched() as crossed:
+        with patch.object(loop, "save_checkpoint", keep_all), watch_crossing() as crossed:
             made = self.play(out=folder / "out", saving=loop.Saving(folder / "checkpoint.pt", "key", rounds=1))
         return Played(made, folder / "out", {int(p.stem): p for p in folder.glob("[0-9]*.pt")}, crossed)
 
@@ -103,7 +103,9 @@ class Played:
     crossed: Crossed
 
 
-def found(where: str, fields: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None) -> Subject:
+def find_subject(
+    where: str, fields: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None
+) -> Subject:
     """The subject of "package.module:Class", or of a registered name. Settings that it requires and that are not among
     `fields` are taken from the class's `example`.
 
@@ -125,14 +127,14 @@ def found(where: str, fields: Mapping[str, Any] | None = None, train: Mapping[st
     method = {"name": where, **{name: cls.example[name] for name in needed}, **(fields or {})}
     several = {"net": world.PAIR} if cls.several_nets else {}
     subject = Subject(method, {**world.TRAIN, **several, **(train or {})})
-    make(dict(subject.method), parse(Train, subject.train, "train"))
+    make(dict(subject.method), build_settings(Train, subject.train, "train"))
     return subject
 
 
 @contextlib.contextmanager
-def poisoned(clients: Collection[int]) -> Iterator[list[int]]:
+def poison_updates(clients: Collection[int]) -> Iterator[list[int]]:
     """Every update of these clients comes with a NaN in it. Yields a list that gets the client of each."""
-    collect, hit = Federation._collect, []
+    collect, hit = Federation._collect_results, []
 
     def spoilt(self: Federation, state: Any, requests: Any, sent: Any, results: Any) -> Any:
         def one(request: Any, result: FitResult) -> FitResult:
@@ -145,26 +147,26 @@ def poisoned(clients: Collection[int]) -> Iterator[list[int]]:
 
         return collect(self, state, requests, sent, (one(*pair) for pair in zip(requests, results, strict=True)))
 
-    with patch.object(Federation, "_collect", spoilt):
+    with patch.object(Federation, "_collect_results", spoilt):
         yield hit
 
 
 def _with_nan(result: FitResult) -> FitResult:
     """The result with NaN in what it sends; if it sends no such numbers, in the models that it keeps."""
-    for name in ("up", "relay", "mine"):
+    for name in ("update", "relay", "client_state"):
         tree = getattr(result, name) or {}
         models = {key: value for key, value in tree.items() if isinstance(value, Weights)}
-        spoilt = _spoilt(models if name == "mine" else tree)
-        if not finite(spoilt):
+        spoilt = _fill_nan(models if name == "client_state" else tree)
+        if not all_finite(spoilt):
             changed: dict[str, Any] = {name: {**tree, **spoilt}}
             return dataclasses.replace(result, **changed)
     return result
 
 
-def _spoilt(tree: Any) -> Any:
+def _fill_nan(tree: Any) -> Any:
     """A copy in which all floats are NaN."""
     if isinstance(tree, float):
         return math.nan
     if isinstance(tree, dict):
-        return {key: _spoilt(value) for key, value in tree.items()}
+        return {key: _fill_nan(value) for key, value in tree.items()}
     return tree_map(lambda t: t * math.nan if isinstance(t, Weights) or t.is_floating_point() else t, tree)

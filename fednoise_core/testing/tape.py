@@ -68,9 +68,9 @@ class _Call:
     kwargs: dict[str, Any]
     given: list[Tensor]
 
-    def again(self) -> None:
+    def run_again(self) -> None:
         """Run it on the same tensors; what it gives goes to the same places."""
-        found = _tensors(self.function(*self.args, **self.kwargs))
+        found = _list_tensors(self.function(*self.args, **self.kwargs))
         for place, new in zip(self.given, found, strict=True):
             if place.data_ptr() != new.data_ptr():  # else it was changed in place
                 place.copy_(new)
@@ -89,13 +89,13 @@ class _Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _refused(function, args):
-            raise RuntimeError(f"{MESSAGE}: {str(function).removeprefix('aten.')}{_where()}")
+        if _is_refused(function, args):
+            raise RuntimeError(f"{MESSAGE}: {str(function).removeprefix('aten.')}{_locate_call()}")
         # tensors of the tape's own over the same memory: squeeze_ and the like would change the shape of the method's
         own_args, own_kwargs = tree_map_only(Tensor, Tensor.detach, (tuple(args), kwargs))
         found = function(*args, **kwargs)
-        given = [one.detach() for one in _tensors(found)]
-        view = (function.is_view and _shares(given, args)) or torch.Tag.inplace_view in function.tags
+        given = [one.detach() for one in _list_tensors(found)]
+        view = (function.is_view and _shares_memory(given, args)) or torch.Tag.inplace_view in function.tags
         # A view shows recorded memory, as it did. What lies in new memory before anything is written there is nobody's.
         if not view and "empty" not in str(function):
             self.calls.append(_Call(function, own_args, own_kwargs, given))
@@ -105,7 +105,7 @@ class _Tape(TorchDispatchMode):
         """Run what was recorded."""
         with torch.no_grad(), _without_autocast():
             for call in self.calls:
-                call.again()
+                call.run_again()
 
 
 class _NothingIsRead(TorchFunctionMode):
@@ -113,18 +113,18 @@ class _NothingIsRead(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in READING:
-            raise RuntimeError(f"{MESSAGE}: {function.__name__}{_where()}")
+            raise RuntimeError(f"{MESSAGE}: {function.__name__}{_locate_call()}")
         return function(*args, **(kwargs or {}))
 
 
-def _refused(function: Any, args: Any) -> bool:
+def _is_refused(function: Any, args: Any) -> bool:
     name = str(function).removeprefix("aten.")
     if name.startswith(("index.Tensor", "index_put", "_index_put")):
         return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
     return name.startswith(REFUSED) or torch.Tag.nondeterministic_seeded in function.tags
 
 
-def _where() -> str:
+def _locate_call() -> str:
     """Text such as ", file.py, line 7": the innermost line that is neither torch's nor the engine's; else ""."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -135,13 +135,13 @@ def _where() -> str:
     return ""
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def _list_tensors(tree: Any) -> list[Tensor]:
     return [one for one in tree_leaves(tree) if isinstance(one, Tensor)]
 
 
-def _shares(given: list[Tensor], args: Any) -> bool:
+def _shares_memory(given: list[Tensor], args: Any) -> bool:
     """Whether these lie in the memory of what an operation was called with."""
-    memory = {one.untyped_storage().data_ptr() for one in _tensors(args)}
+    memory = {one.untyped_storage().data_ptr() for one in _list_tensors(args)}
     return all(one.untyped_storage().data_ptr() in memory for one in given)
 
 

@@ -1,4 +1,4 @@
-"""What every method must keep, on the small world. docs/add_a_method.md says how to run it on a class of your own.
+"""What every method must keep, on the small world. docs/method_reference.md says how to run it on a class of your own.
 
 subject: the method under test. whole: its usual run. Both come from fednoise_core.testing.plugin.
 """
@@ -29,11 +29,11 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
 from fednoise_core.testing import world
-from fednoise_core.testing.compare import close, numbers, same
-from fednoise_core.testing.crossing import differences
-from fednoise_core.testing.subject import Played, Subject, poisoned
+from fednoise_core.testing.compare import golden_numbers, nearly_same, same
+from fednoise_core.testing.crossing import compare_wire
+from fednoise_core.testing.subject import Played, Subject, poison_updates
 from fednoise_core.testing.tape import TapeGraphs
-from fednoise_core.testing.wire import Trap, allowed, reachable, reaches
+from fednoise_core.testing.wire import Trap, allow_clean, find_reaches, reachable_ids
 
 FILES = [
     *("metrics.parquet", "diagnostics.parquet", "suspects.csv", "sites.csv", "confusion.csv"),
@@ -95,7 +95,7 @@ def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_pat
         made = subject.play(out=tmp_path, executor=executor, saving=saving)
         assert made.cost["executor"] == executor.partition(":")[0]
         if executor.startswith("lanes"):
-            assert close(numbers(made), numbers(whole.run)), "on lanes other numbers come out than on sequential"
+            assert nearly_same(golden_numbers(made), golden_numbers(whole.run)), "on lanes other numbers come out"
             assert same(subject.play(executor=executor, saving=saving).outcome.state, made.outcome.state)
             return
     assert same(made.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
@@ -116,12 +116,12 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
     where = "fednoise_core.engine.executors.lanes.graphs_for"
     with monkeypatch.context() as patch:
         patch.setattr(where, lambda device: Graphs())
-        eager = _quietly(subject, "lanes:1")[0]
+        eager = _play_quietly(subject, "lanes:1")[0]
     graphs = _Counting()
     monkeypatch.setattr(where, lambda device: graphs)
-    made, said = _quietly(subject, "lanes:2")
-    if said:
-        pytest.fail(f"{said[0]}; see \"The rules of the step\" in docs/add_a_method.md", pytrace=False)
+    made, warned = _play_quietly(subject, "lanes:2")
+    if warned:
+        pytest.fail(f"{warned[0]}; see \"The rules of the step\" in docs/method_reference.md", pytrace=False)
     assert graphs.captures or not made.outcome.fed.passes, "it trains, but no step was captured"
     assert same(made.outcome.state, eager.outcome.state), (
         "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "
@@ -129,33 +129,33 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
     )
 
 
-def _quietly(subject: Subject, executor: str) -> tuple[simulate.FinishedRun, list[str]]:
-    """A run, and what it said about steps that cannot be captured."""
-    with warnings.catch_warnings(record=True) as said:
+def _play_quietly(subject: Subject, executor: str) -> tuple[simulate.FinishedRun, list[str]]:
+    """A run, and its warnings about steps that cannot be captured."""
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         made = subject.play(executor=executor)
-    return made, [str(one.message) for one in said if "cannot be captured" in str(one.message)]
+    return made, [str(one.message) for one in warned if "cannot be captured" in str(one.message)]
 
 
 def test_global_random_generators_are_neither_used_nor_changed(subject: Subject, whole: Played) -> None:
     expected = whole.run.outcome.state  # first: importing scikit-learn draws from Python's generator
-    kept = _global()
+    kept = _global_states()
     random.seed(5)
     np.random.seed(6)
     torch.manual_seed(7)
-    before = _global()
+    before = _global_states()
     made = subject.play()
-    after = _global()
-    changed = [name for name in before if not _equal(before[name], after[name])]
+    after = _global_states()
+    changed = [name for name in before if not _same_state(before[name], after[name])]
     random.setstate(kept["Python's"])
     np.random.set_state(kept["numpy's"])
     torch.set_rng_state(kept["torch's"])
-    advice = "draw from me.stream(words), me.rng(words), fed.stream(words), or in a step from batch.u"
+    advice = "draw from client.random_stream(words), client.numpy_rng(words), fed.random_stream(words), or from batch.u"
     assert not changed, f"{subject.name} uses {' and '.join(changed)} global random generator: {advice}"
     assert same(made.outcome.state, expected), f"its result depends on a global random generator: {advice}"
 
 
-def _global() -> dict[str, Any]:
+def _global_states() -> dict[str, Any]:
     return {
         "Python's": random.getstate(),
         "numpy's": copy.deepcopy(np.random.get_state()),
@@ -163,7 +163,7 @@ def _global() -> dict[str, Any]:
     }
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _same_state(a: Any, b: Any) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -175,17 +175,17 @@ def test_clean_labels_are_never_read_and_out_of_reach(
 ) -> None:
     clean = Trap(np.asarray(world.labels().clean))
     y_train = Trap(world.arrays().y_train)
-    for diagnostic in ("_rate", "suspects", "estimates"):  # where the engine may look
-        monkeypatch.setattr(Truth, diagnostic, allowed(getattr(Truth, diagnostic)))
+    for diagnostic in ("_noise_rate", "suspects", "estimates"):  # where the engine may look
+        monkeypatch.setattr(Truth, diagnostic, allow_clean(getattr(Truth, diagnostic)))
     reached = []
     work, call = Sequential.run, Sequential.call
 
     def watched_run(self: Sequential, jobs: Any) -> Any:
-        reached.append(reachable([self, list(jobs)]))
+        reached.append(reachable_ids([self, list(jobs)]))
         return work(self, jobs)
 
     def watched_call(self: Sequential, fn: Any, clients: Any, downs: Any) -> Any:
-        reached.append(reachable([self, fn, clients, downs]))
+        reached.append(reachable_ids([self, fn, clients, downs]))
         return call(self, fn, clients, downs)
 
     monkeypatch.setattr(Sequential, "run", watched_run)
@@ -194,50 +194,50 @@ def test_clean_labels_are_never_read_and_out_of_reach(
     data = dataclasses.replace(world.arrays())
     object.__setattr__(data, "y_train", y_train)  # past the check of its type
     # before anything is made of them, labels and arrays are compared
-    monkeypatch.setattr(simulate, "check_data", allowed(check_data))
+    monkeypatch.setattr(simulate, "check_data", allow_clean(check_data))
     made = subject.play(given=given, data=data)
     assert same(made.outcome.state, whole.run.outcome.state)
     assert made.summary["diagnostics"] == whole.run.summary["diagnostics"]
-    reached.append(reachable([made.outcome.fed, made.outcome.state, made.outcome.views]))
+    reached.append(reachable_ids([made.outcome.fed, made.outcome.state, made.outcome.views]))
     trapped = {id(clean), id(y_train), id(clean.__dict__["values"]), id(y_train.__dict__["values"])}
     assert all(not (ids & trapped) for ids in reached), "the clean labels are within its reach"
     assert max(len(ids) for ids in reached) > 100
 
 
 def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> None:
-    """A name that crosses with some settings only ends in "?" in the declaration; docs/add_a_method.md has its form."""
+    """The form of a declaration stands in docs/method_reference.md."""
     crossed, summary = whole.crossed, whole.run.summary
-    differ = differences(subject.cls.wire, crossed)
+    differ = compare_wire(subject.cls.wire, crossed)
     if differ:
         declared = f"declared, perhaps by a base: {dict(subject.cls.wire)}"
-        lines = [*differ, declared, f"this run: {crossed.declaration()}"]
+        lines = [*differ, declared, f"this run: {crossed.format_wire()}"]
         pytest.fail(f"{subject.name}: what crosses is not what it declares\n" + "\n".join(lines), pytrace=False)
     assert (crossed.bytes_down, crossed.bytes_up) == (summary["bytes_down"], summary["bytes_up"])
 
 
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
     """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/ops/label_dp.py drew."""
-    told = "\n".join(whole.crossed.labels)
-    assert not told, f"raw labels went up, instead of through fed.release_labels:\n{told}"
+    found = "\n".join(whole.crossed.labels)
+    assert not found, f"raw labels went up, instead of through fed.release_labels:\n{found}"
 
 
 def test_its_source_keeps_out_of_private_parts(subject: Subject) -> None:
     """The modules of the class and of its bases; those of fednoise_core have tests of their own."""
     own = [sys.modules[cls.__module__] for cls in subject.cls.__mro__ if cls is not object]
     modules = {module.__name__: module for module in own if not module.__name__.startswith("fednoise_core.")}
-    found = [f"{name}, {where}" for name, one in modules.items() for where in reaches(inspect.getsource(one))]
+    found = [f"{name}, {where}" for name, one in modules.items() for where in find_reaches(inspect.getsource(one))]
     assert not found, "reaches into private parts, to labels or to global state:\n" + "\n".join(found)
 
 
-def _strange(value: Any, where: str = "") -> list[str]:
+def _list_strange(value: Any, where: str = "") -> list[str]:
     if isinstance(value, dict):
         return [
             s
             for k, v in value.items()
-            for s in ([] if type(k) in (str, int) else [f"{where}: key {k!r}"]) + _strange(v, f"{where}/{k}")
+            for s in ([] if type(k) in (str, int) else [f"{where}: key {k!r}"]) + _list_strange(v, f"{where}/{k}")
         ]
     if isinstance(value, list):
-        return [s for k, v in enumerate(value) for s in _strange(v, f"{where}/{k}")]
+        return [s for k, v in enumerate(value) for s in _list_strange(v, f"{where}/{k}")]
     if isinstance(value, torch.Tensor):
         return [f"{where}: requires grad"] if value.requires_grad else []
     return [] if type(value) in (str, int, float, bool, type(None)) else [f"{where}: {type(value)}"]
@@ -246,7 +246,7 @@ def _strange(value: Any, where: str = "") -> list[str]:
 def test_checkpoints_hold_tensors_and_json_only(subject: Subject, whole: Played) -> None:
     for checkpoint in whole.checkpoints.values():
         loaded = torch.load(checkpoint, weights_only=True)
-        assert _strange(loaded) == []
+        assert _list_strange(loaded) == []
         assert loaded["key"] == "key"
         json.dumps({k: v for k, v in loaded["state"].items() if k in ("notes", "round", "phase", "since", "entered")})
 
@@ -294,7 +294,7 @@ def _models_are_finite(made: simulate.FinishedRun) -> bool:
 def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject: Subject, whole: Played) -> None:
     if subject.alone:
         pytest.skip("its only client is all clients")
-    with poisoned({3}) as hit:
+    with poison_updates({3}) as hit:
         made = subject.play(fraction=1.0)
     if not hit:
         pytest.skip("no fit of client 3 sends or keeps a number that could be NaN")
@@ -305,17 +305,17 @@ def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject:
 
 
 def test_if_all_updates_are_nan_the_run_ends_with_a_clear_error(subject: Subject) -> None:
-    said = None
-    with poisoned(range(len(world.SIZES))) as hit:
+    message = None
+    with poison_updates(range(len(world.SIZES))) as hit:
         try:
             subject.play()
         except Diverged as error:
-            said = str(error)
+            message = str(error)
     if not hit:
         pytest.skip("no fit sends or keeps a number that could be NaN")
-    assert said is not None, "no update was finite, and the run did not say so"
-    assert "no update is finite" in said
-    assert "Lower train.lr" in said
+    assert message is not None, "no update was finite, and the run did not say so"
+    assert "no update is finite" in message
+    assert "Lower train.lr" in message
 
 
 @pytest.mark.parametrize("lr", [1e3, 1e30])

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["UNSEEDED", "Trap", "allowed", "reachable", "reaches"]
+__all__ = ["UNSEEDED", "Trap", "allow_clean", "find_reaches", "reachable_ids"]
 
 UNSEEDED = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "rand_like", "randn_like")
-# doors to labels and to global state
-DOORS = ("relabelled", "clients", "manual_seed", "__dict__", "load", "loadtxt", "memmap")
+# doors to labels and to global state; the first line is of State and Federation, for the engine only
+DOORS = (
+    *("relabelled", "clients", "store", "relay", "world", "executor"),
+    *("manual_seed", "__dict__", "load", "loadtxt", "memmap"),
+)
 CALLS = ("getattr", "vars", "eval", "exec", "open", "__import__", "globals")
 
 
@@ -24,32 +27,32 @@ class Trap:
     def __init__(self, values: np.ndarray):
         self.__dict__["values"] = values
 
-    def _read(self) -> np.ndarray:
+    def _read_values(self) -> np.ndarray:
         if not Trap.open:
             raise AssertionError("the clean labels were read")
         return self.__dict__["values"]
 
     def __getitem__(self, index: Any) -> Any:
-        return self._read()[index]
+        return self._read_values()[index]
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        return self._read()
+        return self._read_values()
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self._read_values())
 
     def __eq__(self, other: object) -> Any:
-        return self._read() == other
+        return self._read_values() == other
 
     __hash__ = None  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self._read(), name)
+        return getattr(self._read_values(), name)
 
 
-def allowed(inner: Callable[..., Any]) -> Callable[..., Any]:
+def allow_clean(inner: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, which may read the clean labels while it runs."""
 
     def opened(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +65,7 @@ def allowed(inner: Callable[..., Any]) -> Callable[..., Any]:
     return opened
 
 
-def reachable(start: Any) -> set[int]:
+def reachable_ids(start: Any) -> set[int]:
     """Ids of all objects that attributes and items lead to, private ones too."""
     seen: set[int] = set()
     todo = [start]
@@ -81,17 +84,17 @@ def reachable(start: Any) -> set[int]:
     return seen
 
 
-def reaches(source: str) -> list[str]:
+def find_reaches(source: str) -> list[str]:
     """What a method's source does that it must not: reach into private parts or to labels, draw unseeded numbers."""
     tree = ast.parse(source)
     seeded = {
         call.lineno for call in ast.walk(tree)
         if isinstance(call, ast.Call) and any(k.arg == "generator" for k in call.keywords)
     }  # fmt: skip
-    return [where for node in ast.walk(tree) for where in _reached(node, seeded)]
+    return [where for node in ast.walk(tree) for where in _find_in_node(node, seeded)]
 
 
-def _reached(node: ast.AST, seeded: set[int]) -> Iterator[str]:
+def _find_in_node(node: ast.AST, seeded: set[int]) -> Iterator[str]:
     if isinstance(node, ast.Attribute):
         words = ast.unparse(node)
         own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")

@@ -21,7 +21,7 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.loop import Outcome, loop
+from fednoise_core.engine.loop import Outcome, run_loop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import State
 from fednoise_core.engine.truth import Truth
@@ -188,7 +188,7 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
     truth = Truth(labels().clean, labels().noisy, [(split or partition()).train(c) for c in range(made.n)], CLASSES)
     test = Pool(arrays().x_test, arrays().mean, arrays().std)
     try:
-        return loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
+        return run_loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
     finally:
         runner.close()
 
@@ -196,19 +196,19 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
 def passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
     """Samples times `per_sample` of the cohorts of these rounds, by hand: what such rounds add to `fed.passes`."""
     fed = fed or federation()
-    return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample(r))
+    return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
 
 
 A_ROUND = 4 * 2 * 72 / 7  # passes of a round of FedAvg: 4 clients, 2 epochs, 72 samples among 7 clients
 
 
-def round_of(method: Any, fed: Federation, state: State, who: list[int] | None = None) -> list[dict[str, Any]]:
+def round_of(method: Any, fed: Federation, state: State, clients: list[int] | None = None) -> list[dict[str, Any]]:
     """One round with a given cohort; returns what went up."""
     state.round += 1
-    who = fed.all if who is None else who
-    who, ups = fed.fit(method, state, who, method.down(fed, state))
-    method.merge(fed, state, who, [dict(up) for up in ups])
-    return ups
+    clients = fed.all if clients is None else clients
+    clients, updates = fed.fit(method, state, clients, method.make_broadcast(fed, state))
+    method.merge_updates(fed, state, clients, [dict(update) for update in updates])
+    return updates
 
 
 def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:

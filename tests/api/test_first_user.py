@@ -36,8 +36,8 @@ def test_what_cannot_be_captured_is_told_with_its_line(tmp_path: Path) -> None:
     lines = [
         "from fednoise_core.methods.fedavg import FedAvg",
         "class Peeks(FedAvg):",
-        "    def loss(self, logits, y):",
-        "        loss = super().loss(logits, y)",
+        "    def compute_loss(self, logits, y):",
+        "        loss = super().compute_loss(logits, y)",
         "        return loss if loss.sum().item() > 0 else -loss",
     ]
     (tmp_path / "peeks.py").write_text("\n".join(lines))

@@ -30,11 +30,11 @@ def test_streams_are_named_by_seed_and_words():
 
 def test_keys_that_share_their_low_half_give_different_streams():
     """torch's manual_seed uses 32 bits, and among 100,000 such streams of one run two equal ones are likely."""
-    low = [rng.key(8, "augment", number) & 0xFFFFFFFF for number in range(200_000)]
+    low = [rng.stream_key(8, "augment", number) & 0xFFFFFFFF for number in range(200_000)]
     numbers = np.argsort(low, kind="stable")
     at = int(np.flatnonzero(np.diff(np.array(low)[numbers]) == 0)[0])
     pair = numbers[at : at + 2].tolist()
-    a, b = (rng.key(8, "augment", number) for number in pair)
+    a, b = (rng.stream_key(8, "augment", number) for number in pair)
     assert a != b
     assert drawn(torch.Generator().manual_seed(a)) == drawn(torch.Generator().manual_seed(b))  # why it is not used
     first, second = (rng.torch_stream(8, "augment", number) for number in pair)
@@ -70,10 +70,10 @@ def test_every_kind_of_draw_works_and_is_kept_by_a_state():
 
 @pytest.mark.parametrize("seed", [1.5, "1", None])
 def test_a_seed_is_a_whole_number(seed):
-    for make in (rng.key, rng.stream, rng.torch_stream):
+    for make in (rng.stream_key, rng.stream, rng.torch_stream):
         with pytest.raises(TypeError):
             make(seed, "a")
-    assert rng.key(np.int64(3), "a") == rng.key(3, "a")
+    assert rng.stream_key(np.int64(3), "a") == rng.stream_key(3, "a")
 
 
 @pytest.mark.parametrize("damage", [slice(0, 8), slice(8, 12), slice(24, 32), slice(5015, 5016), slice(5040, 5056)])

@@ -228,8 +228,8 @@ class Pulled(FedAvg):
 
     mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.0
 
-    def correct(self, grad: Any, w: Any, down: Any, mine: Any) -> None:
-        grad.add_(w.trained.detach() - down["model"].trained, alpha=self.mu)
+    def correct_gradient(self, grad: Any, w: Any, broadcast: Any, client_state: Any) -> None:
+        grad.add_(w.trained.detach() - broadcast["model"].trained, alpha=self.mu)
 
 
 @pytest.mark.parametrize("executor", ["sequential", "workers:2", "lanes:2"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fednoise_core.io import SpecError, canonical, digest
+from fednoise_core.io import SpecError, canonical_json, json_digest
 from workflow_scripts.config.nets import nets_of
 from workflow_scripts.config.project import Project, reserved_names
 from workflow_scripts.config.yaml_file import read_yaml
@@ -104,7 +104,7 @@ def test_resolved_spec(folder: Path) -> None:
     assert (run.dataset, run.noise, run.partition, run.method) == ("digits", "mine", "open", "cot")
     assert run.spec["seed"] == 1
     assert study.find_run("digits", "mine", "open", "fedavg", 0).oracle_rate is False
-    assert "device" not in canonical(run.spec)
+    assert "device" not in canonical_json(run.spec)
     with pytest.raises(SpecError, match=r"toy.yaml: no run digits/mine/even/fedavg/0 in the grid"):
         study.find_run("digits", "mine", "even", "fedavg", 0)
 
@@ -443,7 +443,7 @@ def test_fingerprint_follows_the_users_file(folder: Path) -> None:
 def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_run(folder: Path) -> None:
     def found(name: str, edit: Edit) -> list[tuple[str, str, bool]]:
         write(folder, f"config/studies/{name}.yaml", edited(edit))
-        return [(digest(run.spec), run.label, run.oracle_rate) for run in Study(project(folder), name).runs]
+        return [(json_digest(run.spec), run.label, run.oracle_rate) for run in Study(project(folder), name).runs]
 
     def renamed(study: dict[str, Any]) -> None:
         for key, old in (("noises", "mine"), ("partitions", "open"), ("methods", "cot")):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as hint
+from fednoise_core.settings.declare import did_you_mean as hint
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, deep_merge, read_yaml
 

@@ -13,7 +13,7 @@ import pytest
 from toy_data import pretend, pretend_human, toy
 from toy_data import web as web
 
-from fednoise_core.data import facts, human, sources
+from fednoise_core.data import facts, human, official, sources
 from fednoise_core.io import ArtifactError, SpecError
 
 datasets = pytest.importorskip("torchvision.datasets")
@@ -135,7 +135,7 @@ def cifar10(monkeypatch, web):
     for name, part, rows in [*parts, ("test_batch", "test", slice(None))]:
         flat = content[f"x_{part}"][rows].transpose(0, 3, 1, 2).reshape(-1, 3072)
         files[name] = pickle.dumps({"data": flat, "labels": content[f"y_{part}"][rows].tolist()}, protocol=2)
-    files["batches.meta"] = pickle.dumps({"label_names": list(facts.FACTS["cifar10"].names)}, protocol=2)
+    files["batches.meta"] = pickle.dumps({"label_names": list(official.CIFAR10.published.names)}, protocol=2)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, body in files.items():

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 import fednoise_core
-from fednoise_core.data import sources
+from fednoise_core.data import SOURCES, sources
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
 
@@ -26,23 +26,24 @@ def blocks(language: str) -> list[str]:
 def test_the_example_of_own_arrays_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    exec(compile(blocks("python")[0], str(PAGE), "exec"), names)
+    exec(compile(blocks("python")[1], str(PAGE), "exec"), names)
     data, labels = names["data"], names["labels"]
     assert (data.n, data.classes, data.names[0]) == (500, 3, "dark")
     np.testing.assert_array_equal(labels.noisy, names["collected"])
     assert abs(labels.rate - 0.2 * 2 / 3) < 5 * np.sqrt(0.2 * 0.8 / 500)
     assert "500 images, " in capsys.readouterr().out
-    (line,) = blocks("yaml")
-    (spec,) = yaml.safe_load(line).values()
-    Schemas(ROOT / "config/schema").check_kind("dataset", spec, ConfigPath("page"))
-    assert sources.n_train(spec) == 500
+    (lines,) = blocks("yaml")
+    specs = yaml.safe_load(lines)
+    for spec in specs.values():
+        Schemas(ROOT / "config/schema").check_kind("dataset", spec, ConfigPath("page"))
+    assert sources.n_train(specs["shapes"]) == 500
 
 
 def test_the_module_of_a_new_source_works(monkeypatch):
     module = types.ModuleType("fednoise_core.data.wedges")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(blocks("python")[1], str(PAGE), "exec"), module.__dict__)
-    monkeypatch.setitem(sources.READERS, "wedges", "wedges")
+    exec(compile(blocks("python")[0], str(PAGE), "exec"), module.__dict__)
+    monkeypatch.setitem(SOURCES, "wedges", "fednoise_core.data.wedges:Wedges")
     spec = {"source": "wedges", "samples": 200, "public": 40, "subset": {"test": 20}}
     data = fednoise_core.dataset(spec)
     assert (data.n, len(data.x_public), len(data.y_test)) == (160, 40, 20)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from real_files import real_folder
 
-from fednoise_core.data import official, sources
+from fednoise_core.data import sources
 from fednoise_core.data.mean_std import mean_and_std
+from fednoise_core.data.settings import load_source
 
 pytestmark = pytest.mark.real_data
 SHAPES = {
@@ -23,7 +24,7 @@ def test_npz_and_raw_files_give_the_arrays_bit_for_bit(source, tmp_path):
     folder = real_folder()
     raw = tmp_path / "raw"  # the same folder without the npz files
     raw.mkdir()
-    top = official.RAW[source][0].split("/")[0]
+    top = load_source(source).raw[0].split("/")[0]
     (raw / top).symlink_to(folder / top)
     arrays = sources.read({"source": source}, [raw], tmp_path / "cache")
     packed = sources.read({"source": source}, [folder], tmp_path / "cache")

@@ -72,7 +72,7 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
 def test_every_entry_of_the_config_validates_and_knows_its_size(name):
     spec = DATASETS[name]
     check(spec)
-    if spec["source"] != "clothing1m":  # its size is in the user's copy
-        expected = spec.get("subset", {}).get("train") or {"digits": 1187, "svhn": 73257}.get(spec["source"])
-        assert sources.n_train(spec) == (expected or (60000 if "mnist" in name else 50000))
+    whole = {"digits": 1187, "mnist": 60000, "fashion_mnist": 60000, "cifar10": 50000, "cifar100": 50000, "svhn": 73257}
+    if spec["source"] in whole:
+        assert sources.n_train(spec) == spec.get("subset", {}).get("train", whole[spec["source"]])
         assert sources.classes(spec) == (20 if "coarse" in name else 100 if "cifar100" in name else 10)

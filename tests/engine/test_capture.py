@@ -41,16 +41,16 @@ class Peeks(Local):
     def __init__(self, train: Any):
         self.train = train
 
-    def objective(self, net, w, batch, down, mine):
-        loss = super().objective(net, w, batch, down, mine)
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        loss = super().compute_objective(net, w, batch, broadcast, client_state)
         return loss * 2 if loss.item() > 0 else loss
 
 
 class Draws(Peeks):
     """Random numbers of its own would be the same in every replay; they are also not the run's."""
 
-    def objective(self, net, w, batch, down, mine):
-        return Local.objective(self, net, w, batch, down, mine) + 0 * torch.rand(1).sum()
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        return Local.compute_objective(self, net, w, batch, broadcast, client_state) + 0 * torch.rand(1).sum()
 
 
 REFUSED = {Peeks: ("_local_scalar_dense.default", "loss.item()"), Draws: ("rand.default", "torch.rand(1)")}
@@ -63,18 +63,18 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, kind(made.train), round=k))]
-    lines, first = inspect.getsourcelines(kind.objective)
+    lines, first = inspect.getsourcelines(kind.compute_objective)
     (at,) = [first + k for k, line in enumerate(lines) if REFUSED[kind][1] in line]
     why = f"operation not permitted when stream is capturing: {REFUSED[kind][0]}, test_capture.py, line {at}"
     told = [str(w.message) for w in said]
     assert told == [f"{kind.__name__}: its step cannot be captured and runs eagerly ({why})"]
     expected = [r for k in (1, 2) for r in Sequential(made).run(jobs(made, kind(made.train), round=k))]
-    assert all(apart(a.up, b.up) < 1e-5 for a, b in zip(expected, found, strict=True))
+    assert all(apart(a.update, b.update) < 1e-5 for a, b in zip(expected, found, strict=True))
 
 
 def test_a_real_error_of_a_step_is_not_called_a_matter_of_capture():
     class Breaks(Peeks):
-        def objective(self, net, w, batch, down, mine):
+        def compute_objective(self, net, w, batch, broadcast, client_state):
             raise ValueError("no such column")
 
     made = toy.world()
@@ -113,9 +113,9 @@ def test_results_do_not_share_memory_with_a_lane():
         t.untyped_storage().data_ptr()
         for mine in lanes.pool.lanes[0].runs.values()
         for buffers in mine.steps.values()
-        for t in [*buffers._written(), buffers.x, buffers.y]
+        for t in [*buffers._list_written(), buffers.x, buffers.y]
     }
-    outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.up, r.mine])]
+    outer = [t.untyped_storage().data_ptr() for r in results for t in all_tensors([r.update, r.client_state])]
     assert inner.isdisjoint(outer)
     assert len(set(outer)) == len(outer)
 
@@ -128,7 +128,7 @@ def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_fe
         graphs.capture_after = recurs
         lanes = Lanes(made, LanePool("cpu", 1, graphs))
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, local and local(made.train), round=k))]
-        return graphs.captures, [(r.up, r.mine) for r in found]
+        return graphs.captures, [(r.update, r.client_state) for r in found]
 
     (always, expected), (sometimes, found), (rarely, again) = (ran(times, Everything) for times in (1, 3, 99))
     assert always > sometimes > rarely > 0
@@ -143,17 +143,17 @@ class TrainsWhatItKeeps(Local):
     def __init__(self, train: Any):
         self.train = train
 
-    def begin(self, net, down, mine):
-        return {"model": down["model"], **({"own": mine["own"]} if "own" in mine else {})}
+    def init_carry(self, net, broadcast, client_state):
+        return {"model": broadcast["model"], **({"own": client_state["own"]} if "own" in client_state else {})}
 
-    def step(self, net, carry, batch, down, mine):
+    def train_step(self, net, carry, batch, broadcast, client_state):
         for trained in carry.values():
-            trained.backward(self.objective(net, trained.w, batch, down, mine))
-            trained.update(down["lr"])
+            trained.backward(self.compute_objective(net, trained.w, batch, broadcast, client_state))
+            trained.update(broadcast["lr"])
 
-    def finish(self, net, carry, down, mine, steps):
+    def make_update(self, net, carry, broadcast, client_state, steps):
         last = carry.get("own", carry["model"]).values()
-        return {"model": carry["model"].values(), "own": last, "mine": {"own": last}}
+        return {"model": carry["model"].values(), "own": last, "client_state": {"own": last}}
 
 
 def test_a_step_that_trains_other_nets_is_another_step():
@@ -163,8 +163,8 @@ def test_a_step_that_trains_other_nets_is_another_step():
         kept: dict[int, Any] = {}
         for k in (1, 2):
             work = jobs(made, local, round=k)
-            work = [dataclasses.replace(job, mine=kept.get(job.client) or {}) for job in work]
+            work = [dataclasses.replace(job, client_state=kept.get(job.client) or {}) for job in work]
             found = list(runner.run(work))
-            kept = {job.client: r.mine for job, r in zip(work, found, strict=True)}
-        results[name] = [r.up for r in found]
+            kept = {job.client: r.client_state for job, r in zip(work, found, strict=True)}
+        results[name] = [r.update for r in found]
     assert apart(results["sequential"], results["lanes"]) < 1e-4

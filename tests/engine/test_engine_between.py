@@ -27,12 +27,12 @@ class Plain(Local):
         self.train = train
 
 
-def fitted(executor: str, local: type[Local], who: Any, train: dict[str, Any] | None = None, **how: Any):
+def fitted(executor: str, local: type[Local], clients: Any, train: dict[str, Any] | None = None, **how: Any):
     """One fit of the toy's first model; (federation, state, who, ups)."""
     with toy.federation_on(executor, train=train) as fed:
         state = State(round=1)
-        who, ups = fed.fit(local(fed.train), state, who, {"model": fed.fresh("model")}, **how)
-    return fed, state, who, ups
+        clients, updates = fed.fit(local(fed.train), state, clients, {"model": fed.init_weights("model")}, **how)
+    return fed, state, clients, updates
 
 
 # when it is called, and with what
@@ -41,22 +41,25 @@ def fitted(executor: str, local: type[Local], who: Any, train: dict[str, Any] | 
 class Diary(Plain):
     """Writes down when it is called, with which model."""
 
-    def between(self, me, carry, down, epoch):
-        me.mine = {**me.mine, "days": [*me.mine.get("days", []), (epoch, float(carry["model"].values().flat.sum()))]}
+    def between_epochs(self, client, carry, broadcast, epoch):
+        client.state = {
+            **client.state,
+            "days": [*client.state.get("days", []), (epoch, float(carry["model"].values().flat.sum()))],
+        }
 
-    def after(self, me, up, down):
-        return {**up, "days": me.mine.get("days", [])}
+    def after_fit(self, client, update, broadcast):
+        return {**update, "days": client.state.get("days", [])}
 
 
 def test_it_is_called_after_each_epoch_but_the_last_with_the_model_so_far(executor):
-    *_, ups = fitted(executor, Diary, [3, 0, 1], epochs=3)
-    for client, up in zip([3, 0, 1], ups, strict=True):
-        assert [epoch for epoch, _ in up["days"]] == [1, 2]
-        for epoch, total in up["days"]:  # a fit of so many epochs ends where the longer one was then
+    *_, updates = fitted(executor, Diary, [3, 0, 1], epochs=3)
+    for client, update in zip([3, 0, 1], updates, strict=True):
+        assert [epoch for epoch, _ in update["days"]] == [1, 2]
+        for epoch, total in update["days"]:  # a fit of so many epochs ends where the longer one was then
             *_, (short,) = fitted(executor, Plain, [client], epochs=epoch)
             assert total == pytest.approx(float(short["model"].flat.sum()), abs=1e-4)
-    *_, ups = fitted(executor, Diary, [3], epochs=1)
-    assert ups[0]["days"] == []
+    *_, updates = fitted(executor, Diary, [3], epochs=1)
+    assert updates[0]["days"] == []
 
 
 class Quiet(Plain):
@@ -64,15 +67,15 @@ class Quiet(Plain):
 
     draws = 2
 
-    def between(self, me, carry, down, epoch):
+    def between_epochs(self, client, carry, broadcast, epoch):
         return None
 
-    def objective(self, net, w, batch, down, mine):
-        return (self.loss(net.train(w, batch.x, batch.drop(net)), batch.y) * batch.u[:, 0]).mean()
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        return (self.compute_loss(net.train(w, batch.x, batch.drop(net)), batch.y) * batch.u[:, 0]).mean()
 
 
 class Without(Quiet):
-    between = Local.between
+    between_epochs = Local.between_epochs
 
 
 @pytest.mark.parametrize("train", [{"augment": "flip"}, {"net": "toy_drop"}, {"last_batch": "wrap", "momentum": 0.9}])
@@ -88,29 +91,29 @@ class Spy(Plain):
     """Writes down its batches, and returns given work between epochs."""
 
     train: Train
-    works: dict[int, Work] = field(default_factory=dict)  # 0: from `prepare`
+    works: dict[int, Work] = field(default_factory=dict)  # 0: from `prepare_fit`
     draws: int = 2
     step_reads: tuple[str, ...] = ("kept",)
     seen: list[Any] = field(default_factory=list)
 
-    def prepare(self, me, down):
+    def prepare_fit(self, client, broadcast):
         return self.works.get(0)
 
-    def between(self, me, carry, down, epoch):
+    def between_epochs(self, client, carry, broadcast, epoch):
         return self.works.get(epoch)
 
-    def step(self, net, carry, batch, down, mine):
-        self.seen.append((batch, dict(mine)))
-        super().step(net, carry, batch, down, mine)
+    def train_step(self, net, carry, batch, broadcast, client_state):
+        self.seen.append((batch, dict(client_state)))
+        super().train_step(net, carry, batch, broadcast, client_state)
 
 
 def spied(works: dict[int, Work], epochs: int, client: int = 3, **train: Any) -> tuple[Spy, Any]:
     made = toy.world(train)
     spy = Spy(made.train, works)
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
-    request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, mine={"kept": torch.ones(2)})
+    request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, client_state={"kept": torch.ones(2)})
     fit = ClientFit(made, request, Workspace()).open()
-    for steps in fit.stretches():
+    for steps in fit.iterate_stretches():
         for k in steps:
             fit.step(k)
     return spy, fit.close()
@@ -151,7 +154,7 @@ def test_new_work_replaces_samples_targets_aux_pools_and_facts():
         assert mine.keys() == {"kept"}
     # by hand: 2 epochs of 12, each of 3 steps with 2 more; then 7; then 2 epochs of 5, each of one step with 1 more
     assert result.passes == 2 * (12 + 3 * 2) + 7 + 2 * (5 + 1)
-    assert result.mine is None  # nothing of it is kept
+    assert result.client_state is None  # nothing of it is kept
 
 
 def test_the_epochs_of_new_work_have_numbers_of_their_own():
@@ -181,18 +184,18 @@ def test_the_epochs_of_new_work_have_numbers_of_their_own():
 class Counts(Plain):
     """Counts how often each sample was seen: in place, or by another tensor; halves the count between epochs."""
 
-    def prepare(self, me, down):
-        start = me.mine.get("seen", torch.zeros(me.n))
-        more = {"rest": torch.arange(0, me.n, 2)} if me.n > 9 else {}
-        return Work(state={"seen": start, "same": torch.arange(float(me.n)).double()}, more=more)
+    def prepare_fit(self, client, broadcast):
+        start = client.state.get("seen", torch.zeros(client.n))
+        more = {"rest": torch.arange(0, client.n, 2)} if client.n > 9 else {}
+        return Work(state={"seen": start, "same": torch.arange(float(client.n)).double()}, more=more)
 
-    def between(self, me, carry, down, epoch):
-        me.mine["was"] = [*me.mine.get("was", []), me.mine["seen"]]
-        return Work(state={"seen": me.mine["seen"] / 2}) if epoch == 2 else None
+    def between_epochs(self, client, carry, broadcast, epoch):
+        client.state["was"] = [*client.state.get("was", []), client.state["seen"]]
+        return Work(state={"seen": client.state["seen"] / 2}) if epoch == 2 else None
 
-    def step(self, net, carry, batch, down, mine):
+    def train_step(self, net, carry, batch, broadcast, client_state):
         self.count(batch)
-        super().step(net, carry, batch, down, mine)
+        super().train_step(net, carry, batch, broadcast, client_state)
 
     def count(self, batch):
         batch.state["seen"].add_(1)
@@ -206,7 +209,7 @@ class CountsAnew(Counts):
 @pytest.mark.parametrize("kind", [Counts, CountsAnew])
 def test_what_steps_write_per_sample_is_seen_between_epochs_and_kept(executor, kind):
     with toy.federation_on(executor) as fed:
-        state, local, model = State(), kind(fed.train), fed.fresh("model")
+        state, local, model = State(), kind(fed.train), fed.init_weights("model")
         for state.round in (1, 2):
             fed.fit(local, state, [0, 1, 4], {"model": model}, epochs=3)
     for client, n in ((0, 17), (1, 1), (4, 9)):
@@ -221,12 +224,14 @@ def test_what_steps_write_per_sample_is_seen_between_epochs_and_kept(executor, k
 class FromFurther(Plain):
     """Writes by a further pool only."""
 
-    def prepare(self, me, down):
-        return Work(state={"seen": torch.zeros(me.n)}, samples=torch.arange(5), more={"rest": torch.arange(5, me.n)})
+    def prepare_fit(self, client, broadcast):
+        return Work(
+            state={"seen": torch.zeros(client.n)}, samples=torch.arange(5), more={"rest": torch.arange(5, client.n)}
+        )
 
-    def step(self, net, carry, batch, down, mine):
+    def train_step(self, net, carry, batch, broadcast, client_state):
         batch.more["rest"].state["seen"] += batch.more["rest"].u.sum() * 0 + 1
-        super().step(net, carry, batch, down, mine)
+        super().train_step(net, carry, batch, broadcast, client_state)
 
 
 def test_a_further_pool_writes_its_rows_only(executor):
@@ -245,10 +250,10 @@ def falling(step: int, steps: int) -> float:
 
 def test_a_rate_by_step_is_sgd_by_hand_with_these_rates(executor):
     """12 samples in batches of 5, 5 and 2, two epochs: six steps at .3, .25, .2, .15, .1, .05."""
-    fed, *_, ups = fitted(executor, Plain, [3], lr=falling)
-    start = fed.fresh("model")
+    fed, *_, updates = fitted(executor, Plain, [3], lr=falling)
+    start = fed.init_weights("model")
     w = {name: start[name].clone().requires_grad_() for name in start.views}
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     order = torch_stream(0, "batches", "fit", 1, 3)
     rates = iter([0.3, 0.25, 0.2, 0.15, 0.1, 0.05])
     for _ in range(2):
@@ -259,9 +264,9 @@ def test_a_rate_by_step_is_sgd_by_hand_with_these_rates(executor):
             for name, grad in zip(w, torch.autograd.grad(loss, list(w.values())), strict=True):
                 w[name] = (w[name] - rate * grad).detach().requires_grad_()
     for name, expected in w.items():
-        torch.testing.assert_close(ups[0]["model"][name], expected.detach(), rtol=0, atol=1e-5)
+        torch.testing.assert_close(updates[0]["model"][name], expected.detach(), rtol=0, atol=1e-5)
     *_, constant = fitted(executor, Plain, [3], lr=0.3)
-    assert apart(constant, ups) > 1e-2
+    assert apart(constant, updates) > 1e-2
 
 
 def constant(step: int, steps: int) -> float:
@@ -269,17 +274,17 @@ def constant(step: int, steps: int) -> float:
 
 
 def test_a_rate_that_never_changes_is_that_rate_bit_for_bit(executor):
-    who = [0, 3, 1, 6]
+    clients = [0, 3, 1, 6]
     for train in ({}, {"optimiser": "adam"}, {"momentum": 0.9, "clip": 0.5}):
-        *_, a = fitted(executor, Plain, who, train, lr=constant)
-        *_, b = fitted(executor, Plain, who, train, lr=0.07)
+        *_, a = fitted(executor, Plain, clients, train, lr=constant)
+        *_, b = fitted(executor, Plain, clients, train, lr=0.07)
         assert toy.same(a, b)
 
 
 class Shrinks(Plain):
     """Half of its samples from the second epoch on; sends the sum of its rates."""
 
-    def between(self, me, carry, down, epoch):
+    def between_epochs(self, client, carry, broadcast, epoch):
         return Work(samples=torch.arange(5)) if epoch == 1 else None
 
 
@@ -287,5 +292,5 @@ def test_steps_are_counted_on_over_new_work(monkeypatch):
     asked = []
     fitted("sequential", Shrinks, [3], epochs=3, lr=lambda k, n: asked.append((k, n)) or 0.1)
     # 3 steps of the first epoch, of 9 planned; then one step for each of two epochs
-    # the first two calls: what `prepare`, and what the other code outside the steps finds in `down`
+    # the first two calls: what `prepare_fit`, and what the other code outside the steps finds in `broadcast`
     assert asked == [(0, 9)] * 2 + [(0, 9), (1, 9), (2, 9), (3, 5), (4, 5)]

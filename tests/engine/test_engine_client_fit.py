@@ -1,4 +1,4 @@
-"""One client's work: batches, dropout, batch normalisation, augmentation, and what `prepare` may change."""
+"""One client's work: batches, dropout, batch normalisation, augmentation, and what `prepare_fit` may change."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Spy(Local):
     views: list[Any] | None = None
     seen: list[Any] = field(default_factory=list)
 
-    def augments(self):
-        return self.views or super().augments()
+    def get_augmentations(self):
+        return self.views or super().get_augmentations()
 
-    def prepare(self, me, down):
+    def prepare_fit(self, client, broadcast):
         return self.work
 
-    def step(self, net, carry, batch, down, mine):
+    def train_step(self, net, carry, batch, broadcast, client_state):
         self.seen.append(batch)
-        super().step(net, carry, batch, down, mine)
+        super().train_step(net, carry, batch, broadcast, client_state)
 
 
 def task(made: World, local: Local, client: int = 0, epochs: int = 2, **job) -> ClientFit:
@@ -107,7 +107,7 @@ def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
     opened = task(made, make({"name": "fedavg"}, made.train), client=1)
     result = run(opened)
     assert result.steps == 0
-    assert torch.equal(result.up["model"].flat, opened.request.down["model"].flat)
+    assert torch.equal(result.update["model"].flat, opened.request.broadcast["model"].flat)
     assert (
         run(task(made, make({"name": "fedavg"}, made.train), client=6)).steps == 4
     )  # 11 samples: 5, 5 and a skipped one
@@ -121,7 +121,7 @@ def test_several_clients_on_one_bench_do_not_see_each_other():
 
     def fit(client: int, where: Workspace):
         request = FitRequest(local, client, 1, 2, {"model": model, "lr": 0.1})
-        return run(ClientFit(made, request, where)).up["model"].flat
+        return run(ClientFit(made, request, where)).update["model"].flat
 
     alone = [fit(c, Workspace()) for c in (0, 3, 0)]
     shared = [fit(c, bench) for c in (0, 3, 0)]
@@ -142,7 +142,7 @@ def test_augmented_batches_are_the_augmentation_of_the_clients_images():
     how = build("flip")
     images = torch.from_numpy(toy.arrays().x_train)[made.index[3]]
     plain, _ = toy.images_of(made, 3)
-    stream = made.stream("augment", 0, "fit", 1, 3)
+    stream = made.random_stream("augment", 0, "fit", 1, 3)
     u = torch.rand(24, how.draws, generator=stream)
     at, flipped = 0, 0
     for batch in spy.seen:
@@ -179,7 +179,7 @@ def test_views_are_augmented_each_on_its_own():
 
 def test_bf16_changes_the_numbers_and_not_their_type():
     exact, rough = (
-        run(task(made, make({"name": "fedavg"}, made.train))).up["model"].flat
+        run(task(made, make({"name": "fedavg"}, made.train))).update["model"].flat
         for made in (toy.world(), toy.world({"precision": "bf16"}))
     )
     assert rough.dtype == torch.float32

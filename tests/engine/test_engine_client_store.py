@@ -15,7 +15,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.record import Record
-from fednoise_core.engine.state import State, clear, kept_folder, load_checkpoint, save_checkpoint
+from fednoise_core.engine.state import State, clear_checkpoint, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.io import ArtifactError
 from fednoise_core.methods import make
 
@@ -29,7 +29,7 @@ def filed(path: Path | None = None, room: int = 0, **given: Any) -> ClientStore:
 
 
 def everything(k: float = 1.0) -> dict[str, Any]:
-    model = toy.federation().fresh("model")
+    model = toy.federation().init_weights("model")
     return {
         "model": model * k,
         "deep": {"half": torch.arange(5).to(torch.float16) * k, "counts": [torch.arange(3), 4]},
@@ -98,7 +98,7 @@ def state_of(tmp_path: Path, key: str = "key") -> tuple[State, Path]:
 def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_path):
     state, path = state_of(tmp_path)
     for k in range(1, 5):
-        save_checkpoint(path, "key", state, Record().plain())
+        save_checkpoint(path, "key", state, Record().to_plain())
         assert len(list(kept_folder(path, "key").rglob("*.pt"))) == 5  # what older checkpoints named is gone
         saved = values(state)
         state, _ = load_checkpoint(path, "key", CPU)
@@ -113,7 +113,7 @@ def test_a_checkpoints_files_outlive_what_came_after_it_also_after_a_resume(tmp_
 @pytest.mark.parametrize("damage", ["flipped", "short", "gone"])
 def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
     state, path = state_of(tmp_path)
-    save_checkpoint(path, "key", state, Record().plain())
+    save_checkpoint(path, "key", state, Record().to_plain())
     file = kept_folder(path, "key") / "clients" / "3.pt"
     content = bytearray(file.read_bytes())
     content[6000] ^= 1
@@ -126,13 +126,13 @@ def test_a_damaged_file_is_named_when_the_run_starts(damage, tmp_path):
 
 def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_is_in_place(tmp_path):
     state, path = state_of(tmp_path)
-    save_checkpoint(path, "key", state, Record().plain())
+    save_checkpoint(path, "key", state, Record().to_plain())
     other, _ = state_of(tmp_path, "other")
     assert values(load_checkpoint(path, "key", CPU)[0]) == values(state)
-    save_checkpoint(path, "other", other, Record().plain())
+    save_checkpoint(path, "other", other, Record().to_plain())
     assert [p.name for p in tmp_path.glob("*.kept")] == [kept_folder(path, "other").name]
     assert load_checkpoint(path, "key", CPU) is None
-    clear(path)
+    clear_checkpoint(path)
     assert not list(tmp_path.iterdir())
 
 
@@ -142,7 +142,7 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
     state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
     state.move_to(None, 0, CPU)
     held = weakref.WeakSet()
-    load = ClientStore._read
+    load = ClientStore._read_entry
 
     def watched(self, *args):
         mine = load(self, *args)
@@ -150,19 +150,19 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
         assert len(held) <= 2  # one that is being put away and the next
         return mine
 
-    monkeypatch.setattr(ClientStore, "_read", watched)
-    assert fed.on_clients(state, fed.all, lambda me, down: me.id) == fed.all
+    monkeypatch.setattr(ClientStore, "_read_entry", watched)
+    assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.id) == fed.all
     assert not held
     assert state.clients.filed == len(fed.all)
 
-    def raised(me: Any, down: Any) -> float:
-        me.mine["v"] = me.mine["v"] + 1
-        return float(me.mine["v"][0])
+    def raised(client: Any, broadcast: Any) -> float:
+        client.state["v"] = client.state["v"] + 1
+        return float(client.state["v"][0])
 
-    assert fed.on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
+    assert fed.run_on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
     method = make({"name": "fedavg"}, fed.train)
-    fed.fit(method, state, fed.all, {"model": fed.fresh("model")})
+    fed.fit(method, state, fed.all, {"model": fed.init_weights("model")})
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
 
 
@@ -171,17 +171,19 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
     state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
     state.move_to(None, 0, CPU)
     written = []
-    put = ClientStore._written
-    monkeypatch.setattr(ClientStore, "_written", lambda self, c, mine: written.append(c) or put(self, c, mine))
-    assert fed.on_clients(state, fed.all, lambda me, down: me.mine["n"]) == fed.all
-    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.fresh("model")})
+    put = ClientStore._write_file
+    monkeypatch.setattr(
+        ClientStore, "_write_file", lambda self, c, client_state: written.append(c) or put(self, c, client_state)
+    )
+    assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.state["n"]) == fed.all
+    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.init_weights("model")})
     assert written == []
 
-    def grow(me: Any, down: Any) -> None:
-        if me.id == 3:
-            me.mine["v"] = me.mine["v"] + 1
+    def grow(client: Any, broadcast: Any) -> None:
+        if client.id == 3:
+            client.state["v"] = client.state["v"] + 1
 
-    fed.on_clients(state, fed.all, grow)
+    fed.run_on_clients(state, fed.all, grow)
     assert written == [3]
     assert state.clients[3]["v"].tolist() == [4.0] * 3
 
@@ -189,7 +191,7 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
 def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
     path = tmp_path / "checkpoint.pt"
     state = State(clients={c: {"v": torch.full((250,), float(c))} for c in range(5)})
-    save_checkpoint(path, "key", state, Record().plain())
+    save_checkpoint(path, "key", state, Record().to_plain())
     back, _ = load_checkpoint(path, "key", CPU)
     assert back.clients.filed == 0
     back.move_to(kept_folder(path, "key"), 2000, CPU)
@@ -204,15 +206,15 @@ def test_what_a_client_keeps_can_be_cleared(clear, count):
     made = toy.world()
     fed = Federation(made, Workers(made, count) if count else Sequential(made))
     state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
-    fed.on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
-    fed._executor.close()
+    fed.run_on_clients(state, [0, 3], replaced if clear == "replace" else emptied)
+    fed.executor.close()
     assert {c: dict(state.clients[c]) for c in (0, 3)} == {0: {}, 3: {}}
     assert state.clients[4]["v"].tolist() == [1.0] * 3
 
 
-def replaced(me: Any, down: Any) -> None:
-    me.mine = {}
+def replaced(client: Any, broadcast: Any) -> None:
+    client.state = {}
 
 
-def emptied(me: Any, down: Any) -> None:
-    me.mine.clear()
+def emptied(client: Any, broadcast: Any) -> None:
+    client.state.clear()

@@ -11,10 +11,10 @@ import toy
 from toy_jobs import Late
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, Kept
+from fednoise_core.engine.evaluate import ClientEntry, Evaluator
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.engine.loop import Saving, Stopped, loop
+from fednoise_core.engine.loop import Saving, Stopped, run_loop
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import load_checkpoint
 from fednoise_core.engine.truth import Truth
@@ -46,7 +46,7 @@ def play(graphs: Any = None, console: Any = None, saving: Saving | None = None, 
     made = toy.world({"rounds": 5, **train})
     truth = Truth(toy.labels().clean, toy.labels().noisy, [toy.partition().train(c) for c in range(8)], 5)
     method = make({"name": "feddpcont", "keep": 0.6}, made.train)
-    return loop(
+    return run_loop(
         made, Sequential(made), method, truth, *held_out(), graphs=graphs, console=console, saving=saving, label="x"
     )
 
@@ -87,9 +87,9 @@ def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep
         return evaluate(self, net, w, *rest)
 
     monkeypatch.setattr(World, "evaluate", watched)
-    server, kept = fed.fresh("model"), fed.fresh("model", 2)
-    views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, Kept("own"))]}
-    asked = Evaluator(fed, *held_out(), graphs).launch(views, ClientStore({3: {"own": kept}}))
+    server, kept = fed.init_weights("model"), fed.init_weights("model", 2)
+    views = {"global": [(SERVER, server)], "sum": [(SERVER, [server, server])], "personal": [(3, ClientEntry("own"))]}
+    asked = Evaluator(fed, *held_out(), graphs).start_evaluation(views, ClientStore({3: {"own": kept}}))
     assert graphs.said == ["follow", "lead", "evaluate", "evaluate"]  # a model of two views only once
     assert seen[0] != server.flat.data_ptr()
     assert seen[1] == kept.flat.data_ptr()
@@ -100,7 +100,7 @@ def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep
         ("personal", -1, "accuracy"),
     ]
     seen.clear()
-    list(Evaluator(fed, *held_out()).launch(views, ClientStore({3: {"own": kept}}))())
+    list(Evaluator(fed, *held_out()).start_evaluation(views, ClientStore({3: {"own": kept}}))())
     assert seen == [server.flat.data_ptr(), kept.flat.data_ptr()]
 
 

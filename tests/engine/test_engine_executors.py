@@ -25,32 +25,32 @@ class Falls(Local):
     def __init__(self, train, when: str):
         self.train, self.when = train, when
 
-    def prepare(self, me, down):
-        me.mine["bad"] = me.id == 3
-        if me.id == 3 and self.when == "prepare":
+    def prepare_fit(self, client, broadcast):
+        client.state["bad"] = client.id == 3
+        if client.id == 3 and self.when == "prepare":
             raise ArithmeticError("no such luck")
 
-    def step(self, net, carry, batch, down, mine):
-        if mine["bad"] and self.when == "step":
+    def train_step(self, net, carry, batch, broadcast, client_state):
+        if client_state["bad"] and self.when == "step":
             raise ArithmeticError("no such luck")
-        super().step(net, carry, batch, down, mine)
+        super().train_step(net, carry, batch, broadcast, client_state)
 
 
-def jobs(made, local=None, who=(0, 1, 3, 4, 5, 6, 7), **more) -> list[FitRequest]:
+def jobs(made, local=None, clients=(0, 1, 3, 4, 5, 6, 7), **more) -> list[FitRequest]:
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
     local = local or make({"name": "fedavg"}, made.train)
-    return [FitRequest(local, c, 1, 2, {"model": model, "lr": 0.1}, **more) for c in who]
+    return [FitRequest(local, c, 1, 2, {"model": model, "lr": 0.1}, **more) for c in clients]
 
 
 def test_results_come_in_the_order_of_the_jobs(executor):
     made = toy.world()
     expected = {
-        job.client: r.up["model"].flat for job, r in zip(jobs(made), Sequential(made).run(jobs(made)), strict=True)
+        job.client: r.update["model"].flat for job, r in zip(jobs(made), Sequential(made).run(jobs(made)), strict=True)
     }
     runner = executor_for(made, executor)
-    for who in ([1, 0, 3], [5, 1, 7, 6, 4, 0, 3], [0]):
-        for client, result in zip(who, runner.run(jobs(made, who=who)), strict=True):
-            torch.testing.assert_close(result.up["model"].flat, expected[client], rtol=0, atol=1e-5)
+    for clients in ([1, 0, 3], [5, 1, 7, 6, 4, 0, 3], [0]):
+        for client, result in zip(clients, runner.run(jobs(made, clients=clients)), strict=True):
+            torch.testing.assert_close(result.update["model"].flat, expected[client], rtol=0, atol=1e-5)
     runner.close()
 
 
@@ -58,7 +58,7 @@ def test_nothing_to_do_is_done_at_once(executor):
     made = toy.world()
     runner = executor_for(made, executor)
     assert list(runner.run([])) == []
-    assert list(runner.call(lambda me, down: 1, [], [])) == []
+    assert list(runner.call(lambda client, broadcast: 1, [], [])) == []
     runner.close()
 
 
@@ -111,10 +111,10 @@ def test_a_failed_run_gives_its_lanes_back(when):
 def test_a_client_without_samples_takes_no_step(executor):
     made = toy.world()
     runner = executor_for(made, executor)
-    job = jobs(made, who=[2])[0]
+    job = jobs(made, clients=[2])[0]
     result = next(iter(runner.run([job])))
     assert result.steps == 0
-    assert torch.equal(result.up["model"].flat, job.down["model"].flat)
+    assert torch.equal(result.update["model"].flat, job.broadcast["model"].flat)
     with contextlib.suppress(Exception):
         runner.close()
 

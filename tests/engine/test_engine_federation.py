@@ -36,37 +36,37 @@ class Plain(Local):
 class Chatty(Plain):
     """Sends more than a model, and keeps something."""
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"model": carry["model"].values(), "steps": steps, "mine": {"secret": torch.zeros(1000)}}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"model": carry["model"].values(), "steps": steps, "client_state": {"secret": torch.zeros(1000)}}
 
-    def after(self, me, up, down):
-        return {**up, "extra": torch.zeros(3, dtype=torch.float64)}
+    def after_fit(self, client, update, broadcast):
+        return {**update, "extra": torch.zeros(3, dtype=torch.float64)}
 
 
 # client-side functions; workers find them by name
 
 
-def look(me, down):
-    model = down["model"]
+def look(client, broadcast):
+    model = broadcast["model"]
     return {
-        "id": me.id,
-        "n": me.n,
-        "labels": me.labels,
-        "targets": me.targets,
-        "logits": me.predict(model),
-        "features": me.features(model),
-        "public": me.predict(model, on="public", ids=torch.tensor([1, 3])),
+        "id": client.id,
+        "n": client.n,
+        "labels": client.labels,
+        "targets": client.targets,
+        "logits": client.predict(model),
+        "features": client.features(model),
+        "public": client.predict(model, on="public", ids=torch.tensor([1, 3])),
     }
 
 
-def keep(me, down):
-    me.mine["seen"] = me.mine.get("seen", 0) + down["add"]
-    if me.id == 3:
-        me.targets = (me.labels + 1) % 5
+def keep(client, broadcast):
+    client.state["seen"] = client.state.get("seen", 0) + broadcast["add"]
+    if client.id == 3:
+        client.targets = (client.labels + 1) % 5
 
 
-def count(me, down):
-    return {"n": me.n}
+def count(client, broadcast):
+    return {"n": client.n}
 
 
 # sampling
@@ -82,7 +82,7 @@ def test_cohort_is_the_floor_of_the_share_and_at_least_one():
 
 def test_sampling_is_uniform():
     fed = toy.federation()
-    count = np.bincount(np.concatenate([fed.sample(r) for r in range(1400)]), minlength=8)
+    count = np.bincount(np.concatenate([fed.sample_cohort(r) for r in range(1400)]), minlength=8)
     expected = 1400 * 4 / 7
     assert count[2] == 0
     assert np.abs(np.delete(count, 2) - expected).max() < 5 * math.sqrt(expected * 3 / 7)
@@ -90,39 +90,39 @@ def test_sampling_is_uniform():
 
 def test_sampling_follows_seed_and_round_and_restricts_to_those_allowed():
     fed = toy.federation()
-    assert fed.sample(3) == toy.federation(train={"lr": 9.0}).sample(3)
-    assert fed.sample(3) != fed.sample(4)
-    assert [fed.sample(r) for r in range(5)] != [toy.federation(seed=1).sample(r) for r in range(5)]
-    assert sorted(fed.sample(1, 5, among=[0, 2, 7])) == [0, 7]
-    order = fed.sample(2, 7)
-    assert fed.sample(2, 2, among=[4, 5, 6]) == [c for c in order if c in (4, 5, 6)][:2]
+    assert fed.sample_cohort(3) == toy.federation(train={"lr": 9.0}).sample_cohort(3)
+    assert fed.sample_cohort(3) != fed.sample_cohort(4)
+    assert [fed.sample_cohort(r) for r in range(5)] != [toy.federation(seed=1).sample_cohort(r) for r in range(5)]
+    assert sorted(fed.sample_cohort(1, 5, candidates=[0, 2, 7])) == [0, 7]
+    order = fed.sample_cohort(2, 7)
+    assert fed.sample_cohort(2, 2, candidates=[4, 5, 6]) == [c for c in order if c in (4, 5, 6)][:2]
     with pytest.raises(ValueError, match="no client"):
-        fed.sample(1, among=[2])
+        fed.sample_cohort(1, candidates=[2])
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_sweep_takes_everyone_once(size):
-    groups = list(toy.federation().sweep(2, size))
+    groups = list(toy.federation().iterate_cohorts(2, size))
     assert sorted(c for group in groups for c in group) == [0, 1, 3, 4, 5, 6, 7]
     assert all(len(group) == size for group in groups[:-1])
-    assert groups != list(toy.federation().sweep(3, size))
+    assert groups != list(toy.federation().iterate_cohorts(3, size))
 
 
 def test_draws_from_the_public_pool():
     fed = toy.federation()
     assert fed.public == 10
-    some = fed.draw(1, "word", 4).tolist()
+    some = fed.draw_public_ids(1, "word", 4).tolist()
     assert len(set(some)) == 4
-    assert fed.draw(1, "word", 4).tolist() == some
-    assert fed.draw(2, "word", 4).tolist() != some
-    assert fed.draw(1, "other", 4).tolist() != some
+    assert fed.draw_public_ids(1, "word", 4).tolist() == some
+    assert fed.draw_public_ids(2, "word", 4).tolist() != some
+    assert fed.draw_public_ids(1, "other", 4).tolist() != some
     for k in (0, 10, 11, -1):
-        assert fed.draw(1, "word", k).tolist() == list(range(10))
-    fed._world.pools.pop("public")
+        assert fed.draw_public_ids(1, "word", k).tolist() == list(range(10))
+    fed.world.pools.pop("public")
     with pytest.raises(SpecError, match="public"):
-        fed.draw(1, "word", 4)
+        fed.draw_public_ids(1, "word", 4)
     with pytest.raises(SpecError, match="public"):
-        fed.predict(fed.fresh("model"))
+        fed.predict(fed.init_weights("model"))
 
 
 # the wire
@@ -130,7 +130,7 @@ def test_draws_from_the_public_pool():
 
 def test_what_belongs_to_clients_raises_on_the_server():
     fed, state = toy.federation(), State()
-    model = fed.fresh("model")
+    model = fed.init_weights("model")
     for on in ("train", "valid"):
         with pytest.raises(WireError, match="predict"):
             fed.predict(model, on=on)
@@ -143,15 +143,15 @@ def test_what_belongs_to_clients_raises_on_the_server():
 
 def test_a_client_sees_its_own_samples_only(executor):
     fed, state = toy.federation(), State()
-    runner = executor_for(fed._world, executor)
-    fed._executor = runner
-    model = fed.fresh("model")
+    runner = executor_for(fed.world, executor)
+    fed.executor = runner
+    model = fed.init_weights("model")
 
-    said = fed.on_clients(state, [3, 2, 1], look, {"model": model})
+    said = fed.run_on_clients(state, [3, 2, 1], look, {"model": model})
     runner.close()
     assert [s["id"] for s in said] == [3, 2, 1]
     for s, client in zip(said, (3, 2, 1), strict=True):
-        x, given = toy.images_of(fed._world, client)
+        x, given = toy.images_of(fed.world, client)
         assert s["n"] == toy.SIZES[client] == len(given)
         assert torch.equal(s["labels"], given)
         assert torch.equal(s["targets"], given)
@@ -162,54 +162,54 @@ def test_a_client_sees_its_own_samples_only(executor):
 
 def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
     fed, state = toy.federation(), State(round=1)
-    fed._executor = executor_for(fed._world, executor)
+    fed.executor = executor_for(fed.world, executor)
 
-    fed.on_clients(state, [3, 4], keep, each=[{"add": 1}, {"add": 10}])
-    fed.on_clients(state, [3], keep, {"add": 5})
-    fed._executor.close()
+    fed.run_on_clients(state, [3, 4], keep, per_client=[{"add": 1}, {"add": 10}])
+    fed.run_on_clients(state, [3], keep, {"add": 5})
+    fed.executor.close()
     assert state.clients == {3: {"seen": 6}, 4: {"seen": 10}}
     assert state.relabelled.keys() == {3}
-    _, given = toy.images_of(fed._world, 3)
+    _, given = toy.images_of(fed.world, 3)
     assert torch.equal(state.relabelled[3], (given + 1) % 5)
 
 
 def test_targets_must_be_as_many_as_samples():
     fed = toy.federation()
 
-    def wrong(me, down):
-        me.targets = me.labels[:-1]
+    def wrong(client, broadcast):
+        client.targets = client.labels[:-1]
 
     with pytest.raises(ValueError, match="client 3 has 12 samples, got 11"):
-        fed.on_clients(State(), [3], wrong)
+        fed.run_on_clients(State(), [3], wrong)
 
 
 def test_bytes_and_work_by_hand(executor):
     fed, state = toy.federation(), State(round=1)
-    fed._executor = executor_for(fed._world, executor)
-    model = fed.fresh("model")
+    fed.executor = executor_for(fed.world, executor)
+    model = fed.init_weights("model")
 
     each = [{"level": torch.zeros(())}, {"level": 0.5}]
-    who, ups = fed.fit(Chatty(fed.train), state, [0, 4], {"model": model}, each=each, epochs=3)
-    assert who == [0, 4]
+    clients, updates = fed.fit(Chatty(fed.train), state, [0, 4], {"model": model}, per_client=each, epochs=3)
+    assert clients == [0, 4]
     assert fed.bytes_down == 2 * PARAMETERS * 4 + 4 + 8  # the learning rate is a setting, not traffic
     assert fed.bytes_up == 2 * (PARAMETERS * 4 + 8 + 24)
     assert fed.passes == 3 * (17 + 9)  # epochs times samples
-    assert [up["steps"] for up in ups] == [3 * 4, 3 * 2]  # of 17 and 9 samples in batches of 5
-    assert "mine" not in ups[0]
+    assert [update["steps"] for update in updates] == [3 * 4, 3 * 2]  # of 17 and 9 samples in batches of 5
+    assert "client_state" not in updates[0]
     assert state.clients[4]["secret"].shape == (1000,)
-    fed.on_clients(state, [0, 1, 3], count, {"a": torch.zeros(5)})
+    fed.run_on_clients(state, [0, 1, 3], count, {"a": torch.zeros(5)})
     assert fed.bytes_down == 2 * PARAMETERS * 4 + 12 + 3 * 20
     assert fed.bytes_up == 2 * (PARAMETERS * 4 + 32) + 3 * 8
-    fed._executor.close()
+    fed.executor.close()
 
 
 def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_traffic():
     fed, state = toy.federation(), State(round=1)
-    model = fed.fresh("model")
+    model = fed.init_weights("model")
     targets = torch.arange(10) % 5
-    up = fed.fit(Plain(fed.train), state, [SERVER], {"model": model}, on="public", targets=targets).ups[0]
+    update = fed.fit(Plain(fed.train), state, [SERVER], {"model": model}, on="public", targets=targets).updates[0]
     assert (fed.bytes_up, fed.bytes_down, fed.passes) == (0, 0, 0)
-    assert not torch.equal(up["model"].flat, model.flat)
+    assert not torch.equal(update["model"].flat, model.flat)
     some = torch.tensor([5, 1, 8])
     fed.fit(Plain(fed.train), state, [0], {"model": model}, on="public", ids=some, targets=targets[some], tag="again")
     assert (fed.passes, fed.bytes_down) == (2 * 3, PARAMETERS * 4)  # 2 epochs of 3 images
@@ -217,18 +217,18 @@ def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_
 
 def test_public_targets_belong_to_the_images_picked():
     fed = toy.federation(train={"batch": 16, "epochs": 1, "lr": 1.0})
-    model = fed.fresh("model")
+    model = fed.init_weights("model")
     some, y = torch.tensor([7, 2]), torch.tensor([4, 0])
-    up = fed.fit(Plain(fed.train), State(round=1), [SERVER], {"model": model}, on="public", ids=some, targets=y).ups[0][
-        "model"
-    ]
+    update = fed.fit(
+        Plain(fed.train), State(round=1), [SERVER], {"model": model}, on="public", ids=some, targets=y
+    ).updates[0]["model"]
     w = model.clone()
     for view in w.views.values():
         view.requires_grad_()
     x = (torch.from_numpy(toy.arrays().x_public)[some].float()[:, None] / 255 - 0.25) / 0.2
     torch.nn.functional.cross_entropy(fed.net().predict(w, x), y).backward()
     stepped = torch.cat([(w[e.name] - w[e.name].grad).detach().flatten() for e in w.layout.entries])
-    torch.testing.assert_close(up.flat, stepped, rtol=0, atol=1e-6)
+    torch.testing.assert_close(update.flat, stepped, rtol=0, atol=1e-6)
 
 
 def test_one_model_needs_one_architecture():
@@ -236,8 +236,8 @@ def test_one_model_needs_one_architecture():
     assert fed.net(0).features_size == fed.net().features_size == 6
     assert fed.net(3).features_size == 4
     with pytest.raises(SpecError, match=r"train\.net.*one architecture"):
-        fed.fresh("model")
-    assert fed.fresh("model", client=3).layout == fed.net(3).layout
+        fed.init_weights("model")
+    assert fed.init_weights("model", client=3).layout == fed.net(3).layout
     for name in ("fedavg", "coteaching", "scaffold", "feddpcont", "fedcorr"):
         with pytest.raises(SpecError, match=r"train\.net"):
             toy.play(name, net=toy.TWO_NETS)
@@ -255,8 +255,8 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
     made.index[0] = torch.arange(60).repeat(200)
     made.sizes[0] = 12000
     fed, state, said = toy.federation(), State(), []
-    fed._world, fed.all = made, [0]
-    monkeypatch.setattr(engine, "randomise", lambda *how: said.append(label_dp.randomise(*how)) or said[-1])
+    fed.world, fed.all = made, [0]
+    monkeypatch.setattr(engine, "randomise", lambda *how: said.append(label_dp.randomise_labels(*how)) or said[-1])
     for state.round in (1, 2):
         fed.release_labels(state, 1.0, times=2)
     pairs = np.bincount(5 * said[0] + said[1], minlength=25).reshape(5, 5)
@@ -300,7 +300,7 @@ def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_t
     assert (fed.bytes_up, fed.bytes_down) == (7 * 5 * 8, 7 * 8)
     held = np.bincount(toy.labels().noisy[: sum(toy.SIZES)], minlength=5)
     assert release.counts.tolist() == held.tolist()
-    np.testing.assert_allclose(release.prior(), held / held.sum(), atol=1e-12)
+    np.testing.assert_allclose(release.estimate_prior(), held / held.sum(), atol=1e-12)
     noisy = toy.federation().release_labels(State(), 0.5)
     assert noisy.counts.tolist() != held.tolist()
     assert toy.federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()
@@ -324,9 +324,9 @@ def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
             generator=given[seed].generator,
         )
         fed = Federation(made, Sequential(made))
-        assert fed.sample(5) == [c for c in expected[4] if c != 2]  # as after a resume; client 2 holds nothing
-        assert [fed.sample(r) for r in (1, 2)] == [[c for c in who if c != 2] for who in expected[:2]]
+        assert fed.sample_cohort(5) == [c for c in expected[4] if c != 2]  # as after a resume; client 2 holds nothing
+        assert [fed.sample_cohort(r) for r in (1, 2)] == [[c for c in clients if c != 2] for clients in expected[:2]]
     made = toy.play("fedavg", given=given[0], sampling="continued")
-    assert made.outcome.fed.sample(3) == [c for c in expected[2] if c != 2]
+    assert made.outcome.fed.sample_cohort(3) == [c for c in expected[2] if c != 2]
     with pytest.raises(SpecError, match=r"train\.sampling"):
         toy.play("fedavg", sampling="continued")

@@ -13,10 +13,10 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.evaluate import _named, _scores
+from fednoise_core.engine.evaluate import _name_scores, _score_logits
 from fednoise_core.engine.local import Work
 from fednoise_core.engine.loop import Diverged
-from fednoise_core.engine.output import summary
+from fednoise_core.engine.output import make_summary
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedavg import FedAvg
@@ -32,18 +32,18 @@ class Blows(FedAvg):
     bad: tuple[int, ...] = ()
     since: int = 1
 
-    def prepare(self, me, down):
-        bad = me.id in self.bad and me.round >= self.since
-        me.mine["begun"] = me.round
-        me.targets = (me.labels + me.round) % me.classes
+    def prepare_fit(self, client, broadcast):
+        bad = client.id in self.bad and client.round >= self.since
+        client.state["begun"] = client.round
+        client.targets = (client.labels + client.round) % client.classes
         return Work(facts={"factor": math.inf if bad else 1.0})
 
-    def objective(self, net, w, batch, down, mine):
-        return super().objective(net, w, batch, down, mine) * mine["factor"]
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        return super().compute_objective(net, w, batch, broadcast, client_state) * client_state["factor"]
 
-    def finish(self, net, carry, down, mine, steps):
+    def make_update(self, net, carry, broadcast, client_state, steps):
         model = carry["model"].values()
-        return {"model": model, "mine": {"own": model}, "relay": {"gift": torch.tensor(float(steps))}}
+        return {"model": model, "client_state": {"own": model}, "relay": {"gift": torch.tensor(float(steps))}}
 
 
 def blows(**fields: Any) -> Blows:
@@ -54,19 +54,19 @@ def blows(**fields: Any) -> Blows:
 def test_an_update_that_is_not_finite_is_left_out_and_the_client_keeps_what_it_had(executor):
     method = blows(bad=(3, 6), since=2)
     with toy.federation_on(executor) as fed:
-        state, model = State(), fed.fresh("model")
+        state, model = State(), fed.init_weights("model")
         for state.round in (1, 2):
-            who, ups = fed.fit(method, state, [0, 3, 5, 6], {"model": model})
+            clients, updates = fed.fit(method, state, [0, 3, 5, 6], {"model": model})
             if state.round == 1:
-                assert who == [0, 3, 5, 6]
+                assert clients == [0, 3, 5, 6]
                 before = {c: dict(state.clients[c]) for c in (3, 6)}
                 bytes_up = fed.bytes_up
-    assert who == [0, 5]
-    assert len(ups) == 2
-    assert all(torch.isfinite(up["model"].flat).all() for up in ups)
-    assert fed.asked == [0, 3, 5, 6] * 2
+    assert clients == [0, 5]
+    assert len(updates) == 2
+    assert all(torch.isfinite(update["model"].flat).all() for update in updates)
+    assert fed.participants == [0, 3, 5, 6] * 2
     assert fed.dropped == [3, 6]
-    labels = {c: toy.images_of(fed._world, c)[1] for c in (0, 3, 5, 6)}
+    labels = {c: toy.images_of(fed.world, c)[1] for c in (0, 3, 5, 6)}
     for c in (3, 6):
         assert toy.same(dict(state.clients[c]), before[c])
         assert state.clients[c]["begun"] == 1
@@ -82,18 +82,18 @@ def test_an_update_that_is_not_finite_is_left_out_and_the_client_keeps_what_it_h
 class KeepsInfinity(Blows):
     """What a client keeps beside models may be infinite for good reasons; what it sends may not."""
 
-    def finish(self, net, carry, down, mine, steps):
+    def make_update(self, net, carry, broadcast, client_state, steps):
         model = carry["model"].values()
         kept = {"bound": math.inf, "each": torch.full((3,), math.inf)}
-        return {"model": model, "mine": {**kept, "own": model * math.nan} if self.bad else kept}
+        return {"model": model, "client_state": {**kept, "own": model * math.nan} if self.bad else kept}
 
 
 def test_kept_models_count_and_other_kept_numbers_do_not(executor):
     with toy.federation_on(executor) as fed:
-        state, model = State(round=1), fed.fresh("model")
-        assert fed.fit(KeepsInfinity(train=fed.train), state, [0], {"model": model}).who == [0]
+        state, model = State(round=1), fed.init_weights("model")
+        assert fed.fit(KeepsInfinity(train=fed.train), state, [0], {"model": model}).participants == [0]
         assert math.isinf(state.clients[0]["bound"])
-        assert fed.fit(KeepsInfinity(train=fed.train, bad=(9,)), state, [3], {"model": model}).who == []
+        assert fed.fit(KeepsInfinity(train=fed.train, bad=(9,)), state, [3], {"model": model}).participants == []
     assert 3 not in state.clients
 
 
@@ -102,7 +102,7 @@ def test_a_run_goes_on_without_them_and_says_so(executor):
     outcome = toy.finished(blows(bad=(3, 6), since=2), executor, console=said, label="study/x/seed0")
     found = [(row[0], row[6]) for row in outcome.record.metrics if row[5] == "dropped_updates"]
     assert found == [(2, 2.0), (3, 2.0)]
-    made = summary(outcome, {})
+    made = make_summary(outcome, {})
     assert made["dropped_updates"] == 4
     assert "diverged" not in made
     assert made["accuracy"]["last"] is not None
@@ -112,11 +112,11 @@ def test_a_run_goes_on_without_them_and_says_so(executor):
     state = outcome.state
     assert torch.isfinite(state.server["model"].flat).all()
     with toy.federation_on(executor, train={"fraction": 1.0}) as fed:
-        method, other = blows(), State(server={"model": fed.fresh("model")})
+        method, other = blows(), State(server={"model": fed.init_weights("model")})
         for other.round in (1, 2, 3):
-            order = [c for c in fed.sample(other.round) if other.round == 1 or c not in (3, 6)]
-            who, ups = fed.fit(method, other, order, method.down(fed, other))
-            method.merge(fed, other, who, ups)
+            order = [c for c in fed.sample_cohort(other.round) if other.round == 1 or c not in (3, 6)]
+            clients, updates = fed.fit(method, other, order, method.make_broadcast(fed, other))
+            method.merge_updates(fed, other, clients, updates)
     assert toy.same(other.server, state.server)
 
 
@@ -125,7 +125,7 @@ def test_if_no_update_is_finite_the_run_ends_and_says_what_to_do(executor):
     with pytest.raises(Diverged) as caught:
         toy.finished(method, executor, label="study/x/seed0")
     assert isinstance(caught.value, SpecError)
-    named = ", ".join(map(str, sorted(toy.federation(train={"fraction": 1.0}).sample(2))))
+    named = ", ".join(map(str, sorted(toy.federation(train={"fraction": 1.0}).sample_cohort(2))))
     assert str(caught.value) == (
         f"study/x/seed0: round 2: no update is finite (clients {named}): the training diverges. "
         "Lower train.lr (now 0.125), or limit gradients by train.clip (now 3)"
@@ -136,9 +136,9 @@ def test_if_no_update_is_finite_the_run_ends_and_says_what_to_do(executor):
 class Trips(Blows):
     """Its server code does not expect an empty list."""
 
-    def round(self, fed, state, among=None):
-        _, ups = fed.fit(self, state, fed.sample(state.round), self.down(fed, state))
-        state.server["model"] = ups[0]["model"]
+    def run_round(self, fed, state, candidates=None):
+        _, updates = fed.fit(self, state, fed.sample_cohort(state.round), self.make_broadcast(fed, state))
+        state.server["model"] = updates[0]["model"]
 
 
 def test_server_code_that_trips_over_nobody_is_not_blamed():
@@ -149,8 +149,8 @@ def test_server_code_that_trips_over_nobody_is_not_blamed():
 
 @dataclass(frozen=True, kw_only=True)
 class Errs(Blows):
-    def round(self, fed, state, among=None):
-        fed.fit(self, state, fed.sample(state.round), self.down(fed, state))
+    def run_round(self, fed, state, candidates=None):
+        fed.fit(self, state, fed.sample_cohort(state.round), self.make_broadcast(fed, state))
         raise IndexError("its own mistake")
 
 
@@ -166,21 +166,21 @@ def test_other_errors_of_server_code_stay_what_they_are():
 def test_scores_of_logits_that_are_not_finite_are_no_numbers(value):
     logits = torch.eye(3)
     logits[1, 2] = value
-    found = _named(_scores(logits, torch.arange(3), 3).tolist(), 3)
+    found = _name_scores(_score_logits(logits, torch.arange(3), 3).tolist(), 3)
     assert found.keys() == {"accuracy", "loss", "accuracy_class_0", "accuracy_class_1", "accuracy_class_2"}
     assert all(math.isnan(v) for v in found.values())
 
 
 def test_a_model_that_gives_no_numbers_is_a_diverged_run_with_valid_files(monkeypatch, tmp_path):
     """Every update is finite, but a step of the server is not: evaluations from round 2 on have no value."""
-    merge = FedAvg.merge
+    merge = FedAvg.merge_updates
 
-    def broken(self, fed, state, who, ups):
-        merge(self, fed, state, who, ups)
+    def broken(self, fed, state, clients, updates):
+        merge(self, fed, state, clients, updates)
         if state.round == 2:
             state.server["model"].flat[-1] = math.inf  # the last class's bias
 
-    monkeypatch.setattr(FedAvg, "merge", broken)
+    monkeypatch.setattr(FedAvg, "merge_updates", broken)
     # what clients make of that model is not finite either, so the run ends there
     made = toy.play("fedavg", rounds=2, out=tmp_path)
 

@@ -20,9 +20,9 @@ def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
         world = toy.world(train)
         fed = Federation(world, kind(world))
         method = make({"name": "fedavg"}, world.train)
-        state = method.init(fed)
+        state = method.init_state(fed)
         state.round = 1
-        return fed, fed.fit(method, state, [0, 3, 5], method.down(fed, state), **how)
+        return fed, fed.fit(method, state, [0, 3, 5], method.make_broadcast(fed, state), **how)
 
     fed, own = fitted({}, epochs=3, batch=4, lr=0.05)
     assert toy.same(own, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
@@ -30,17 +30,17 @@ def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
     fed, own = fitted({}, epochs=[1, 2, 3])
     assert fed.passes == 1 * 17 + 2 * 12 + 3 * 14
     for k, epochs in enumerate((1, 2, 3)):
-        assert toy.same(own.ups[k], fitted({"epochs": epochs})[1].ups[k])
+        assert toy.same(own.updates[k], fitted({"epochs": epochs})[1].updates[k])
 
 
 class GoesOn(LocalOnly):
     """Keeps the optimiser's memory from fit to fit."""
 
-    def memory(self, name, down, mine):
-        return mine.get("memory")
+    def restore_optimiser(self, name, broadcast, client_state):
+        return client_state.get("memory")
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"mine": {"model": carry["model"].values(), "memory": carry["model"].remember()}}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"client_state": {"model": carry["model"].values(), "memory": carry["model"].copy_memory()}}
 
 
 @pytest.mark.parametrize("kind", [Sequential, Lanes])
@@ -51,7 +51,7 @@ def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
 
     def end(method, *epochs):
         fed = Federation(world, kind(world))
-        state = method.init(fed)
+        state = method.init_state(fed)
         for state.round, count in enumerate(epochs, start=1):
             fed.fit(method, state, [3], {}, epochs=count)
         return state.clients[3]["model"].flat
@@ -64,9 +64,9 @@ def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
 class Keeps(LocalOnly):
     """Keeps a number per sample, which its steps do not read."""
 
-    def after(self, me, up, down):
-        me.mine["each"] = torch.zeros(me.n)
-        return up
+    def after_fit(self, client, update, broadcast):
+        client.state["each"] = torch.zeros(client.n)
+        return update
 
 
 def test_what_steps_do_not_read_asks_for_no_further_capture():
@@ -75,7 +75,7 @@ def test_what_steps_do_not_read_asks_for_no_further_capture():
     def captured(method):
         lanes = Lanes(world, lanes=1)
         fed = Federation(world, lanes)
-        state = method.init(fed)
+        state = method.init_state(fed)
         for state.round in (1, 2, 3):
             fed.fit(method, state, fed.all, {})
         (kept,) = lanes.pool.lanes[0].runs.values()
@@ -85,8 +85,8 @@ def test_what_steps_do_not_read_asks_for_no_further_capture():
 
 
 class Reads(LocalOnly):
-    def correct(self, grad, w, down, mine):
-        grad.add_(mine["model"].trained)
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        grad.add_(client_state["model"].trained)
 
 
 def test_a_step_that_reads_what_it_did_not_name_is_told():
@@ -94,11 +94,11 @@ def test_a_step_that_reads_what_it_did_not_name_is_told():
     fed = Federation(world, Sequential(world))
     method = Reads(train=world.train)
     with pytest.raises(KeyError, match="model"):
-        fed.fit(method, method.init(fed), [0], {})
+        fed.fit(method, method.init_state(fed), [0], {})
 
 
 def test_a_rate_among_what_is_sent_is_refused():
-    for sent in ({"down": {"lr": 0.1}}, {"down": {}, "each": [{"lr": 0.1}]}):
+    for sent in ({"broadcast": {"lr": 0.1}}, {"broadcast": {}, "per_client": [{"lr": 0.1}]}):
         fed = toy.federation()
         with pytest.raises(ValueError, match="lr="):
             fed.fit(make({"name": "fedavg"}, fed.train), State(round=1), [0], **sent)

@@ -25,21 +25,21 @@ class Mutual(Local):
     def __init__(self, train: Train):
         self.train = train
 
-    def augments(self):
+    def get_augmentations(self):
         return ["none"]
 
-    def begin(self, net, down, mine):
-        return {"model": mine["model"]}
+    def init_carry(self, net, broadcast, client_state):
+        return {"model": client_state["model"]}
 
-    def say(self, net, carry, batch, down, mine):
+    def make_message(self, net, carry, batch, broadcast, client_state):
         return {"logits": net.train(carry["model"].w, batch.x), "i": batch.i, "labels": batch.y}
 
-    def objective(self, net, w, batch, down, mine):
-        theirs = torch.softmax(down["others"], 1)
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        theirs = torch.softmax(broadcast["others"], 1)
         return F.kl_div(torch.log_softmax(net.train(w, batch.x), 1), theirs, reduction="batchmean")
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"steps": steps, "mine": {"model": carry["model"].values()}}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"steps": steps, "client_state": {"model": carry["model"].values()}}
 
 
 HEARD: list[list[Any]] = []
@@ -52,17 +52,19 @@ def others(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"others": (total - s["logits"]) / (len(said) - 1)} for s in said]
 
 
-def start(fed: Any, who: Any) -> State:
-    return State(round=1, clients={c: {"model": fed.fresh("model", c, client=c)} for c in who})
+def start(fed: Any, clients: Any) -> State:
+    return State(round=1, clients={c: {"model": fed.init_weights("model", c, client=c)} for c in clients})
 
 
-def run(executor: str, who: Any = (0, 3), train: dict[str, Any] | None = None, **how: Any):
+def run(executor: str, clients: Any = (0, 3), train: dict[str, Any] | None = None, **how: Any):
     with toy.federation_on(executor, train=train) as fed:
-        state = start(fed, who)
+        state = start(fed, clients)
         HEARD.clear()
-        answered, ups = fed.lockstep(Mutual(fed.train), state, who, {}, others, ids=IDS, **{"batch": 4, **how})
-    assert answered == list(who)
-    return fed, state, ups
+        answered, updates = fed.fit_lockstep(
+            Mutual(fed.train), state, clients, {}, others, ids=IDS, **{"batch": 4, **how}
+        )
+    assert answered == list(clients)
+    return fed, state, updates
 
 
 def falling(step: int, steps: int) -> float:
@@ -71,11 +73,11 @@ def falling(step: int, steps: int) -> float:
 
 def test_two_clients_are_a_loop_by_hand(executor):
     """In float64: two epochs of batches of 4, 4 and 2."""
-    fed, state, ups = run(executor, epochs=2, lr=falling)
+    fed, state, updates = run(executor, epochs=2, lr=falling)
     x = (torch.from_numpy(toy.arrays().x_public)[IDS].double() / 255 - 0.25) / 0.2
     nets = []
     for c in (0, 3):
-        w = fed.fresh("model", c, client=c)
+        w = fed.init_weights("model", c, client=c)
         nets.append([w[name].double().requires_grad_() for name in w.views])
     order, rates = torch_stream(0, "batches", "lockstep", 1), iter(falling(k, 6) for k in range(6))
 
@@ -95,12 +97,12 @@ def test_two_clients_are_a_loop_by_hand(executor):
         found = state.clients[c]["model"]
         for name, expected in zip(found.views, net, strict=True):
             torch.testing.assert_close(found[name].double(), expected.detach(), rtol=0, atol=2e-6)
-        assert apart(found, fed.fresh("model", c, client=c)) > 1e-3
-    assert [up["steps"] for up in ups] == [6, 6]
+        assert apart(found, fed.init_weights("model", c, client=c)) > 1e-3
+    assert [update["steps"] for update in updates] == [6, 6]
 
 
 def test_bytes_and_work_by_hand(executor):
-    fed, *_ = run(executor, who=(0, 3, 5), epochs=2)
+    fed, *_ = run(executor, clients=(0, 3, 5), epochs=2)
     # 3 clients, 2 epochs of 10 images: 5 logits of 4 bytes, position and label of 8; then the number of steps
     assert fed.bytes_up == 3 * (2 * 10 * (5 * 4 + 8 + 8) + 8)
     assert fed.bytes_down == 3 * 2 * 10 * 5 * 4
@@ -108,7 +110,7 @@ def test_bytes_and_work_by_hand(executor):
 
 
 def test_all_see_the_same_images_in_the_same_order(executor):
-    run(executor, who=(0, 1, 3, 5), epochs=2, targets=torch.arange(10) * 10)
+    run(executor, clients=(0, 1, 3, 5), epochs=2, targets=torch.arange(10) * 10)
     assert len(HEARD) == 6
     for said in HEARD:
         assert all(one == said[0] for one in said)
@@ -122,36 +124,36 @@ def test_every_client_must_be_answered(executor):
     with toy.federation_on(executor) as fed:
         state = start(fed, (0, 3))
         with pytest.raises(ValueError, match="combine answered 1 of 2 clients"):
-            fed.lockstep(Mutual(fed.train), state, (0, 3), {}, lambda said: others(said)[:1], ids=IDS)
+            fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, lambda said: others(said)[:1], ids=IDS)
         # the executor is as good as before
         state.round = 2
-        assert fed.lockstep(Mutual(fed.train), state, (0, 3), {}, others, ids=IDS).who == [0, 3]
+        assert fed.fit_lockstep(Mutual(fed.train), state, (0, 3), {}, others, ids=IDS).participants == [0, 3]
 
 
 class Mute(Mutual):
-    say = Local.say
+    make_message = Local.make_message
 
 
 class Pauses(Mutual):
-    def between(self, me, carry, down, epoch):
+    def between_epochs(self, client, carry, broadcast, epoch):
         return None
 
 
 def test_a_local_that_says_nothing_or_pauses_is_refused(executor):
     with toy.federation_on(executor) as fed:
         state = start(fed, (0, 3))
-        with pytest.raises((TypeError, RuntimeError), match=r"Mute says nothing: a Local for fed\.lockstep"):
-            fed.lockstep(Mute(fed.train), state, (0, 3), {}, others, ids=IDS)
-        with pytest.raises(TypeError, match="Pauses: `between` is for fit"):
-            fed.lockstep(Pauses(fed.train), state, (0, 3), {}, others, ids=IDS)
+        with pytest.raises((TypeError, RuntimeError), match=r"Mute says nothing: a Local for fed\.fit_lockstep"):
+            fed.fit_lockstep(Mute(fed.train), state, (0, 3), {}, others, ids=IDS)
+        with pytest.raises(TypeError, match="Pauses: `between_epochs` is for fit"):
+            fed.fit_lockstep(Pauses(fed.train), state, (0, 3), {}, others, ids=IDS)
 
 
 class Explodes(Mutual):
-    def objective(self, net, w, batch, down, mine):
-        return super().objective(net, w, batch, down, mine) * mine["factor"]
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        return super().compute_objective(net, w, batch, broadcast, client_state) * client_state["factor"]
 
-    def prepare(self, me, down):
-        return Work(facts={"factor": float("inf") if me.id == 3 else 1.0})
+    def prepare_fit(self, client, broadcast):
+        return Work(facts={"factor": float("inf") if client.id == 3 else 1.0})
 
 
 def test_a_client_that_is_not_finite_keeps_the_model_it_had(executor):
@@ -159,9 +161,9 @@ def test_a_client_that_is_not_finite_keeps_the_model_it_had(executor):
         state = start(fed, (0, 3))
         before = state.clients[3]["model"].flat.clone()
         # one step each: what the other hears afterwards would not be finite either
-        who, ups = fed.lockstep(Explodes(fed.train), state, (0, 3), {}, others, ids=IDS, batch=10)
-    assert who == [0]
-    assert len(ups) == 1
+        clients, updates = fed.fit_lockstep(Explodes(fed.train), state, (0, 3), {}, others, ids=IDS, batch=10)
+    assert clients == [0]
+    assert len(updates) == 1
     assert fed.dropped == [3]
     assert torch.equal(state.clients[3]["model"].flat, before)
     assert torch.isfinite(state.clients[0]["model"].flat).all()

@@ -16,7 +16,7 @@ import toy
 from fednoise_core.engine import loop as loop_module
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
-from fednoise_core.engine.loop import Saving, loop
+from fednoise_core.engine.loop import Saving, run_loop
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.record import Progress, Record
@@ -34,7 +34,7 @@ class Phased(FedAvg):
     plan: tuple[Any, ...] = ()
     calls: list[str] = field(default_factory=list)
 
-    def phases(self, fed: Federation) -> list[Phase]:
+    def list_phases(self, fed: Federation) -> list[Phase]:
         return [Phase(name, self._round(name), end, until, self._enter(name)) for name, end, until in self.plan]
 
     def _round(self, name):
@@ -59,7 +59,7 @@ def play(method: FedAvg, train: dict[str, Any] | None = None, **options):
     made = toy.world(train)
     truth = Truth(toy.labels().clean, toy.labels().noisy, [toy.partition().train(c) for c in range(8)], 5)
     test = Pool(toy.arrays().x_test, (0.25,), (0.2,))
-    return loop(made, Sequential(made), method, truth, test, torch.from_numpy(toy.arrays().y_test), **options)
+    return run_loop(made, Sequential(made), method, truth, test, torch.from_numpy(toy.arrays().y_test), **options)
 
 
 def phased(*plan) -> Phased:
@@ -122,19 +122,19 @@ def test_work_is_exact_after_a_resume():
     """29 passes over 7 a round: the quotient does not lead back to 29."""
     assert (29 / 7) * 7 != 29
     record = Record(passes=29, work=29 / 7)
-    assert Record.of(record.plain()).passes == 29
-    assert Record.of(json.loads(json.dumps(record.plain()))) == record
+    assert Record.from_plain(record.to_plain()).passes == 29
+    assert Record.from_plain(json.loads(json.dumps(record.to_plain()))) == record
 
 
 def checkpoint(tmp_path, **state):
     path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, "key", State(**state), Record().plain())
+    save_checkpoint(path, "key", State(**state), Record().to_plain())
     return path
 
 
 def test_state_comes_back_whole(tmp_path):
     fed = toy.federation()
-    model = fed.fresh("model")
+    model = fed.init_weights("model")
     state = State(
         server={"model": model, "lid": torch.arange(3.0).double()},
         clients={3: {"own": model * 2.0}, 5: {}},
@@ -218,8 +218,8 @@ def test_time_left_counts_the_rounds_of_this_process_only(monkeypatch, tmp_path)
     clock = iter([100.0, 104.0, 108.0])
     monkeypatch.setattr("fednoise_core.engine.record.time.monotonic", lambda: next(clock))
     progress = Progress("run", 20, 10, tmp_path / "p.jsonl", None)  # went on from round 10
-    progress.round(11, "a", {}, Record())
-    progress.round(12, "a", {}, Record())
+    progress.report_round(11, "a", {}, Record())
+    progress.report_round(12, "a", {}, Record())
     progress.close()
     lines = (tmp_path / "p.jsonl").read_text().splitlines()
     assert [json.loads(line)["left"] for line in lines] == [36.0, 32.0]
@@ -230,7 +230,7 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tmp_path, mon
     monkeypatch.setattr(
         loop_module, "time", types.SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[0])
     )
-    account = loop_module._Running._account
+    account = loop_module._Running._record_report
 
     def ticking(*args):  # a round takes ten seconds
         clock[0] += 10
@@ -240,7 +240,7 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tmp_path, mon
         clock[0] += 10
         writes.append(clock[0])
 
-    monkeypatch.setattr(loop_module._Running, "_account", ticking)
+    monkeypatch.setattr(loop_module._Running, "_record_report", ticking)
     monkeypatch.setattr(loop_module, "save_checkpoint", slow)
     toy.play("fedavg", rounds=50, saving=Saving(tmp_path / "c.pt", "k", seconds=20.0))
     assert len(writes) == 3  # after 20 seconds, then every 190

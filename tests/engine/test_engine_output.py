@@ -16,16 +16,16 @@ import toy
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from fednoise_core.api.simulate import run
+from fednoise_core.api.simulate import run_federation
 from fednoise_core.engine import models
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.evaluate import Evaluator, Kept, _named, _scores, confusion
+from fednoise_core.engine.evaluate import ClientEntry, Evaluator, _name_scores, _score_logits, count_confusion
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.label_files import SITES, SUSPECTS, write_confusion
-from fednoise_core.engine.output import _plain, summary
+from fednoise_core.engine.output import _to_plain, make_summary
 from fednoise_core.engine.pool import Pool
-from fednoise_core.io import SpecError, digest
+from fednoise_core.io import SpecError, json_digest
 from fednoise_core.ops.weights import Weights
 
 FILES = {
@@ -47,7 +47,7 @@ FILES = {
 def test_scores_by_hand():
     logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]])
     y = torch.tensor([0, 1, 0, 0])
-    found = _named(_scores(logits, y, 3).tolist(), 3)
+    found = _name_scores(_score_logits(logits, y, 3).tolist(), 3)
     a, b = math.log(math.e**2 + 2), math.log(3)
     assert found["accuracy"] == 0.75  # the tie goes to class 0
     assert found["loss"] == pytest.approx(((a - 2) * 2 + a + b) / 4)
@@ -60,9 +60,9 @@ def test_views_are_means_of_members_and_sums_of_logits():
     fed = toy.federation()
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     y = torch.from_numpy(toy.arrays().y_test)
-    one, two = fed.fresh("model"), fed.fresh("model", 2)
+    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
     views = {"both": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])], "personal": [(3, two)]}
-    evaluated = Evaluator(fed, pool, y).launch(views, ClientStore())
+    evaluated = Evaluator(fed, pool, y).start_evaluation(views, ClientStore())
     rows = {(view, client, metric): value for view, client, metric, value in evaluated()}
     x = (torch.from_numpy(toy.arrays().x_test).float()[:, None] / 255 - 0.25) / 0.2
     z = [fed.net().predict(w, x) for w in (one, two)]
@@ -79,7 +79,7 @@ def test_views_are_means_of_members_and_sums_of_logits():
 def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
     fed, y = toy.federation(), torch.from_numpy(toy.arrays().y_test)
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
-    one, two = fed.fresh("model"), fed.fresh("model", 2)
+    one, two = fed.init_weights("model"), fed.init_weights("model", 2)
     kept = {3: {"own": two}}
     x = pool.take(torch.arange(pool.n))
     z = [fed.net().predict(w, x) for w in (one, two)]
@@ -91,13 +91,13 @@ def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
                 found[true, predicted] += 1
         return found
 
-    made = confusion(fed, [(SERVER, one), (3, Kept("own"))], kept, pool, y)
+    made = count_confusion(fed, [(SERVER, one), (3, ClientEntry("own"))], kept, pool, y)
     assert torch.equal(made, counted(*z))
-    assert torch.equal(confusion(fed, [(SERVER, [one, two])], {}, pool, y), counted(z[0] + z[1]))
+    assert torch.equal(count_confusion(fed, [(SERVER, [one, two])], {}, pool, y), counted(z[0] + z[1]))
     assert len({tuple(counted(one).flatten().tolist()) for one in (*z, z[0] + z[1])}) > 1
     assert not torch.equal(made, made.T), "rows and columns could be exchanged"
     two.flat.fill_(torch.nan)
-    assert confusion(fed, [(SERVER, one), (SERVER, two)], {}, pool, y) is None
+    assert count_confusion(fed, [(SERVER, one), (SERVER, two)], {}, pool, y) is None
 
 
 def test_the_confusion_matrixs_file(coteaching, tmp_path):
@@ -151,7 +151,7 @@ def test_all_files_are_there_and_whole(coteaching):
     spec = json.loads((out / "spec.json").read_text())
     assert spec["spec"]["method"] == {"name": "coteaching", "forget_rate": 0.4, "ramp": 2}
     assert spec["spec"]["train"]["batch"] == 5
-    assert made.summary["spec_digest"] == digest(spec["spec"])
+    assert made.summary["spec_digest"] == json_digest(spec["spec"])
     cost = json.loads((out / "cost.json").read_text())
     assert cost["seconds"] > 0
     assert cost["peak_memory_mb"] > 1
@@ -224,7 +224,7 @@ def test_headline_is_of_the_last_ten_evaluations():
     assert len(values) == 15
     assert made.summary["accuracy"]["last10_mean"] == pytest.approx(sum(values[-10:]) / 10)
     made.outcome.record.metrics = [r for r in made.outcome.record.metrics if r[0] == 0]
-    assert summary(made.outcome, {})["accuracy"]["best"] == values[0]  # nothing but round 0
+    assert make_summary(made.outcome, {})["accuracy"]["best"] == values[0]  # nothing but round 0
 
 
 def test_suspects_are_listed_most_suspect_first(coteaching):
@@ -325,14 +325,16 @@ def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
     data = toy.arrays()
     other = dataclasses.replace(data, x_train=255 - data.x_train)
     for donor, images, given in (("public", data.x_public, None), ("elsewhere", other.x_train, other)):
-        made = run(data, openset(donor), toy.partition(), "fedavg", toy.TRAIN, donor=given)
+        made = run_federation(data, openset(donor), toy.partition(), "fedavg", toy.TRAIN, donor=given)
         seen = made.world.pool("train").raw(torch.tensor([0, 5, 1]))[..., 0].numpy()
         np.testing.assert_array_equal(seen, np.stack([images[3], images[1], data.x_train[1]]))
         assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(2 / 72)
     with pytest.raises(SpecError, match="donor"):
-        run(data, openset("elsewhere"), toy.partition(), "fedavg", toy.TRAIN)
+        run_federation(data, openset("elsewhere"), toy.partition(), "fedavg", toy.TRAIN)
     with pytest.raises(SpecError, match="public"):
-        run(dataclasses.replace(data, x_public=None), openset("public"), toy.partition(), "fedavg", toy.TRAIN)
+        run_federation(
+            dataclasses.replace(data, x_public=None), openset("public"), toy.partition(), "fedavg", toy.TRAIN
+        )
 
 
 def test_validation_samples_are_not_trained_on():
@@ -348,11 +350,11 @@ def test_validation_samples_are_not_trained_on():
     assert made.world.valid[0].tolist() == [0, 1, 2]
     assert made.world.index[0].tolist() == list(range(3, 17))
 
-    def look(me, down):
-        return me.predict(down["model"], on="valid")
+    def look(client, broadcast):
+        return client.predict(broadcast["model"], on="valid")
 
     fed = made.outcome.fed
-    logits = fed.on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
+    logits = fed.run_on_clients(made.outcome.state, [0], look, {"model": made.outcome.state.server["model"]})[0]
     assert logits.shape == (3, 5)
 
 
@@ -360,10 +362,10 @@ def test_inputs_that_do_not_belong_together_are_refused():
     data, labels, split = toy.arrays(), toy.labels(), toy.partition()
     shorter = dataclasses.replace(labels, noisy=labels.noisy[:-1], clean=labels.clean[:-1])
     with pytest.raises(SpecError, match=r"75 labels of 5 classes for 76 training images"):
-        run(data, shorter, split, "fedavg", toy.TRAIN)
+        run_federation(data, shorter, split, "fedavg", toy.TRAIN)
     far = dataclasses.replace(split, index=split.index + 10)
     with pytest.raises(SpecError, match=r"partition: .*index must lie in 0\.\.75"):
-        run(data, labels, far, "fedavg", toy.TRAIN)
+        run_federation(data, labels, far, "fedavg", toy.TRAIN)
     for train in (
         {"net": "nosuch"},
         {"net": []},
@@ -373,12 +375,12 @@ def test_inputs_that_do_not_belong_together_are_refused():
         {"net": {"name": "mlp", "hiden": 3}},
     ):
         with pytest.raises(SpecError, match="net"):
-            run(data, labels, split, "fedavg", {**toy.TRAIN, **train})
+            run_federation(data, labels, split, "fedavg", {**toy.TRAIN, **train})
     for name in ("nosuch", "workers:x"):
         with pytest.raises(SpecError, match="executor"):
             executor_for(toy.world(), name)
     with pytest.raises(SpecError, match=r"train\.lr"):
-        run(data, labels, split, "fedavg", {"lr": -1})
+        run_federation(data, labels, split, "fedavg", {"lr": -1})
 
 
 def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
@@ -393,7 +395,7 @@ def test_many_personal_models_do_not_fill_the_disk(monkeypatch, tmp_path):
 
 def test_a_note_that_overflowed_does_not_lose_the_run() -> None:
     """The summary is written last, as JSON, which has neither NaN nor infinity: a run must not end there."""
-    assert _plain({"losses": [1.0, math.inf, -math.inf, math.nan], "round": 3}) == {
+    assert _to_plain({"losses": [1.0, math.inf, -math.inf, math.nan], "round": 3}) == {
         "losses": [1.0, None, None, None],
         "round": 3,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fednoise_core.engine.plan import cut, make_plan, make_side_plan
+from fednoise_core.engine.plan import batch_boundaries, make_plan, make_side_plan
 
 
 def source(seed: int = 0) -> torch.Generator:
@@ -31,17 +31,17 @@ def source(seed: int = 0) -> torch.Generator:
     ],
 )
 def test_cut_by_hand(n, batch, last, length, ends):
-    size, steps = cut(n, 2, batch, last, single_ok=True)
+    size, steps = batch_boundaries(n, 2, batch, last, single_ok=True)
     once = list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
     assert size == length
     assert steps == once + [(a + length, b + length) for a, b in once]
 
 
 def test_a_last_batch_of_one_is_skipped_where_it_cannot_be_normalised():
-    assert cut(9, 1, 4, "short", single_ok=False) == (9, [(0, 4), (4, 8)])
-    assert cut(10, 1, 4, "short", single_ok=False)[1][-1] == (8, 10)
-    assert cut(9, 1, 4, "wrap", single_ok=False) == (12, [(0, 4), (4, 8), (8, 12)])
-    assert cut(1, 3, 4, "short", single_ok=False) == (1, [])
+    assert batch_boundaries(9, 1, 4, "short", single_ok=False) == (9, [(0, 4), (4, 8)])
+    assert batch_boundaries(10, 1, 4, "short", single_ok=False)[1][-1] == (8, 10)
+    assert batch_boundaries(9, 1, 4, "wrap", single_ok=False) == (12, [(0, 4), (4, 8), (8, 12)])
+    assert batch_boundaries(1, 3, 4, "short", single_ok=False) == (1, [])
 
 
 @pytest.mark.parametrize("last", ["short", "drop", "wrap"])

@@ -28,8 +28,8 @@ class Plain(Local):
         self.train = train
 
 
-def fit(fed: Any, local: Any, state: State | None = None, who: Any = (0, 3), **how: Any) -> Any:
-    return fed.fit(local, state or State(round=1), list(who), {"model": fed.fresh("model")}, **how)
+def fit(fed: Any, local: Any, state: State | None = None, clients: Any = (0, 3), **how: Any) -> Any:
+    return fed.fit(local, state or State(round=1), list(clients), {"model": fed.init_weights("model")}, **how)
 
 
 # rows and positions
@@ -40,8 +40,8 @@ class Rows(Plain):
 
     work: Work
 
-    def prepare(self, me, down):
-        return type(self).work if me.id == 3 else None
+    def prepare_fit(self, client, broadcast):
+        return type(self).work if client.id == 3 else None
 
 
 class Few(Rows):
@@ -86,11 +86,14 @@ def test_work_that_does_not_fit_the_samples_is_told(executor, kind, said):
 class Notes(Plain):
     """Sends up the rates that client-side code sees."""
 
-    def prepare(self, me, down):
-        return Work(facts={"prepared": float(down["lr"])})
+    def prepare_fit(self, client, broadcast):
+        return Work(facts={"prepared": float(broadcast["lr"])})
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"rates": torch.tensor([mine["prepared"], float(down["lr"])]), "model": carry["model"].values()}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {
+            "rates": torch.tensor([client_state["prepared"], float(broadcast["lr"])]),
+            "model": carry["model"].values(),
+        }
 
 
 def falling(step: int, steps: int) -> float:
@@ -99,9 +102,9 @@ def falling(step: int, steps: int) -> float:
 
 def test_outside_the_steps_the_rate_is_that_of_the_first_step(executor):
     with toy.federation_on(executor) as fed:
-        _, ups = fit(fed, Notes(fed.train), lr=falling)
-    for up in ups:
-        torch.testing.assert_close(up["rates"], torch.tensor([0.1, 0.1]))
+        _, updates = fit(fed, Notes(fed.train), lr=falling)
+    for update in updates:
+        torch.testing.assert_close(update["rates"], torch.tensor([0.1, 0.1]))
 
 
 def test_what_cannot_reach_a_worker_is_told():
@@ -115,50 +118,52 @@ def test_what_cannot_reach_a_worker_is_told():
 class Relabels(Plain):
     """Gives every sample class 1 after the first epoch, and counts in what it keeps."""
 
-    def between(self, me, carry, down, epoch):
-        me.targets = torch.ones_like(me.labels)
-        me.mine["count"] = me.mine.get("count", 0) + 1
+    def between_epochs(self, client, carry, broadcast, epoch):
+        client.targets = torch.ones_like(client.labels)
+        client.state["count"] = client.state.get("count", 0) + 1
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"model": carry["model"].values(), "count": mine["count"]}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"model": carry["model"].values(), "count": client_state["count"]}
 
 
 class Ones(Plain):
     """The same, said by a Work."""
 
-    def between(self, me, carry, down, epoch):
-        return Work(targets=torch.ones_like(me.labels))
+    def between_epochs(self, client, carry, broadcast, epoch):
+        return Work(targets=torch.ones_like(client.labels))
 
 
 def test_relabelling_between_epochs_acts_at_once(executor):
     with toy.federation_on(executor, train={"batch": 20}) as fed:
-        _, (up,) = fit(fed, Relabels(fed.train), who=[0])
-        _, (same,) = fit(fed, Ones(fed.train), State(round=1), who=[0], tag="other")
-    assert up["count"] == 1
-    torch.testing.assert_close(up["model"].flat, same["model"].flat, rtol=1e-4, atol=1e-6)
+        _, (update,) = fit(fed, Relabels(fed.train), clients=[0])
+        _, (same,) = fit(fed, Ones(fed.train), State(round=1), clients=[0], tag="other")
+    assert update["count"] == 1
+    torch.testing.assert_close(update["model"].flat, same["model"].flat, rtol=1e-4, atol=1e-6)
 
 
 class Breaks(FedAvg):
     """Client 3's model is not a number after its first epoch; code between epochs and afterwards would trip over it."""
 
-    def prepare(self, me, down):
-        return Work(facts={"bad": float(me.id == 3)})
+    def prepare_fit(self, client, broadcast):
+        return Work(facts={"bad": float(client.id == 3)})
 
-    def objective(self, net, w, batch, down, mine):
-        return super().objective(net, w, batch, down, mine) * (1 + torch.nan * mine["bad"] if mine["bad"] else 1)
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        return super().compute_objective(net, w, batch, broadcast, client_state) * (
+            1 + torch.nan * client_state["bad"] if client_state["bad"] else 1
+        )
 
-    def between(self, me, carry, down, epoch):
+    def between_epochs(self, client, carry, broadcast, epoch):
         assert torch.isfinite(carry["model"].values().flat).all()
 
-    def after(self, me, up, down):
-        assert torch.isfinite(up["model"].flat).all()
-        return up
+    def after_fit(self, client, update, broadcast):
+        assert torch.isfinite(update["model"].flat).all()
+        return update
 
 
 def test_client_code_never_meets_a_model_that_is_not_finite():
     fed = toy.federation()
-    who, _ = fit(fed, Breaks(train=fed.train))
-    assert who == [0]
+    clients, _ = fit(fed, Breaks(train=fed.train))
+    assert clients == [0]
     assert fed.dropped == [3]
 
 
@@ -171,8 +176,8 @@ def test_a_loss_that_overflowed_is_a_large_one():
 # what is kept and sent
 
 
-def lengthens(me, down):
-    me.mine["history"].append(1.0)
+def lengthens(client, broadcast):
+    client.state["history"].append(1.0)
 
 
 @pytest.mark.parametrize("room", [0, 1 << 30])
@@ -180,14 +185,14 @@ def test_a_list_that_is_changed_in_place_is_kept(executor, room):
     with toy.federation_on(executor) as fed:
         state = State(clients={0: {"history": [0.0]}}, round=1)
         state.move_to(None, room, torch.device("cpu"))
-        fed.on_clients(state, [0], lengthens)
+        fed.run_on_clients(state, [0], lengthens)
         assert state.clients[0]["history"] == [0.0, 1.0]
 
 
 def test_arrays_are_neither_sent_nor_kept():
     for tree_of in ({"x": np.zeros(3)}, [np.int64(1)], {1, 2}):
         with pytest.raises(TypeError, match=r"torch\.from_numpy"):
-            weights.nbytes(tree_of)
+            weights.count_bytes(tree_of)
     with pytest.raises(TypeError, match="a checkpoint holds tensors"):
         weights.to_plain({"x": np.zeros(3)})
     assert type(weights.to_plain(np.float64(0.5))) is float
@@ -199,11 +204,11 @@ def test_arrays_are_neither_sent_nor_kept():
 class Enters(FedAvg):
     """Fits with the cohort's own tag on the way into its second phase."""
 
-    def phases(self, fed):
-        return [Phase("one", self.round, 1), Phase("two", self.round, 3, enter=self.look)]
+    def list_phases(self, fed):
+        return [Phase("one", self.run_round, 1), Phase("two", self.run_round, 3, enter=self.look)]
 
     def look(self, fed, state):
-        fed.fit(self, state, fed.sample(state.round), self.down(fed, state))
+        fed.fit(self, state, fed.sample_cohort(state.round), self.make_broadcast(fed, state))
 
 
 def test_a_fit_on_the_way_into_a_phase_has_draws_of_its_own(tmp_path):
@@ -224,12 +229,14 @@ class Loses(Enters):
     """Client 0 is not finite on the way in."""
 
     def look(self, fed, state):
-        down = self.down(fed, state)
-        fed.fit(self, state, [0, 3], down, each=[{"bad": torch.tensor(torch.inf)}, {"bad": torch.tensor(1.0)}])
+        broadcast = self.make_broadcast(fed, state)
+        fed.fit(
+            self, state, [0, 3], broadcast, per_client=[{"bad": torch.tensor(torch.inf)}, {"bad": torch.tensor(1.0)}]
+        )
 
-    def correct(self, grad, w, down, mine):
-        if "bad" in down:
-            grad.mul_(down["bad"])
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        if "bad" in broadcast:
+            grad.mul_(broadcast["bad"])
 
 
 def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
@@ -245,7 +252,9 @@ def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
 def test_the_servers_own_training_that_diverges_is_told():
     fed = toy.federation()
     with pytest.raises(SpecError, match=r"the server's own training .* diverges"):
-        fed.fit(Plain(fed.train), State(round=1), [SERVER], {"model": fed.fresh("model")}, on="public", lr=math.inf)
+        fed.fit(
+            Plain(fed.train), State(round=1), [SERVER], {"model": fed.init_weights("model")}, on="public", lr=math.inf
+        )
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("no room"), PermissionError(13, "no")])
@@ -267,15 +276,15 @@ def test_mixed_nets_take_the_same_steps_together(toy_nets):
     fed = toy.federation(train={"net": ["toy_norm_point", "mlp"]})
 
     class Says(Plain):
-        def say(self, net, carry, batch, down, mine):
+        def make_message(self, net, carry, batch, broadcast, client_state):
             return {"i": batch.i}
 
-        def step(self, net, carry, batch, down, mine):
+        def train_step(self, net, carry, batch, broadcast, client_state):
             seen.append(batch.i.tolist())
 
     seen: list[list[int]] = []
-    each = [{"model": fed.fresh("m", client=c)} for c in (0, 3)]
-    how = {"ids": torch.arange(10), "batch": 3, "epochs": 2, "each": each}
-    fed.lockstep(Says(fed.train), State(round=1), [0, 3], {}, lambda said: [{}] * 2, **how)
+    each = [{"model": fed.init_weights("m", client=c)} for c in (0, 3)]
+    how = {"ids": torch.arange(10), "batch": 3, "epochs": 2, "per_client": each}
+    fed.fit_lockstep(Says(fed.train), State(round=1), [0, 3], {}, lambda said: [{}] * 2, **how)
     assert seen[::2] == seen[1::2]
     assert all(len(i) == 3 for i in seen)

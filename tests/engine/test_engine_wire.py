@@ -15,7 +15,7 @@ import torch
 import toy
 
 from fednoise_core.engine.client_store import WireError
-from fednoise_core.engine.evaluate import Kept
+from fednoise_core.engine.evaluate import ClientEntry
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State
@@ -38,21 +38,21 @@ class Plain(Local):
 
 def kept_by(client: int = 0) -> State:
     fed = toy.federation()
-    things = {"count": torch.zeros(3), "deep": {"list": [torch.zeros(2)]}, "model": fed.fresh("model")}
+    things = {"count": torch.zeros(3), "deep": {"list": [torch.zeros(2)]}, "model": fed.init_weights("model")}
     return State(round=1, clients={client: things})
 
 
-def add_to_count(me, down):
-    me.mine["count"] += 1
+def add_to_count(client, broadcast):
+    client.state["count"] += 1
 
 
-def add_deep_down(me, down):
-    me.mine["deep"]["list"][0][1] = 5.0
+def add_deep_down(client, broadcast):
+    client.state["deep"]["list"][0][1] = 5.0
 
 
-def train_what_is_kept(me, down):
-    me.mine["model"].flat.mul_(2)
-    return {"n": me.n}
+def train_what_is_kept(client, broadcast):
+    client.state["model"].flat.mul_(2)
+    return {"n": client.n}
 
 
 @pytest.mark.parametrize(
@@ -62,79 +62,82 @@ def train_what_is_kept(me, down):
 def test_a_function_that_changes_what_is_kept_in_place_is_told(executor, fn: Callable[..., Any], entry, room):
     with toy.federation_on(executor) as fed:
         state = kept_by()
-        state._kept.move_to(None, room, torch.device("cpu"))
-        with pytest.raises(WireError, match=rf"{fn.__name__}: client 0: mine\['{entry}'\] was changed in place.* = …"):
-            fed.on_clients(state, [0], fn)
+        state.store.move_to(None, room, torch.device("cpu"))
+        with pytest.raises(WireError, match=rf"{fn.__name__}: client 0: state\['{entry}'\] was changed in place.* = …"):
+            fed.run_on_clients(state, [0], fn)
 
 
 class InPrepare(Plain):
-    def prepare(self, me, down):
-        add_to_count(me, down)
+    def prepare_fit(self, client, broadcast):
+        add_to_count(client, broadcast)
 
 
 class InBetween(Plain):
-    def between(self, me, carry, down, epoch):
-        add_to_count(me, down)
+    def between_epochs(self, client, carry, broadcast, epoch):
+        add_to_count(client, broadcast)
 
 
 class InAfter(Plain):
-    def after(self, me, up, down):
-        add_to_count(me, down)
-        return up
+    def after_fit(self, client, update, broadcast):
+        add_to_count(client, broadcast)
+        return update
 
 
 class InStep(Plain):
     step_reads = ("count",)
 
-    def correct(self, grad, w, down, mine):
-        mine["count"].add_(1)
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        client_state["count"].add_(1)
 
 
 class InFinish(Plain):
-    def finish(self, net, carry, down, mine, steps):
-        mine["count"].add_(1)
-        return super().finish(net, carry, down, mine, steps)
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        client_state["count"].add_(1)
+        return super().make_update(net, carry, broadcast, client_state, steps)
 
 
 @pytest.mark.parametrize("kind", [InPrepare, InBetween, InAfter, InStep, InFinish])
 def test_a_local_that_changes_what_is_kept_in_place_is_told(executor, kind):
-    said = rf"{kind.__name__}: client 0: mine\['count'\] was changed in place"
+    said = rf"{kind.__name__}: client 0: state\['count'\] was changed in place"
     with toy.federation_on(executor) as fed, pytest.raises(WireError, match=said):
-        fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.fresh("model")})
+        fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
 
 
 class SpoilsInStep(Plain):
-    def correct(self, grad, w, down, mine):
-        down["model"].flat.mul_(0.5)
+    def correct_gradient(self, grad, w, broadcast, client_state):
+        broadcast["model"].flat.mul_(0.5)
 
 
 class SpoilsInPrepare(Plain):
-    def prepare(self, me, down):
-        down["model"].flat.zero_()
+    def prepare_fit(self, client, broadcast):
+        broadcast["model"].flat.zero_()
 
 
 @pytest.mark.parametrize("kind", [SpoilsInStep, SpoilsInPrepare])
 def test_a_local_that_changes_what_came_down_is_told(executor, kind):
     """In one process all clients are handed the same tensors."""
-    said = rf"{kind.__name__}: client 0: down\['model'\] was changed in place, which other clients would see"
+    said = rf"{kind.__name__}: client 0: broadcast\['model'\] was changed in place, which other clients would see"
     with toy.federation_on(executor) as fed, pytest.raises(WireError, match=said):
-        fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.fresh("model")})
+        fed.fit(kind(fed.train), kept_by(), [0], {"model": fed.init_weights("model")})
 
 
-def spoil(me, down):
-    down["prior"] += 1
+def spoil(client, broadcast):
+    broadcast["prior"] += 1
 
 
 def test_a_function_that_changes_what_came_down_is_told(executor):
-    with toy.federation_on(executor) as fed, pytest.raises(WireError, match=r"spoil: client 0: down\['prior'\] was"):
-        fed.on_clients(kept_by(), [0], spoil, {"prior": torch.zeros(3)})
+    with (
+        toy.federation_on(executor) as fed,
+        pytest.raises(WireError, match=r"spoil: client 0: broadcast\['prior'\] was"),
+    ):
+        fed.run_on_clients(kept_by(), [0], spoil, {"prior": torch.zeros(3)})
 
 
 # tags, streams, and clients asked twice
 
 
 def test_two_fits_of_a_client_in_one_round_need_two_tags():
-    fed, model = toy.federation(), toy.federation().fresh("model")
+    fed, model = toy.federation(), toy.federation().init_weights("model")
     state, local = State(round=1), Plain(fed.train)
     _, (one,) = fed.fit(local, state, [0], {"model": model})
     with pytest.raises(ValueError, match=r"round 1: a second fit of client 0 with tag 'fit'.*fit\(…, tag=…\)"):
@@ -149,28 +152,28 @@ def test_two_fits_of_a_client_in_one_round_need_two_tags():
     assert not toy.same(one, later)
 
 
-def draws(me, down):
+def draws(client, broadcast):
     names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
-    return [torch.rand(9, generator=me.stream(*words)).tolist() for words in names]
+    return [torch.rand(9, generator=client.random_stream(*words)).tolist() for words in names]
 
 
 def test_a_clients_own_streams_are_not_those_of_its_batches():
     fed = toy.federation()
-    (said,) = fed.on_clients(State(round=1), [0], draws)
+    (said,) = fed.run_on_clients(State(round=1), [0], draws)
     names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
-    plans = [torch.rand(9, generator=fed._world.stream(*words, 1, 0)).tolist() for words in names]
+    plans = [torch.rand(9, generator=fed.world.random_stream(*words, 1, 0)).tolist() for words in names]
     assert all(a != b for a, b in zip(said, plans, strict=True))
-    assert said == fed.on_clients(State(round=1), [0], draws)[0]
+    assert said == fed.run_on_clients(State(round=1), [0], draws)[0]
 
 
-@pytest.mark.parametrize("who", [[0, 3, 0], [5, 5]])
-def test_a_client_is_asked_once_a_call(executor, who):
+@pytest.mark.parametrize("clients", [[0, 3, 0], [5, 5]])
+def test_a_client_is_asked_once_a_call(executor, clients):
     with toy.federation_on(executor) as fed:
-        state, model = State(round=1), fed.fresh("model")
-        with pytest.raises(ValueError, match=f"client {who[-1]} stands twice"):
-            fed.fit(Plain(fed.train), state, who, {"model": model})
+        state, model = State(round=1), fed.init_weights("model")
+        with pytest.raises(ValueError, match=f"client {clients[-1]} stands twice"):
+            fed.fit(Plain(fed.train), state, clients, {"model": model})
         with pytest.raises(ValueError, match="stands twice"):
-            fed.on_clients(state, who, draws)
+            fed.run_on_clients(state, clients, draws)
     assert not state.clients
 
 
@@ -183,8 +186,8 @@ class Peeks(FedAvg):
 
     where: str = ""
 
-    def init(self, fed):
-        state = super().init(fed)
+    def init_state(self, fed):
+        state = super().init_state(fed)
         state.clients[0] = {"secret": torch.ones(2)}
         return state
 
@@ -192,27 +195,29 @@ class Peeks(FedAvg):
         if where == self.where:
             state.clients[0]["secret"].sum()
 
-    def round(self, fed, state, among=None):
+    def run_round(self, fed, state, candidates=None):
         self.look(state, "round")
         return {}
 
-    def down(self, fed, state):
+    def make_broadcast(self, fed, state):
         self.look(state, "down")  # asked for at the end only, for suspects
-        return super().down(fed, state)
+        return super().make_broadcast(fed, state)
 
-    def views(self, fed, state):
+    def list_models(self, fed, state):
         self.look(state, "views")
-        return super().views(fed, state)
+        return super().list_models(fed, state)
 
-    def estimates(self, fed, state):
+    def estimate_noise(self, fed, state):
         self.look(state, "estimates")
-        return {"client_noise": Kept("secret")} if self.where == "" else {}
+        return {"client_noise": ClientEntry("secret")} if self.where == "" else {}
 
 
 @pytest.mark.parametrize("where", ["round", "down", "views", "estimates"])
 def test_no_method_reads_on_the_server_what_clients_keep(where):
     method = Peeks(train=Train(**toy.TRAIN), where=where)
-    with pytest.raises(WireError, match=r"what a client keeps is its own: use `me\.mine` in client code, and `Kept`"):
+    with pytest.raises(
+        WireError, match=r"what a client keeps is its own: use `client\.state` in client code, and `ClientEntry`"
+    ):
         toy.finished(method)
     assert toy.finished(Peeks(train=method.train, where="nowhere")).state.round == 3
 

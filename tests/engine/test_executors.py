@@ -11,7 +11,7 @@ import pytest
 import toy
 from toy_jobs import Everything, apart, jobs
 
-from fednoise_core.api.simulate import FinishedRun, run
+from fednoise_core.api.simulate import FinishedRun, run_federation
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
@@ -61,9 +61,9 @@ def test_all_that_a_step_may_use_is_carried_by_every_executor(train, toy_nets):
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
         for a, b in zip(expected, found, strict=True):
             assert a.steps == b.steps
-            assert a.up["steps"] == b.up["steps"]
+            assert a.update["steps"] == b.update["steps"]
             assert toy.same(a.targets, b.targets)
-            assert apart([a.up, a.mine], [b.up, b.mine]) < 1e-4
+            assert apart([a.update, a.client_state], [b.update, b.client_state]) < 1e-4
 
 
 @pytest.mark.parametrize(("name", "kept"), [("fedavg", 0), ("scaffold", 4 * (64 * 6 + 6 + 6 * 5 + 5))])
@@ -80,7 +80,9 @@ def test_runs_that_share_lanes_are_as_alone_and_leave_nothing(names):
 
     def go(k: int, name: str) -> None:
         method, train = toy.settings(name)
-        found[k] = run(toy.arrays(), toy.labels(), toy.partition(), method, train, k, executor="lanes", pool=pool)
+        found[k] = run_federation(
+            toy.arrays(), toy.labels(), toy.partition(), method, train, k, executor="lanes", pool=pool
+        )
 
     threads = [threading.Thread(target=go, args=pair) for pair in enumerate(names)]
     for thread in threads:

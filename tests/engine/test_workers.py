@@ -25,8 +25,8 @@ class Dies(Local):
     def __init__(self, train: Any, client: int):
         self.train, self.client = train, client
 
-    def prepare(self, me, down):
-        if me.id == self.client:
+    def prepare_fit(self, client, broadcast):
+        if client.id == self.client:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -34,7 +34,7 @@ class Dies(Local):
 def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
     made = toy.world()
     workers = Workers(made, count)
-    with pytest.raises(WorkerDied, match="killed, or out of memory"):
+    with pytest.raises(WorkerDied, match=r"client 6 .*killed, or out of memory"):
         list(workers.run(jobs(made, Dies(made.train, 6))))
     assert not any(process.is_alive() for process in workers.processes)
 
@@ -47,14 +47,14 @@ def test_a_worker_that_dies_within_its_answer_is_noticed():
     assert not any(process.is_alive() for process in workers.processes)
 
 
-def says_half(me: Any, down: Any) -> None:
+def says_half(client: Any, broadcast: Any) -> None:
     """Ends its process in the middle of the first client's answer."""
 
     def send(pipe: Connection, content: Any) -> None:
         os.write(pipe.fileno(), bytes(content)[: len(content) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    if me.id == 0:
+    if client.id == 0:
         Connection._send = send  # in this process
 
 
@@ -87,7 +87,7 @@ class Sleeps(Local):
     def __init__(self, train: Any):
         self.train = train
 
-    def prepare(self, me, down):
+    def prepare_fit(self, client, broadcast):
         time.sleep(60)
 
 
@@ -106,7 +106,7 @@ def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
     workers.processes[0].kill()
     workers.processes[0].join()
     with pytest.raises(WorkerDied):
-        list(workers.run(jobs(made, who=(1, 0))))
+        list(workers.run(jobs(made, clients=(1, 0))))
 
 
 def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
@@ -137,5 +137,5 @@ def test_tensors_pass_the_pipe_bit_for_bit(dtype):
     assert not said["model"]["head.bias"].any()
 
 
-def give_back(me: Any, down: Any) -> Any:
-    return dict(down)
+def give_back(client: Any, broadcast: Any) -> Any:
+    return dict(broadcast)

@@ -28,7 +28,7 @@ def test_two_rounds_are_torchs_own_sgd_with_momentum_over_all_samples():
     how = {"epochs": 2, "fraction": 1.0, "batch": 100, "lr": 0.1, "rounds": 2, **rule}
     parts = [toy.images_of(toy.world(), c) for c in range(8)]
     x, y = (torch.cat([part[k] for part in parts]) for k in (0, 1))
-    start = pooled(**how).fresh("model").flat.double()
+    start = pooled(**how).init_weights("model").flat.double()
     expected = toy64.train(start, [(x.double(), y)] * 4, lambda theta: 0.0, 0.1, **rule)
     ((client, (end,)),) = toy.play("centralised", **how).outcome.models()
     assert client == -1
@@ -52,8 +52,8 @@ def test_every_sample_once_without_those_for_validation_only():
     )
     fed = pooled(split)
     assert fed.n == 1
-    assert fed._world.index[0].tolist() == [1, 3, 5]
-    assert fed._world.valid[0].tolist() == [7]
+    assert fed.world.index[0].tolist() == [1, 3, 5]
+    assert fed.world.valid[0].tolist() == [7]
     assert fed.sizes == [3]
     assert fed.bytes_up == 4 * (64 + 8)  # both copies of sample 3 went up
     assert toy.federation(split=split).bytes_up == 0

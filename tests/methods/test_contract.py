@@ -15,8 +15,8 @@ from toy_jobs import Late
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.loop import Saving
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.ops.weights import nbytes
-from fednoise_core.testing.compare import close, numbers
+from fednoise_core.ops.weights import count_bytes
+from fednoise_core.testing.compare import golden_numbers, nearly_same
 from fednoise_core.testing.test_contract import *  # noqa: F403
 from fednoise_core.testing.test_contract import FILES
 
@@ -29,7 +29,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 def test_three_rounds_train_something(name, played):
     summary = played(name).run.summary
     fields, train = toy.settings(name)
-    phases = make(fields, toy.federation(train=train).train).phases(toy.federation(train=train))
+    phases = make(fields, toy.federation(train=train).train).list_phases(toy.federation(train=train))
     assert summary["rounds"] == phases[-1].end == 3 + (phases[0].name == "pretrain")
     assert summary["accuracy"]["best"] > summary["accuracy"]["round0"]
 
@@ -53,7 +53,7 @@ def test_kept_in_a_file_and_evaluated_beside_the_next_round(name, played, tmp_pa
         made = toy.play(name, out=tmp_path / "out", saving=saving, room=0)
         assert made.outcome.resumed == resumed
         kept = whole.run.outcome.state.clients.values()
-        assert made.outcome.state.clients.filed == sum(nbytes(mine) > 0 for mine in kept)
+        assert made.outcome.state.clients.filed == sum(count_bytes(mine) > 0 for mine in kept)
         assert toy.same(made.outcome.state, whole.run.outcome.state)
         for file in FILES:
             assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file
@@ -77,24 +77,24 @@ def test_the_cohort_of_a_round_is_the_same_for_every_method(name, jobs, monkeypa
     if method_class(name).pooled:
         pytest.skip("its only client is all clients")
     asked: set[int] = set()
-    sample = Federation.sample
+    sample = Federation.sample_cohort
 
-    def noted(self, round, size=None, among=None):
-        asked.update({round} if size is None and among is None else ())
-        return sample(self, round, size, among)
+    def noted(self, round, size=None, candidates=None):
+        asked.update({round} if size is None and candidates is None else ())
+        return sample(self, round, size, candidates)
 
-    monkeypatch.setattr(Federation, "sample", noted)
+    monkeypatch.setattr(Federation, "sample_cohort", noted)
     toy.play(name)
     assert asked
     trained: dict[tuple[int, str], set[int]] = {}
     for one in (one for some in jobs for one in some if one.on == "train"):
         trained.setdefault((one.round, one.tag), set()).add(one.client)
     for round in asked:
-        assert set(sample(toy.federation(), round)) in [who for (at, _), who in trained.items() if at == round]
+        assert set(sample(toy.federation(), round)) in [clients for (at, _), clients in trained.items() if at == round]
 
 
 def test_cohorts_differ_between_rounds():
-    assert len({tuple(toy.federation().sample(r)) for r in range(1, 6)}) == 5
+    assert len({tuple(toy.federation().sample_cohort(r)) for r in range(1, 6)}) == 5
 
 
 # golden numbers
@@ -102,12 +102,12 @@ def test_cohorts_differ_between_rounds():
 
 @every_method
 def test_golden_numbers(name, played, request):
-    found = json.loads(json.dumps(numbers(played(name).run)))
+    found = json.loads(json.dumps(golden_numbers(played(name).run)))
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--golden"):
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     expected = json.loads(file.read_text(encoding="utf-8"))
-    assert close(found, expected), (
+    assert nearly_same(found, expected), (
         f"{name}: numbers moved; if that is wanted: python -m pytest tests/methods/test_contract.py --golden"
     )
 

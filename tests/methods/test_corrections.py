@@ -9,7 +9,7 @@ import toy
 
 from fednoise_core.io import SpecError
 from fednoise_core.methods import make
-from fednoise_core.methods.transition import anchor_rows, confident_rows, tail_rows, weighted
+from fednoise_core.methods.transition import anchor_rows, confident_rows, tail_rows, weigh_by_shares
 from fednoise_core.ops import stats
 from fednoise_core.ops.weights import Weights
 
@@ -36,7 +36,7 @@ def linear_world(name: str, **fields):
     """Federation with full batches and one epoch of softmax regression, method and a state with a trained model."""
     fed = toy.federation(train={"epochs": 1, "batch": 20, "lr": 0.5}, net=toy.net(toy.linear))
     method = make({"name": name, **fields}, fed.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     for _ in range(3):
         toy.round_of(make({"name": "fedavg"}, fed.train), fed, state)
     return fed, method, state
@@ -70,17 +70,17 @@ def test_before_the_switch_it_is_fedavg_bit_for_bit(name):
 )
 def test_rounds_of_the_paper_are_shares(name, rounds, ends):
     fed = toy.federation(train={"rounds": rounds})
-    assert [phase.end for phase in make({"name": name}, fed.train).phases(fed)] == ends
+    assert [phase.end for phase in make({"name": name}, fed.train).list_phases(fed)] == ends
 
 
 def test_everybody_estimates_once_from_the_global_model_and_given_labels():
     """Also clients outside the cohort; the empty one keeps nothing."""
     fed, method, state = linear_world("lc", confidence=0.4)
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     model = state.server["model"]
     assert set(state.clients) == set(fed.all)
     for client in fed.all:
-        x, y = toy.images_of(fed._world, client)
+        x, y = toy.images_of(fed.world, client)
         p = torch.softmax(fed.net(0).predict(model, x), 1)
         torch.testing.assert_close(state.clients[client]["T"], confident_rows(p, y, 0.4))
     kept = {c: state.clients[c]["T"].clone() for c in fed.all}
@@ -90,25 +90,25 @@ def test_everybody_estimates_once_from_the_global_model_and_given_labels():
 
 def test_a_corrected_step_by_hand():
     fed, method, state = linear_world("lc", confidence=0.4)
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     start = state.server["model"].clone()
-    _, ups = fed.fit(method, state, [3], method.down(fed, state), tag="step")
-    expected = by_hand(fed._world, 3, start, forward(state.clients[3]["T"]), 0.5)
-    torch.testing.assert_close(ups[0]["model"].flat, expected, rtol=1e-4, atol=1e-5)
-    plain = by_hand(fed._world, 3, start, torch.nn.functional.cross_entropy, 0.5)
+    _, updates = fed.fit(method, state, [3], method.make_broadcast(fed, state), tag="step")
+    expected = by_hand(fed.world, 3, start, forward(state.clients[3]["T"]), 0.5)
+    torch.testing.assert_close(updates[0]["model"].flat, expected, rtol=1e-4, atol=1e-5)
+    plain = by_hand(fed.world, 3, start, torch.nn.functional.cross_entropy, 0.5)
     assert (expected - plain).abs().max() > 1e-2
 
 
 def test_stage_two_of_t_revision_is_loss_correction_with_anchor_points():
     fed, method, state = linear_world("t_revision")
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     for client in fed.all:
-        p = torch.softmax(fed.net(0).predict(state.server["model"], toy.images_of(fed._world, client)[0]), 1)
+        p = torch.softmax(fed.net(0).predict(state.server["model"], toy.images_of(fed.world, client)[0]), 1)
         torch.testing.assert_close(state.clients[client]["T"], anchor_rows(p, 97.0), rtol=1e-4, atol=1e-5)
     start = state.server["model"].clone()
-    _, ups = fed.fit(method, state, [5], method.down(fed, state), tag="step")
-    expected = by_hand(fed._world, 5, start, forward(state.clients[5]["T"]), 0.5)
-    torch.testing.assert_close(ups[0]["model"].flat, expected, rtol=1e-4, atol=1e-5)
+    _, updates = fed.fit(method, state, [5], method.make_broadcast(fed, state), tag="step")
+    expected = by_hand(fed.world, 5, start, forward(state.clients[5]["T"]), 0.5)
+    torch.testing.assert_close(updates[0]["model"].flat, expected, rtol=1e-4, atol=1e-5)
 
 
 # revision
@@ -118,18 +118,18 @@ def test_revision_by_hand():
     """The first step of Adam goes by lr in the direction of the gradient's sign, for model and slack alike; signs come
     from a float64 autograd of mean p_y/((T + D)' p)_y CE."""
     fed, method, state = linear_world("t_revision", revision_lr=1e-3, revision_decay=0.0)
-    method.estimate(fed, state)
+    method.estimate_all(fed, state)
     T, w = state.clients[5]["T"].double(), state.server["model"].clone()
-    x, y = toy.images_of(fed._world, 5)
+    x, y = toy.images_of(fed.world, 5)
     weight, bias = (w[name].double().clone().requires_grad_() for name in ("head.weight", "head.bias"))
     slack = torch.zeros(5, 5, dtype=torch.float64, requires_grad=True)
     p = torch.softmax(x.double().flatten(1) @ weight.T + bias, 1)
     rows = torch.arange(len(y))
     p_y = p[rows, y]
     (p_y / (p @ (T + slack))[rows, y] * -p_y.log()).mean().backward()
-    fed.sample = lambda round, among=None: [5]
+    fed.sample_cohort = lambda round, candidates=None: [5]
     state.round += 1
-    method.revision(fed, state)
+    method.run_revision(fed, state)
     moved = state.clients[5]["slack"]["D"].double()
     clear = slack.grad.abs() > 1e-5
     assert clear.any()
@@ -154,13 +154,13 @@ def test_forward_prestop_estimates_in_every_round_with_the_broadcast_model(prior
     state.notes["prestop"] = {**state.notes["prestop"], "round": 3}
     for _ in range(2):
         start = state.server["model"].clone()
-        x, y = toy.images_of(fed._world, 3)
+        x, y = toy.images_of(fed.world, 3)
         T = tail_rows(torch.softmax(fed.net(0).predict(start, x), 1), 80.0)
-        loss = forward(weighted(T, y) if prior else T)
-        (up,) = toy.round_of(method, fed, state, [3])
-        assert "accuracy" not in up
+        loss = forward(weigh_by_shares(T, y) if prior else T)
+        (update,) = toy.round_of(method, fed, state, [3])
+        assert "accuracy" not in update
         torch.testing.assert_close(state.clients[3]["T"], T, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(up["model"].flat, by_hand(fed._world, 3, start, loss, 0.5), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(update["model"].flat, by_hand(fed.world, 3, start, loss, 0.5), rtol=1e-4, atol=1e-5)
 
 
 # confident learning after a prestop
@@ -189,14 +189,14 @@ def test_pruning_starts_from_the_original_data_in_every_round_and_weighs_by_what
     monkeypatch.setattr(f"{where}.label_issues", issues)
     monkeypatch.setattr(f"{where}.confident_counts", lambda p, y: torch.arange(25.0).view(5, 5))
     for _ in range(2):
-        ups = toy.round_of(method, fed, state)
-        kept = [up["kept"] for up in ups]
+        updates = toy.round_of(method, fed, state)
+        kept = [update["kept"] for update in updates]
         assert kept == [n - (n + 2) // 3 if n > 1 else 1 for n in (toy.SIZES[c] for c in fed.all)]
-        assert method.weights(fed, state, fed.all, ups) == kept
+        assert method.weigh_updates(fed, state, fed.all, updates) == kept
     assert set(asked) <= set(toy.SIZES)  # all its samples, never the kept ones only
     assert state.clients[0]["kept"].tolist() == [k for k in range(17) if k % 3]
     equal = make({"name": "confident_prestop", "weighting": "uniform"}, fed.train)
-    assert equal.weights(fed, state, fed.all, ups) == [1.0] * 7
+    assert equal.weigh_updates(fed, state, fed.all, updates) == [1.0] * 7
 
 
 def test_a_joint_of_two_different_numbers_prunes_nothing(monkeypatch):
@@ -211,8 +211,8 @@ def test_a_joint_of_two_different_numbers_prunes_nothing(monkeypatch):
 def test_a_client_with_one_class_or_one_sample_keeps_everything():
     fed, method, state = linear_world("confident_prestop")
     state.notes["prestop"] = {**state.notes["prestop"], "round": 3}
-    ups = toy.round_of(method, fed, state, [1, 4])
-    assert [up["kept"] for up in ups] == [1, toy.SIZES[4]]
+    updates = toy.round_of(method, fed, state, [1, 4])
+    assert [update["kept"] for update in updates] == [1, toy.SIZES[4]]
 
 
 def test_a_missing_cleanlab_is_said_before_the_first_round(monkeypatch):

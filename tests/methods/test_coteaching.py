@@ -17,8 +17,8 @@ from fednoise_core.settings.train import Train
 class SecondStart(FedAvg):
     """FedAvg from the weights of Co-teaching's second net."""
 
-    def init(self, fed):
-        return State(server={"model": fed.fresh("model", 2)})
+    def init_state(self, fed):
+        return State(server={"model": fed.init_weights("model", 2)})
 
 
 @pytest.mark.parametrize("net", [{"name": "mlp", "hidden": 6}, "toy_norm"])
@@ -29,7 +29,7 @@ def test_forgetting_nothing_is_two_independent_fedavgs_bit_for_bit(net, augment,
     ends = []
     for method in (both, make({"name": "fedavg"}, train), SecondStart(train=train)):
         fed = toy.federation(train={"net": net, "augment": augment})
-        ends.append(method.init(fed))
+        ends.append(method.init_state(fed))
         for _ in range(3):
             toy.round_of(method, fed, ends[-1])
     pair, one, two = ends
@@ -46,13 +46,13 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
     )
     state.round = 1  # with ramp 1 the second round forgets the full rate
     nets = {name: state.server[name].flat.double() for name in ("one", "two")}
-    up = toy.round_of(method, fed, state, [0])[0]
-    x, y = toy.images_of(fed._world, 0)
+    update = toy.round_of(method, fed, state, [0])[0]
+    x, y = toy.images_of(fed.world, 0)
     for name, other in (("one", "two"), ("two", "one")):
         small = F.cross_entropy(toy64.module_of(nets[other])(x.double()), y, reduction="none").argsort()[:r]
         chosen = [(x[small].double(), y[small])]
         expected = toy64.train(nets[name], chosen, lambda theta: 0.0, 0.3)
-        torch.testing.assert_close(up[name].flat.double(), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(update[name].flat.double(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
 def test_schedules_over_rounds(fields, expected):
     """tau = .2, T_k = 10."""
     method = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 10, **fields}, Train())
-    assert [method.forgotten(t) for t in range(len(expected))] == pytest.approx(expected)
+    assert [method.forget_rate_at(t) for t in range(len(expected))] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rounds", "ramp"), [(100, 10), (95, 10), (3, 1), (25, 3)])
 def test_the_ramp_is_a_tenth_of_the_rounds_rounded_up(rounds, ramp):
     method = make({"name": "coteaching", "forget_rate": 0.5}, Train(rounds=rounds))
-    assert method.forgotten(ramp) == pytest.approx(0.5)
-    assert method.forgotten(ramp - 1) < 0.5 - 1e-9
+    assert method.forget_rate_at(ramp) == pytest.approx(0.5)
+    assert method.forget_rate_at(ramp - 1) < 0.5 - 1e-9
 
 
 def test_round_one_keeps_everything_and_later_rounds_follow_the_schedule():
     fed = toy.federation()
     method = make({"name": "coteaching", "forget_rate": 0.4, "ramp": 2}, fed.train)
-    kept = [float(method.down(fed, State(round=round))["keep"]) for round in (1, 2, 3, 4)]
+    kept = [float(method.make_broadcast(fed, State(round=round))["keep"]) for round in (1, 2, 3, 4)]
     assert kept == pytest.approx([1.0, 0.8, 0.6, 0.6])
 
 
@@ -99,10 +99,12 @@ def test_headline_is_the_mean_of_both_nets_and_the_ensemble_is_another_view():
 def test_suspects_are_the_forgotten_share(rate):
     """Of n samples those beyond the rank (1 - rate) n have P(wrong) > 1/2."""
     fed, method, state = toy.started("coteaching", {"forget_rate": rate})
-    p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]  # 12 samples
+    p, proposed = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))[
+        0
+    ]  # 12 samples
     assert int((p > 0.5).sum()) == round(12 * rate)
     assert 0 <= p.min() <= p.max() <= 1
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     z = [fed.net().predict(state.server[k], x) for k in ("one", "two")]
     loss = F.cross_entropy(z[0], y, reduction="none") + F.cross_entropy(z[1], y, reduction="none")
     assert torch.equal(p.argsort(stable=True), loss.argsort(stable=True))

@@ -24,16 +24,16 @@ def test_without_a_pull_personal_models_are_trained_alone_bit_for_bit(train, toy
     """As local-only training from the same start, on the same batches; v_k starts at the first broadcast received."""
     fed, other = (toy.federation(train={"lr": 0.05, **train}) for _ in range(2))
     ditto, local = make({"name": "ditto", "strength": 0.0}, fed.train), make({"name": "local"}, other.train)
-    state, alone = ditto.init(fed), local.init(other)
+    state, alone = ditto.init_state(fed), local.init_state(other)
     first = {}
     for round in (1, 2, 3, 4):
         state.round = alone.round = round
-        for c in fed.sample(round):
+        for c in fed.sample_cohort(round):
             if c not in first:
                 first[c] = state.server["model"].clone()
                 alone.clients[c] = {"model": first[c]}
-        ditto.round(fed, state)
-        local.round(other, alone)
+        ditto.run_round(fed, state)
+        local.run_round(other, alone)
     assert len(first) > 4
     for c in first:
         assert torch.equal(state.clients[c]["personal"].flat, alone.clients[c]["model"].flat)

@@ -45,11 +45,11 @@ def test_the_weight_of_the_unlabelled_rises_after_the_warm_up():
     """lambda_u * clip((t - t_warm) / 16, 0, 1)."""
     chosen = method({"rounds": 100}, warmup=10, unlabelled=8.0)
     fed = toy.federation()
-    state = chosen.init(fed)
+    state = chosen.init_state(fed)
     found = []
     for state.round in (5, 10, 11, 18, 26, 60):
-        down = chosen.down(fed, state)
-        found.append((down["divide"], down["unlabelled"]))
+        broadcast = chosen.make_broadcast(fed, state)
+        found.append((broadcast["divide"], broadcast["unlabelled"]))
     assert found == [(False, 0), (False, 0), (True, 0.5), (True, 4.0), (True, 8.0), (True, 8.0)]
 
 
@@ -59,7 +59,7 @@ def test_warm_up_steps_are_cross_entropy_on_both_nets():
     for fields in ({"name": "coteaching", "forget_rate": 0.0}, {"name": "dividemix"}):
         fed = toy.federation()
         chosen = make(fields, fed.train)
-        state = chosen.init(fed)
+        state = chosen.init_state(fed)
         toy.round_of(chosen, fed, state)
         ends.append(state.server)
     assert toy.same(*ends)
@@ -69,44 +69,46 @@ def test_a_warm_up_step_with_the_confidence_penalty_by_hand():
     """CE - H(p)."""
     fed = toy.federation(train={"epochs": 1, "batch": 100})
     chosen = make({"name": "dividemix", "confidence_penalty": True}, fed.train)
-    state = chosen.init(fed)
+    state = chosen.init_state(fed)
     start = state.server["one"].flat.double()
-    (up,) = toy.round_of(chosen, fed, state, [0])
-    x, y = toy.images_of(fed._world, 0)
+    (update,) = toy.round_of(chosen, fed, state, [0])
+    x, y = toy.images_of(fed.world, 0)
 
     def loss(module):
         log_p = torch.log_softmax(module(x.double()), 1)
         return -log_p[torch.arange(len(y)), y].mean() + (log_p.exp() * log_p).sum(1).mean()
 
-    torch.testing.assert_close(up["one"].flat.double(), toy64.step(start, loss, 0.2), rtol=0, atol=1e-6)
+    torch.testing.assert_close(update["one"].flat.double(), toy64.step(start, loss, 0.2), rtol=0, atol=1e-6)
 
 
 def test_each_net_trains_on_what_the_other_trusts():
     world = toy.world()
-    chosen, me, nets = method(), client(world), two_models(world.net(0))
-    first = chosen._work(me, nets, 0)
+    chosen, own_side, nets = method(), client(world), two_models(world.net(0))
+    first = chosen._make_work(own_side, nets, 0)
     posterior = [
-        low_loss(losses.ce(me.predict(w), me.labels), seed=me.seed("division", "0", k), max_iter=10)
+        low_loss(
+            losses.ce(own_side.predict(w), own_side.labels), seed=own_side.derive_seed("division", "0", k), max_iter=10
+        )
         for k, w in enumerate(nets)
     ]
     assert torch.equal(first.samples, (posterior[1] > 0.5).nonzero().squeeze(1))
     assert first.facts["trains"] == "one"
-    kept = me.mine["clean"].clone()
-    second = chosen._work(me, two_models(world.net(0))[::-1], 1)  # the division is that of the epoch's start
-    assert torch.equal(me.mine["clean"], kept)
+    kept = own_side.state["clean"].clone()
+    second = chosen._make_work(own_side, two_models(world.net(0))[::-1], 1)  # the division is that of the epoch's start
+    assert torch.equal(own_side.state["clean"], kept)
     assert torch.equal(second.samples, (posterior[0] > 0.5).nonzero().squeeze(1))
     assert second.facts["trains"] == "two"
     for work in (first, second):
         both = torch.cat([work.samples, work.more["unlabelled"]])
-        assert sorted(both.tolist()) == list(range(me.n))
+        assert sorted(both.tolist()) == list(range(own_side.n))
 
 
 def test_nothing_trusted_takes_the_better_half():
     world = toy.world()
-    me = client(world)
-    work = method(threshold=1.0)._work(me, two_models(world.net(0)), 0)
-    other = me.mine["clean"][1]
-    assert len(work.samples) >= me.n // 2
+    own_side = client(world)
+    work = method(threshold=1.0)._make_work(own_side, two_models(world.net(0)), 0)
+    other = own_side.state["clean"][1]
+    assert len(work.samples) >= own_side.n // 2
     assert other[work.samples].min() >= other.median()
 
 
@@ -115,13 +117,13 @@ def test_targets_lie_on_the_simplex_and_are_refined_by_the_posterior():
     w, other = two_models(net)
     for clean in (0.0, 0.3, 1.0):
         pool = batch_of(6, 0, clean)
-        q = method(temperature=1.0)._targets(net, w, other, pool, labelled=True)
+        q = method(temperature=1.0)._make_targets(net, w, other, pool, labelled=True)
         own = sum(torch.softmax(net.predict(w, x), 1) for x in pool.views) / 2
         given = torch.eye(5)[pool.y]
         torch.testing.assert_close(q, clean * given + (1 - clean) * own)
         torch.testing.assert_close(q.sum(1), torch.ones(6))
     pool = batch_of(4, 1)
-    q = method(temperature=0.5)._targets(net, w, other, pool, labelled=False)
+    q = method(temperature=0.5)._make_targets(net, w, other, pool, labelled=False)
     guess = sum(torch.softmax(net.predict(m, x), 1) for m in (w, other) for x in pool.views) / 4
     torch.testing.assert_close(q, guess**2 / (guess**2).sum(1, keepdim=True))
 
@@ -137,7 +139,7 @@ def test_without_mixing_and_doubt_the_loss_is_cross_entropy_and_the_penalty():
     w, other = two_models(net)
     pool = batch_of(6, 2, clean=1.0)
     prior = torch.full((5,), 0.2)
-    found = method(mixup=0.0)._mixed(net, w, other, pool, 0.0, prior)
+    found = method(mixup=0.0)._mixed_loss(net, w, other, pool, 0.0, prior)
     logits = torch.cat([net.predict(w, x) for x in pool.views])
     ce = torch.nn.functional.cross_entropy(logits, pool.y.repeat(2))
     torch.testing.assert_close(found, ce + penalty(logits, prior))
@@ -151,9 +153,9 @@ def test_the_loss_of_a_mixed_batch_by_hand():
     pool.more["unlabelled"], pool.u[0, 2] = rest, 0.3
     chosen = method(mixup=1.0)
     prior = torch.tensor([0.5, 0.5, 0.0, 0.0, 0.0])
-    found = chosen._mixed(net, w, other, pool, 2.5, prior)
+    found = chosen._mixed_loss(net, w, other, pool, 2.5, prior)
 
-    labelled, guessed = (chosen._targets(net, w, other, p, p is pool) for p in (pool, rest))
+    labelled, guessed = (chosen._make_targets(net, w, other, p, p is pool) for p in (pool, rest))
     x = torch.cat([*pool.views, *rest.views])
     q = torch.cat([labelled, labelled, guessed, guessed])
     order = torch.cat([pool.u[:, 0], pool.u[:, 1], rest.u[:, 0], rest.u[:, 1]]).argsort()
@@ -167,19 +169,25 @@ def test_the_loss_of_a_mixed_batch_by_hand():
 
 def test_the_local_prior_is_that_of_the_given_labels():
     world = toy.world()
-    me = client(world, 4)  # one class only
-    work = method(prior="local")._work(me, two_models(world.net(0)), 0)
-    assert work.facts["prior"].tolist() == [float(k == int(me.labels[0])) for k in range(5)]
-    assert method()._work(me, two_models(world.net(0)), 0).facts["prior"].tolist() == pytest.approx([0.2] * 5)
+    own_side = client(world, 4)  # one class only
+    work = method(prior="local")._make_work(own_side, two_models(world.net(0)), 0)
+    assert work.facts["prior"].tolist() == [float(k == int(own_side.labels[0])) for k in range(5)]
+    assert method()._make_work(own_side, two_models(world.net(0)), 0).facts["prior"].tolist() == pytest.approx(
+        [0.2] * 5
+    )
 
 
 def test_suspects_are_doubted_by_both_nets():
     world = toy.world()
-    me, nets = client(world, 3), two_models(world.net(0))
-    p, proposed = method().suspects(me, dict(zip(("one", "two"), nets, strict=True)))
+    own_side, nets = client(world, 3), two_models(world.net(0))
+    p, proposed = method().suspect_labels(own_side, dict(zip(("one", "two"), nets, strict=True)))
     clean = [
-        low_loss(losses.ce(me.predict(w), me.labels), seed=me.seed("division", "suspects", k), max_iter=10)
+        low_loss(
+            losses.ce(own_side.predict(w), own_side.labels),
+            seed=own_side.derive_seed("division", "suspects", k),
+            max_iter=10,
+        )
         for k, w in enumerate(nets)
     ]
     torch.testing.assert_close(p, 1 - (clean[0] + clean[1]) / 2)
-    assert torch.equal(proposed, sum(me.predict(w) for w in nets).argmax(1))
+    assert torch.equal(proposed, sum(own_side.predict(w) for w in nets).argmax(1))

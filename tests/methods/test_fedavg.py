@@ -20,8 +20,8 @@ def test_one_client_is_plain_sgd_bit_for_bit(momentum, decay):
     train = {"fraction": 1.0, "rounds": 2, **rule}
     made = toy.play("fedavg", split=toy.partition(ALONE), **train)
     fed = toy.federation(split=toy.partition(ALONE), train=train)
-    flat = fed.fresh("model").flat
-    x, y = toy.images_of(fed._world, 0)
+    flat = fed.init_weights("model").flat
+    x, y = toy.images_of(fed.world, 0)
     for round in (1, 2):
         order = torch_stream(0, "batches", "fit", round, 0)
         batches = [rows for _ in range(2) for rows in torch.randperm(30, generator=order).split(5)]
@@ -34,19 +34,21 @@ def test_full_batches_of_all_clients_are_one_central_gradient_step():
     fed, method, state = toy.started("fedavg", train={"fraction": 1.0, "epochs": 1, "batch": 100})
     start = state.server["model"].flat.double()
     toy.round_of(method, fed, state)
-    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed._world, c) for c in fed.all), strict=True))
+    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed.world, c) for c in fed.all), strict=True))
     expected = toy64.train(start, [(x.double(), y)], lambda theta: 0.0, 0.2)
     torch.testing.assert_close(state.server["model"].flat.double(), expected, rtol=0, atol=1e-6)
 
 
 def test_the_merge_is_the_weighted_mean_of_the_answers():
-    who = [0, 1, 3]
+    clients = [0, 1, 3]
     for weighting, shares in (("samples", (17, 1, 12)), ("uniform", (1, 1, 1))):
         fed, method, state = toy.started("fedavg", {"weighting": weighting})
-        ups = toy.round_of(method, fed, state, who)
-        expected = sum(s / sum(shares) * up["model"].flat.double() for s, up in zip(shares, ups, strict=True))
+        updates = toy.round_of(method, fed, state, clients)
+        expected = sum(
+            s / sum(shares) * update["model"].flat.double() for s, update in zip(shares, updates, strict=True)
+        )
         torch.testing.assert_close(state.server["model"].flat, expected.float(), rtol=0, atol=1e-6)
-        weights = method.weights(fed, state, who)
+        weights = method.weigh_updates(fed, state, clients)
         assert [w / sum(weights) for w in weights] == pytest.approx([s / sum(shares) for s in shares])
 
 
@@ -54,7 +56,7 @@ def test_the_merge_is_the_weighted_mean_of_the_answers():
 def test_server_step(rate):
     fed = toy.federation()
     plain, stepping = make({"name": "fedavg"}, fed.train), make({"name": "fedavg", "server_lr": rate}, fed.train)
-    states = [plain.init(fed), stepping.init(fed)]
+    states = [plain.init_state(fed), stepping.init_state(fed)]
     start = states[0].server["model"].flat.clone()
     for method, state in zip((plain, stepping), states, strict=True):
         toy.round_of(method, toy.federation(), state)
@@ -64,14 +66,14 @@ def test_server_step(rate):
 
 def test_statistics_are_averaged_whatever_the_server_step():
     """Otherwise a long step could make a running variance negative."""
-    who = [0, 3]
+    clients = [0, 3]
     for rate in (1.0, 30.0):
         fed, method, state = toy.started("fedavg", {"server_lr": rate}, net=toy.net(toy.normed), train={"lr": 0.01})
-        ups = toy.round_of(method, fed, state, who)
+        updates = toy.round_of(method, fed, state, clients)
         for name in ("norm.running_mean", "norm.running_var"):
-            expected = (17 * ups[0]["model"][name] + 12 * ups[1]["model"][name]) / 29
+            expected = (17 * updates[0]["model"][name] + 12 * updates[1]["model"][name]) / 29
             torch.testing.assert_close(state.server["model"][name], expected)
-            assert not torch.equal(ups[0]["model"][name], ups[1]["model"][name])
+            assert not torch.equal(updates[0]["model"][name], updates[1]["model"][name])
         assert (state.server["model"]["norm.running_var"] > 0).all()
 
 

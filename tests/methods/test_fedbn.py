@@ -6,7 +6,7 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.engine.evaluate import models_of
+from fednoise_core.engine.evaluate import iterate_models
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
 from fednoise_core.ops.weights import Weights
@@ -22,9 +22,9 @@ def kinds(w: Weights) -> set[str]:
 
 def test_nothing_of_a_normalisation_layer_crosses():
     fed, method, state = started()
-    assert kinds(method.down(fed, state)["model"]) == {"weight"}
-    ups = toy.round_of(method, fed, state)
-    assert all(set(up) == {"model"} and kinds(up["model"]) == {"weight"} for up in ups)
+    assert kinds(method.make_broadcast(fed, state)["model"]) == {"weight"}
+    updates = toy.round_of(method, fed, state)
+    assert all(set(update) == {"model"} and kinds(update["model"]) == {"weight"} for update in updates)
     assert kinds(state.server["model"]) == {"weight"}
     assert kinds(state.clients[0]["own"]) == {"norm", "stat"}
     whole = fed.net().layout
@@ -53,11 +53,11 @@ def test_clients_go_on_from_their_own_layers():
     are (1 - .9^t) times the mean of the client's own images.
     """
     fed, method, state = started(lr=0.0, epochs=1, batch=100)
-    w = fed.fresh("model")
+    w = fed.init_weights("model")
     for round in (1, 2, 3):
         toy.round_of(method, fed, state, [0, 3])
         for c in (0, 3):
-            x, _ = toy.images_of(fed._world, c)
+            x, _ = toy.images_of(fed.world, c)
             inside = torch.nn.functional.conv2d(x, w["conv.weight"], w["conv.bias"], 2).mean((0, 2, 3))
             found = state.clients[c]["own"]["norm.running_mean"]
             torch.testing.assert_close(found, (1 - 0.9**round) * inside, rtol=0, atol=1e-5)
@@ -74,7 +74,7 @@ def test_a_net_without_normalisation_is_fedavg_bit_for_bit(train):
 def test_after_one_round_all_else_is_fedavgs():
     fed, method, state = started()
     plain = make({"name": "fedavg"}, fed.train)
-    other = plain.init(fed)
+    other = plain.init_state(fed)
     toy.round_of(method, fed, state)
     toy.round_of(plain, toy.federation(net=toy.net(toy.normed), train={"lr": 0.05}), other)
     for name, view in state.server["model"].views.items():
@@ -84,7 +84,7 @@ def test_after_one_round_all_else_is_fedavgs():
 
 
 def members(fed, method, state, view):
-    return {c: w for c, (w,) in models_of(method.views(fed, state)[view], state.clients)}
+    return {c: w for c, (w,) in iterate_models(method.list_models(fed, state)[view], state.clients)}
 
 
 def test_views_by_hand():
@@ -92,17 +92,17 @@ def test_views_by_hand():
     fed, method, state = started(rounds=3)
     for name in ("personal", "avg_bn"):
         (start,) = members(fed, method, state, name).values()
-        assert torch.equal(start.flat, fed.fresh("model").flat)
-    for who, shown in (([0, 3], [0, 3]), ([3, 5], [3, 5]), ([6], [0, 3, 5, 6])):
-        toy.round_of(method, fed, state, who)
+        assert torch.equal(start.flat, fed.init_weights("model").flat)
+    for clients, shown in (([0, 3], [0, 3]), ([3, 5], [3, 5]), ([6], [0, 3, 5, 6])):
+        toy.round_of(method, fed, state, clients)
         personal = members(fed, method, state, "personal")
         assert list(personal) == shown
         for c, w in personal.items():
             for part in (state.server["model"], state.clients[c]["own"]):
                 assert all(torch.equal(w[entry.name], part[entry.name]) for entry in part.layout.entries)
         (mean,) = members(fed, method, state, "avg_bn").values()
-        total = sum(toy.SIZES[c] for c in who)
-        expected = sum(toy.SIZES[c] / total * state.clients[c]["own"]["norm.running_var"] for c in who)
+        total = sum(toy.SIZES[c] for c in clients)
+        expected = sum(toy.SIZES[c] / total * state.clients[c]["own"]["norm.running_var"] for c in clients)
         torch.testing.assert_close(mean["norm.running_var"], expected)
         assert torch.equal(mean["conv.weight"], state.server["model"]["conv.weight"])
         assert set(members(fed, method, state, "avg_bn")) == {SERVER}

@@ -27,10 +27,10 @@ def found(rounds: int = 1, seed: int = 0, **fields):
     """The toy after some iterations of stage 1."""
     fed = toy.federation(seed=seed)
     method = method_of(fed.train, **{"confidence": 0.25, "relabel": 1.0, **fields})
-    state = method.init(fed)
+    state = method.init_state(fed)
     for _ in range(rounds):
         state.round += 1
-        method.find(fed, state)
+        method.find_noisy(fed, state)
     return fed, method, state
 
 
@@ -53,7 +53,7 @@ def test_stages_at_the_cost_of_the_rounds(rounds, fields, stages):
     class World:
         all, cohort = list(range(100)), 10
 
-    assert method_of(train=Train(rounds=rounds), **fields).stages(World) == stages
+    assert method_of(train=Train(rounds=rounds), **fields).split_rounds(World) == stages
 
 
 def test_work_is_that_of_the_rounds_asked_for():
@@ -71,7 +71,7 @@ def test_an_iteration_takes_every_client_once_and_averages_after_each_group(grou
     found(group=group)
     assert sorted(job.client for some in jobs for job in some) == [0, 1, 3, 4, 5, 6, 7]
     assert [len(some) for some in jobs] == groups
-    starts = [some[0].down["model"].flat for some in jobs]
+    starts = [some[0].broadcast["model"].flat for some in jobs]
     assert all(not torch.equal(a, b) for a, b in pairwise(starts))
 
 
@@ -82,10 +82,10 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
     fed, method, state = found(1)
     first = state.server["lid"].clone()
     state.round += 1
-    method.find(fed, state)
+    method.find_noisy(fed, state)
     assert (state.server["lid"] - first)[fed.all].min() >= 0
     assert (state.server["lid"] - first)[[0, 3, 5]].min() > 0
-    seed = fed.seed("noisy clients", state.round)
+    seed = fed.derive_seed("noisy clients", state.round)
     noisy = stats.two_groups(state.server["lid"][fed.all].numpy(), seed=seed) > 0.5
     assert state.notes["noisy"] == [c for c, is_noisy in zip(fed.all, noisy, strict=True) if is_noisy]
     assert 0 < len(state.notes["noisy"]) < 7
@@ -94,12 +94,15 @@ def test_lid_is_accumulated_and_the_high_group_is_noisy():
 def test_a_client_reports_its_mean_lid_and_keeps_its_losses():
     """Those of its own model, for the labels that it trains on."""
     fed, method, state = found(0)
-    x, y = toy.images_of(fed._world, 0)
+    x, y = toy.images_of(fed.world, 0)
     state.round, state.relabelled[0] = 1, (y + 1) % 5
-    _, (up,) = fed.fit(method, state, [0], method.down(fed, state), each=[{"level": torch.tensor(0.0)}])
-    assert set(up) == {"model", "lid"}
-    z = fed.net().predict(up["model"], x)
-    assert up["lid"] == pytest.approx(float(stats.lid(torch.softmax(z, 1), 20, 1e-6).mean()), rel=1e-3)
+    _, (update,) = fed.fit(
+        method, state, [0], method.make_broadcast(fed, state), per_client=[{"level": torch.tensor(0.0)}]
+    )
+    assert set(update) == {"model", "lid"}
+    z = fed.net().predict(update["model"], x)
+    lid = stats.local_intrinsic_dim(torch.softmax(z, 1), 20, 1e-6).mean()
+    assert update["lid"] == pytest.approx(float(lid), rel=1e-3)
     loss = F.cross_entropy(z, (y + 1) % 5, reduction="none")
     torch.testing.assert_close(state.clients[0]["loss"], loss, rtol=1e-4, atol=1e-5)
 
@@ -110,7 +113,7 @@ def test_levels_are_shares_of_high_losses_and_zero_for_clean_clients():
     assert any(level)
     assert all(level[c] == 0 for c in range(8) if c not in noisy)
     for c in noisy:
-        seed = Client(fed._world, c, {}, None, 1).seed("losses")
+        seed = Client(fed.world, c, {}, None, 1).derive_seed("losses")
         high = stats.two_groups(state.clients[c]["loss"].numpy(), seed=seed) > 0.5
         assert level[c] == pytest.approx(high.mean())
 
@@ -121,8 +124,8 @@ def test_levels_of_the_iteration_before_are_sent_along(jobs):
     assert any(before)
     jobs.clear()
     state.round += 1
-    method.find(fed, state)
-    sent = {job.client: float(job.down["level"]) for some in jobs for job in some}
+    method.find_noisy(fed, state)
+    sent = {job.client: float(job.broadcast["level"]) for some in jobs for job in some}
     assert sent == {c: pytest.approx(before[c]) for c in fed.all}
 
 
@@ -133,8 +136,8 @@ def correct(confidence: float, relabel: float):
     """Stage 1's correction of client 7 (8 samples) with the losses LOSS: targets before, after, global p."""
     fed, method, state = found(0, confidence=confidence, relabel=relabel)
     state.clients[7] = {"loss": torch.tensor(LOSS)}
-    said = fed.on_clients(state, [7], method._correct_worst, method.down(fed, state))[0]
-    x, y = toy.images_of(fed._world, 7)
+    said = fed.run_on_clients(state, [7], method._correct_worst, method.make_broadcast(fed, state))[0]
+    x, y = toy.images_of(fed.world, 7)
     p = torch.softmax(fed.net().predict(state.server["model"], x), 1)
     return said, y, state.relabelled.get(7, y), p
 
@@ -172,8 +175,8 @@ def test_before_stage_three_noisy_clients_take_all_sure_labels():
     fed, method, state = found(2, confidence=0.5)
     state.notes["noisy"], state.relabelled = [3, 7], {7: torch.zeros(8, dtype=torch.int64)}
     method.relabel_noisy(fed, state)
-    for c, before in ((3, toy.images_of(fed._world, 3)[1]), (7, torch.zeros(8, dtype=torch.int64))):
-        p = torch.softmax(fed.net().predict(state.server["model"], toy.images_of(fed._world, c)[0]), 1)
+    for c, before in ((3, toy.images_of(fed.world, 3)[1]), (7, torch.zeros(8, dtype=torch.int64))):
+        p = torch.softmax(fed.net().predict(state.server["model"], toy.images_of(fed.world, c)[0]), 1)
         assert 0 < (p.max(1).values > 0.5).sum() < len(p)
         after = state.relabelled.get(c, before)
         assert torch.equal(after, torch.where(p.max(1).values > 0.5, p.argmax(1), before))
@@ -185,7 +188,7 @@ def test_fine_tuning_takes_clients_below_kappa_only():
     for level, clients in (([0.0, 0.3, 0.0, 0.31, 0.5, 0.9, 0.2, 1.0], 3), ([0.5] * 8, 4)):  # nobody: everybody
         state.notes["level"] = level
         for state.round in range(2, 6):
-            assert method.tune(fed, state)["clients"] == clients
+            assert method.fine_tune(fed, state)["clients"] == clients
 
 
 # the step
@@ -194,18 +197,18 @@ def test_fine_tuning_takes_clients_below_kappa_only():
 class Last(FedCorr):
     """Stage 3 alone."""
 
-    def phases(self, fed):
-        return [Phase("all", self.round, self.train.rounds)]
+    def list_phases(self, fed):
+        return [Phase("all", self.run_round, self.train.rounds)]
 
 
 def test_without_mixup_and_earlier_stages_it_is_fedavg_bit_for_bit():
     fed = toy.federation(train={"augment": "flip"})
     ends = []
     for method in (Last(train=fed.train, mixup=0.0), make({"name": "fedavg"}, fed.train)):
-        state = method.init(fed)
+        state = method.init_state(fed)
         for _ in range(3):
             state.round += 1
-            method.phases(fed)[0].round(fed, state)
+            method.list_phases(fed)[0].run_round(fed, state)
         ends.append(state.server["model"].flat)
     assert torch.equal(*ends)
 
@@ -213,22 +216,22 @@ def test_without_mixup_and_earlier_stages_it_is_fedavg_bit_for_bit():
 def test_the_proximal_gradient_is_autograds():
     """d/d theta of beta mu ||theta - theta_g||, not squared; 0 at theta_g, and in stages 2 and 3."""
     fed = toy.federation()
-    start, here = fed.fresh("model"), fed.fresh("other")
+    start, here = fed.init_weights("model"), fed.init_weights("other")
     theta = here.trained.clone().requires_grad_()
     (5.0 * 0.4 * (theta - start.trained).norm()).backward()
     level = {"level": torch.tensor(0.4)}
-    for w, down, expected in ((here, level, theta.grad), (start, level, 0.0), (here, {}, 0.0)):
+    for w, broadcast, expected in ((here, level, theta.grad), (start, level, 0.0), (here, {}, 0.0)):
         grad = torch.full_like(start.trained, 0.25)
-        method_of(beta=5.0).correct(grad, w, {"model": start, **down}, {})
+        method_of(beta=5.0).correct_gradient(grad, w, {"model": start, **broadcast}, {})
         torch.testing.assert_close(grad, expected + torch.full_like(grad, 0.25), rtol=1e-4, atol=1e-6)
 
 
 def mixed(method, u):
     fed = toy.federation()
-    w = fed.fresh("model")
-    x, y = toy.images_of(fed._world, 7)
+    w = fed.init_weights("model")
+    x, y = toy.images_of(fed.world, 7)
     batch = Batch([x], y, torch.arange(8), u, torch.zeros(8, 0), {}, {})
-    return method.objective(fed.net(), w, batch, {"model": w}, {}), fed.net(), w, x, y
+    return method.compute_objective(fed.net(), w, batch, {"model": w}, {}), fed.net(), w, x, y
 
 
 def test_mixup_by_hand():
@@ -276,9 +279,9 @@ def test_estimates_score_the_detection_of_noisy_clients():
 
 def test_suspects_are_the_relabelled_samples():
     fed, method, state = found(1)
-    targets = toy.images_of(fed._world, 3)[1].clone()
+    targets = toy.images_of(fed.world, 3)[1].clone()
     targets[[2, 5]] = (targets[[2, 5]] + 1) % 5
     state.relabelled[3] = targets
-    p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]
+    p, proposed = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))[0]
     assert [k for k in range(12) if p[k] > 0.5] == [2, 5]
     assert torch.equal(proposed[[2, 5]], targets[[2, 5]])

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.methods import make
-from fednoise_core.methods.feddf import architectures
+from fednoise_core.methods.feddf import group_architectures
 from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
@@ -20,18 +20,20 @@ def started(train: dict | None = None, **fields):
     return toy.started("feddf", fields, train={"net": toy.PAIR, **(train or {})})
 
 
-def received(fed, who: list[int], spread: float = 0.3) -> list[dict]:
+def received(fed, clients: list[int], spread: float = 0.3) -> list[dict]:
     """Models as they could come up from these clients."""
     draw = torch.Generator().manual_seed(0)
-    models = [fed.fresh("model", client=c) for c in who]
+    models = [fed.init_weights("model", client=c) for c in clients]
     return [{"model": m.like(m.flat + spread * torch.randn(m.flat.shape, generator=draw))} for m in models]
 
 
-def averages(who: list[int], ups: list[dict]) -> dict[int, torch.Tensor]:
+def averages(clients: list[int], updates: list[dict]) -> dict[int, torch.Tensor]:
     """By hand, by samples, of the two architectures of the toy world."""
     out = {}
-    for kind in {c % 2 for c in who}:
-        mine = [(toy.SIZES[c], up["model"].flat) for c, up in zip(who, ups, strict=True) if c % 2 == kind]
+    for kind in {c % 2 for c in clients}:
+        mine = [
+            (toy.SIZES[c], update["model"].flat) for c, update in zip(clients, updates, strict=True) if c % 2 == kind
+        ]
         out[kind] = sum(n * flat for n, flat in mine) / sum(n for n, _ in mine)
     return out
 
@@ -41,11 +43,11 @@ def averages(who: list[int], ups: list[dict]) -> dict[int, torch.Tensor]:
 
 def test_clients_of_one_architecture_share_a_model():
     fed, _, state = started()
-    assert architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 holds nothing
+    assert group_architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 holds nothing
     assert {c: w.layout for c, w in state.server["models"].items()} == {c: fed.net(c).layout for c in (0, 1)}
     twice = toy.federation(train={"net": [MLP, dict(MLP)]})
-    assert set(architectures(twice).values()) == {0}
-    assert set(architectures(toy.federation(train={"net": toy.TWO_NETS})).values()) == {0, 1}
+    assert set(group_architectures(twice).values()) == {0}
+    assert set(group_architectures(toy.federation(train={"net": toy.TWO_NETS})).values()) == {0, 1}
 
 
 def test_without_distillation_it_is_fedavg():
@@ -58,11 +60,11 @@ def test_without_distillation_it_is_fedavg():
 
 def test_without_distillation_it_is_fedavg_for_each_architecture():
     """One of which nobody answered stays as it is."""
-    for who in ([0, 1, 4, 5, 7], [0, 4]):
+    for clients in ([0, 1, 4, 5, 7], [0, 4]):
         fed, method, state = started(distil_epochs=0)
-        before, ups = {c: w.flat.clone() for c, w in state.server["models"].items()}, received(fed, who)
-        method.merge(fed, state, who, ups)
-        for first, expected in {**before, **averages(who, ups)}.items():
+        before, updates = {c: w.flat.clone() for c, w in state.server["models"].items()}, received(fed, clients)
+        method.merge_updates(fed, state, clients, updates)
+        for first, expected in {**before, **averages(clients, updates)}.items():
             torch.testing.assert_close(state.server["models"][first].flat, expected, rtol=0, atol=1e-6)
 
 
@@ -73,28 +75,28 @@ def test_if_all_models_are_identical_nothing_changes():
     """With SGD; Adam's first steps are as long as its rate, whatever the gradient's rounding errors are."""
     fed, method, state = started({"net": MLP}, distil_optimiser="sgd", distil_lr=1.0, distil_epochs=5)
     start = state.server["models"][0].clone()
-    method.merge(fed, state, [0, 3, 5], [{"model": start.clone()} for _ in range(3)])
+    method.merge_updates(fed, state, [0, 3, 5], [{"model": start.clone()} for _ in range(3)])
     torch.testing.assert_close(state.server["models"][0].flat, start.flat, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("public", [0, 6])
 def test_students_learn_the_mean_logits_of_all_received_models(public, jobs):
     fed, method, state = started(public=public, distil_epochs=3, distil_batch=4, temperature=2.0)
-    who = [4, 5, 0, 7]
-    ups = received(fed, who)
+    clients = [4, 5, 0, 7]
+    updates = received(fed, clients)
     state.round = 2
-    method.merge(fed, state, who, ups)
-    ids = fed.draw(2, "distillation", public)
+    method.merge_updates(fed, state, clients, updates)
+    ids = fed.draw_public_ids(2, "distillation", public)
     assert len(ids) == (public or 10)
-    logits = [fed.net(c).predict(up["model"], X[ids]) for c, up in zip(who, ups, strict=True)]
-    expected = averages(who, ups)
+    logits = [fed.net(c).predict(update["model"], X[ids]) for c, update in zip(clients, updates, strict=True)]
+    expected = averages(clients, updates)
     assert [(job.client, job.net_of, job.on, job.epochs, job.batch) for job in jobs[0]] == [
         (SERVER, 0, "public", 3, 4),
         (SERVER, 1, "public", 3, 4),
     ]
     for job, first in zip(jobs[0], (0, 1), strict=True):
         torch.testing.assert_close(job.pool_targets, torch.stack(logits).mean(0), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(job.down["model"].flat, expected[first], rtol=0, atol=1e-6)
+        torch.testing.assert_close(job.broadcast["model"].flat, expected[first], rtol=0, atol=1e-6)
         assert torch.equal(job.ids, ids)
         assert job.local.temperature == 2.0
     assert (fed.bytes_down, fed.bytes_up, fed.passes) == (0, 0, 0)
@@ -115,12 +117,12 @@ def step_by_hand(net, w, teacher, lr: float, clip: float, t: float):
 def test_a_step_by_hand_with_its_gradient_clipped(clip, temperature):
     how = {"distil_optimiser": "sgd", "distil_lr": 0.3, "schedule": "constant"}
     fed, method, state = started({"net": MLP}, **how, distil_clip=clip, temperature=temperature)
-    ups = received(fed, [0, 3], spread=2.0)
-    start = ups[0]["model"].like((17 * ups[0]["model"].flat + 12 * ups[1]["model"].flat) / 29)
-    teacher = torch.stack([fed.net().predict(up["model"], X) for up in ups]).mean(0)
+    updates = received(fed, [0, 3], spread=2.0)
+    start = updates[0]["model"].like((17 * updates[0]["model"].flat + 12 * updates[1]["model"].flat) / 29)
+    teacher = torch.stack([fed.net().predict(update["model"], X) for update in updates]).mean(0)
     expected, norm = step_by_hand(fed.net(), start, teacher, 0.3, clip, temperature)
     assert norm > 5
-    method.merge(fed, state, [0, 3], ups)
+    method.merge_updates(fed, state, [0, 3], updates)
     for name, value in expected.items():
         torch.testing.assert_close(state.server["models"][0][name], value, rtol=1e-4, atol=1e-4)
 
@@ -137,10 +139,10 @@ def test_the_cosine_is_torchs():
 
 def test_where_logits_overflow_nothing_is_distilled():
     fed, method, state = started({"net": MLP})
-    ups = [{"model": up["model"] * 1e25} for up in received(fed, [0, 3])]
-    assert torch.isfinite(ups[0]["model"].flat).all()
-    method.merge(fed, state, [0, 3], ups)
-    average = (17 * ups[0]["model"].flat.double() + 12 * ups[1]["model"].flat.double()) / 29
+    updates = [{"model": update["model"] * 1e25} for update in received(fed, [0, 3])]
+    assert torch.isfinite(updates[0]["model"].flat).all()
+    method.merge_updates(fed, state, [0, 3], updates)
+    average = (17 * updates[0]["model"].flat.double() + 12 * updates[1]["model"].flat.double()) / 29
     torch.testing.assert_close(state.server["models"][0].flat.double(), average, rtol=1e-5, atol=0)
 
 
@@ -149,8 +151,8 @@ def test_where_logits_overflow_nothing_is_distilled():
 
 def test_views():
     fed, method, state = started()
-    (view,) = method.views(fed, state)
+    (view,) = method.list_models(fed, state)
     assert view == "personal"
-    assert method.views(fed, state)[view] == [(c, state.server["models"][c % 2]) for c in (0, 1, 3, 4, 5, 6, 7)]
+    assert method.list_models(fed, state)[view] == [(c, state.server["models"][c % 2]) for c in (0, 1, 3, 4, 5, 6, 7)]
     fed, method, state = started({"net": MLP})
-    assert method.views(fed, state) == {"global": [(SERVER, state.server["models"][0])]}
+    assert method.list_models(fed, state) == {"global": [(SERVER, state.server["models"][0])]}

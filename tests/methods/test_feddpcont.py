@@ -27,7 +27,7 @@ def started(fields, **train):
 
 
 def contrast(method, logits, u, prior=PRIOR):
-    return method._contrast(logits, u, prior)
+    return method._contrast_loss(logits, u, prior)
 
 
 @pytest.mark.parametrize("train", [{}, {"augment": "flip", "net": "toy_drop"}])
@@ -122,11 +122,11 @@ def test_privacy_that_means_nothing_is_refused(fields, key):
 def test_local_and_uniform_labels():
     (fed, local, own), (_, uniform, alike) = started({"draw": "local"}), started({"draw": "uniform"})
     for c in fed.all:
-        held = torch.bincount(toy.images_of(fed._world, c)[1], minlength=5)
+        held = torch.bincount(toy.images_of(fed.world, c)[1], minlength=5)
         torch.testing.assert_close(own.clients[c]["prior"], held / held.sum())
         assert torch.equal(alike.clients[c]["prior"], torch.full((5,), 0.2))
-    assert local.estimates(fed, own) == {}
-    assert torch.equal(uniform.estimates(fed, alike)["label_prior"], torch.full((5,), 0.2))
+    assert local.estimate_noise(fed, own) == {}
+    assert torch.equal(uniform.estimate_noise(fed, alike)["label_prior"], torch.full((5,), 0.2))
 
 
 @pytest.mark.parametrize("draw", ["local", "uniform"])
@@ -183,9 +183,9 @@ def test_a_killed_run_releases_the_same_again(how, tmp_path):
 def test_suspects_lose_against_what_was_released_last(fields):
     fed, method, state = started(fields)
     state.round = 1
-    method.round(fed, state)
-    p, proposed = fed.on_clients(state, [3], method.suspects, method.down(fed, state))[0]
-    x, y = toy.images_of(fed._world, 3)
+    method.run_round(fed, state)
+    p, proposed = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))[0]
+    x, y = toy.images_of(fed.world, 3)
     logp = torch.log_softmax(fed.net().predict(state.server["model"], x), 1)
     torch.testing.assert_close(
         p, torch.sigmoid(-logp[range(len(y)), y] + logp @ state.server["prior"]), rtol=1e-4, atol=1e-5

@@ -21,7 +21,7 @@ def expected(prior, **fields):
     """The method with its loss in expectation over a distribution [K], unbounded: logits [n, K], y [n] -> [n]."""
     method = make({"name": "feddpcont", "mode": "expect", "neg_log_floor": 0.0, **fields}, Train())
     prior = torch.as_tensor(prior, dtype=torch.float32)
-    return lambda z, y: losses.ce(z, y) - method._contrast(z, torch.zeros(len(z), 1), prior)
+    return lambda z, y: losses.ce(z, y) - method._contrast_loss(z, torch.zeros(len(z), 1), prior)
 
 
 # robustness: the loss on noisy labels is that on clean ones, times a number
@@ -85,7 +85,7 @@ def double(monkeypatch):
 
 def centralised(fed, start, steps, lr):
     """Full-gradient steps on the peer loss of all samples in one place, in expectation."""
-    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed._world, c) for c in fed.all), strict=True))
+    x, y = (torch.cat(parts) for parts in zip(*(toy.images_of(fed.world, c) for c in fed.all), strict=True))
     share = torch.bincount(y, minlength=5).double() / len(y)
     module = toy64.module_of(start)
     optimiser = torch.optim.SGD(module.parameters(), lr)
@@ -108,7 +108,7 @@ def test_one_step_of_all_is_the_centralised_step(double, draw, steps, holds):
     fed = toy.federation(train=train, net=toy.net(toy64.perceptron))
     fields = {"draw": draw, "dp": "none", "mode": "expect", "neg_log_floor": 0.0}
     method = make({"name": "feddpcont", **fields}, fed.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     toy.round_of(method, fed, state)
     moved, wanted = state.server["model"].flat - start, centralised(fed, start, steps, 0.2) - start
@@ -182,7 +182,7 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     told: list[tuple[np.ndarray, np.ndarray]] = []  # labels before and after randomised response
 
     def randomise(labels, *how):
-        told.append((labels, label_dp.randomise(labels, *how)))
+        told.append((labels, label_dp.randomise_labels(labels, *how)))
         return told[-1][1]
 
     def keep(batch):
@@ -191,7 +191,7 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     monkeypatch.setattr(engine, "randomise", randomise)
     rounds = len(how["betas"])
     fed, state, seen, theta = toy64.rounds("feddpcont", fields, rounds, keep, rounds=rounds)
-    labels = {c: toy.images_of(fed._world, c)[1].numpy() for c in fed.all}
+    labels = {c: toy.images_of(fed.world, c)[1].numpy() for c in fed.all}
     counts = {c: np.bincount(labels[c], minlength=5) for c in labels}
     prior = sum(counts.values()) / sum(toy.SIZES)
     priors = [prior] * rounds
@@ -204,8 +204,8 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
         priors = found if how.get("anew") else found * rounds
     for round, (beta, prior) in enumerate(zip(how["betas"], priors, strict=True), 1):
         lr = 0.2 / (1 + beta) if how.get("rescaled") else 0.2
-        who, moved = toy64.cohort(seen, round), torch.zeros_like(theta)
-        for c in who:
+        clients, moved = toy64.cohort(seen, round), torch.zeros_like(theta)
+        for c in clients:
             module = toy64.module_of(theta)
             optimiser = torch.optim.SGD(module.parameters(), lr)
             for x, y, u in seen[round, c]:
@@ -216,5 +216,5 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
                 (-logp[range(len(y)), y] - beta * second).mean().backward()
                 optimiser.step()
             moved += toy.SIZES[c] * (toy64.vector(module) - theta)
-        theta = theta + how["global_step"] * moved / sum(toy.SIZES[c] for c in who)
+        theta = theta + how["global_step"] * moved / sum(toy.SIZES[c] for c in clients)
     toy64.close(state.server["model"], theta)

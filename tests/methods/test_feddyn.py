@@ -9,7 +9,7 @@ import toy64
 
 from fednoise_core.engine.local import Work
 from fednoise_core.methods import method_class
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 
 def test_alpha_zero_is_fedavg_with_equal_weights_bit_for_bit():
@@ -28,14 +28,14 @@ def test_whole_rounds_against_a_second_implementation(how):
         _, state, seen, start = toy64.rounds("feddyn", {"alpha": alpha}, 4, **how)
         g, h = torch.zeros(8, 425), torch.zeros(425)
         for round in (1, 2, 3, 4):
-            new, who = [], toy64.cohort(seen, round)
-            for c in who:
+            new, clients = [], toy64.cohort(seen, round)
+            for c in clients:
 
                 def more(theta, c=c, start=start):
                     return -(g[c] @ theta) + alpha / 2 * (theta - start).square().sum()
 
                 new.append(toy64.train(start, seen[round, c], more, 0.2, **how))
-            for c, theta in zip(who, new, strict=True):
+            for c, theta in zip(clients, new, strict=True):
                 g[c] -= alpha * (theta - start)
             h = h - alpha / 8 * sum(theta - start for theta in new)
             start = sum(new) / len(new) - h / alpha
@@ -49,9 +49,11 @@ def test_whole_rounds_against_a_second_implementation(how):
 def test_statistics_are_averaged_only():
     fed, method, state = toy.started("feddyn", net=toy.net(toy.normed), train={"lr": 0.01})
     for _ in range(2):
-        ups = toy.round_of(method, fed, state, [0, 3])
+        updates = toy.round_of(method, fed, state, [0, 3])
     for name in ("norm.running_mean", "norm.running_var"):
-        torch.testing.assert_close(state.server["model"][name], (ups[0]["model"][name] + ups[1]["model"][name]) / 2)
+        torch.testing.assert_close(
+            state.server["model"][name], (updates[0]["model"][name] + updates[1]["model"][name]) / 2
+        )
 
 
 def test_a_client_without_a_step_stays():
@@ -73,22 +75,22 @@ def test_heterogeneous_clients_agree_on_the_global_optimum(name, fields):
     """
 
     class Quadratic(method_class(name)):
-        def prepare(self, me, down):
-            work = super().prepare(me, down) or Work()
-            work.facts |= {"a": a[me.id], "b": b[me.id]}
+        def prepare_fit(self, client, broadcast):
+            work = super().prepare_fit(client, broadcast) or Work()
+            work.facts |= {"a": a[client.id], "b": b[client.id]}
             return work
 
-        def objective(self, net, w, batch, down, mine):
+        def compute_objective(self, net, w, batch, broadcast, client_state):
             theta = torch.cat([view.flatten() for view in w.views.values()])
-            return 0.5 * (mine["a"] * (theta - mine["b"]).square()).sum()
+            return 0.5 * (client_state["a"] * (theta - client_state["b"]).square()).sum()
 
     train = {"epochs": 5, "batch": 100, "fraction": 1.0, "rounds": 150}
     fed = toy.federation(train=train, net=toy.net(toy.linear))
-    method = parse(Quadratic, fields, "method", train=fed.train)
-    state = method.init(fed)
+    method = build_settings(Quadratic, fields, "method", train=fed.train)
+    state = method.init_state(fed)
     draw, n = torch.Generator().manual_seed(0), len(state.server["model"].trained)
     a, b = 0.5 + torch.rand(fed.n, n, generator=draw), torch.randn(fed.n, n, generator=draw)
     for state.round in range(1, 151):
-        method.round(fed, state)
+        method.run_round(fed, state)
     optimum = (a * b)[fed.all].sum(0) / a[fed.all].sum(0)
     torch.testing.assert_close(state.server["model"].trained, optimum, rtol=0, atol=1e-4)

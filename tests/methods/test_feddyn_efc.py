@@ -17,13 +17,13 @@ def test_rounds_by_hand():
     fed, method, state = toy.started("feddyn_efc", {"mu": 0.3}, net=toy.net(toy.normed), train={"lr": 0.05})
     n = state.server["model"].layout.trained
     control = {c: torch.zeros(n) for c in fed.all}
-    for who in ([0, 3], [3, 5, 6], [0]):
+    for clients in ([0, 3], [3, 5, 6], [0]):
         start = state.server["model"].clone()
-        ups = toy.round_of(method, fed, state, who)
-        for c, up in zip(who, ups, strict=True):
-            control[c] = control[c] + start.trained - up["model"].trained
+        updates = toy.round_of(method, fed, state, clients)
+        for c, update in zip(clients, updates, strict=True):
+            control[c] = control[c] + start.trained - update["model"].trained
             torch.testing.assert_close(state.clients[c]["control"], control[c], rtol=0, atol=1e-6)
-        mean = torch.stack([up["model"].flat for up in ups]).mean(0)
-        mean[:n] -= 0.3 * sum(control[c] for c in who)  # running statistics are averaged only
+        mean = torch.stack([update["model"].flat for update in updates]).mean(0)
+        mean[:n] -= 0.3 * sum(control[c] for c in clients)  # running statistics are averaged only
         torch.testing.assert_close(state.server["model"].flat, mean, rtol=1e-5, atol=1e-5)
-        assert set(ups[0]) == {"model", "control"}
+        assert set(updates[0]) == {"model", "control"}

@@ -16,7 +16,7 @@ from torch import nn
 
 from fednoise_core.methods import make
 from fednoise_core.methods.fedefc import FedEFC
-from fednoise_core.methods.transition import counted
+from fednoise_core.methods.transition import normalise_counts
 from fednoise_core.ops import losses
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.stats import confident_counts
@@ -48,9 +48,9 @@ def test_columns_of_q_sum_to_one_and_are_those_of_cleanlabs_joint(seed):
     raw = confident_counts(p, y, fill=False)
     assert raw.sum() <= len(y)
     joint = count.compute_confident_joint(y.numpy(), p.numpy(), calibrate=False)
-    np.testing.assert_allclose(counted(raw).T.numpy(), joint / joint.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(normalise_counts(raw).T.numpy(), joint / joint.sum(0), rtol=1e-12)
     if seed % 2:  # nobody has class 1: its column is e_1
-        assert counted(raw)[1].tolist() == [0.0, 1.0, 0.0, 0.0]
+        assert normalise_counts(raw)[1].tolist() == [0.0, 1.0, 0.0, 0.0]
 
 
 def test_compensation_by_hand():
@@ -61,7 +61,7 @@ def test_compensation_by_hand():
     plain = torch.tensor([[2 / 3, 1 / 2, 0], [1 / 3, 1 / 2, 0], [0, 0, 1]])
     joint = torch.tensor([[1.5 / 1.75, 0.75, 0], [0.25 / 1.75, 0.25, 0], [0, 0, 0]])
     for name, Q in (("none", plain), ("paper", joint), ("code", joint.T)):
-        T = fedefc(compensation=name).corrects(counts, y)
+        T = fedefc(compensation=name).correction_matrix(counts, y)
         torch.testing.assert_close(T, Q.T, rtol=1e-6, atol=0)
         assert T.is_contiguous()
 
@@ -72,7 +72,7 @@ def test_perfect_predictions_of_right_labels_give_the_identity(compensation):
     y = torch.arange(40) % 4
     p = torch.full((40, 4), 0.02)
     p[torch.arange(40), y] = 0.94
-    T = fedefc(compensation=compensation).corrects(confident_counts(p, y, fill=False), y)
+    T = fedefc(compensation=compensation).correction_matrix(confident_counts(p, y, fill=False), y)
     assert torch.equal(T, torch.eye(4))
 
 
@@ -127,7 +127,7 @@ def test_theorem_1_the_minimiser_under_noise_is_the_clean_one(exact_losses):
     ends elsewhere. Clients have different Q_k and images, here as exact counts, of which the method makes its matrix.
     """
     every = torch.arange(3)
-    matrices = {k: FedEFC.corrects(fedefc(), counts, every) for k, counts in COUNTS.items()}
+    matrices = {k: FedEFC.correction_matrix(fedefc(), counts, every) for k, counts in COUNTS.items()}
 
     def expected(loss):
         """The server's objective: clients weighted 1/4 and 3/4, images by P_k(x), labels by (Q eta)' = eta' Q'."""
@@ -142,7 +142,7 @@ def test_theorem_1_the_minimiser_under_noise_is_the_clean_one(exact_losses):
         return total
 
     start = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    corrected = descend(expected(lambda k, z, y: losses.forward(z, y, matrices[k])), start)
+    corrected = descend(expected(lambda k, z, y: losses.forward_correction(z, y, matrices[k])), start)
     torch.testing.assert_close(corrected, POSTERIOR, rtol=0, atol=1e-6)
     wrong = descend(expected(lambda k, z, y: nn.functional.cross_entropy(z, y, reduction="none")), start)
     assert (wrong - POSTERIOR).abs().max() > 0.1
@@ -163,11 +163,11 @@ def test_suspects_are_judged_by_the_counted_matrix(compensation):
     """Bayes' rule by hand for a client; compensation is of the loss, not of the noise."""
     fields = {"compensation": compensation, "latest": 2}
     outcome = toy.play("fedefc", method=fields).outcome
-    x, y = toy.images_of(outcome.fed._world, 5)
+    x, y = toy.images_of(outcome.fed.world, 5)
     p = torch.softmax(outcome.fed.net(0).predict(outcome.state.server["model"], x), 1)
-    method, down = fedefc(**fields), {"model": outcome.state.server["model"], "stopped": True}
-    ((wrong, proposed),) = outcome.fed.on_clients(outcome.state, [5], method.suspects, down)
-    posterior = p * counted(confident_counts(p, y)).T[y]
+    method, broadcast = fedefc(**fields), {"model": outcome.state.server["model"], "stopped": True}
+    ((wrong, proposed),) = outcome.fed.run_on_clients(outcome.state, [5], method.suspect_labels, broadcast)
+    posterior = p * normalise_counts(confident_counts(p, y)).T[y]
     posterior /= posterior.sum(1, keepdim=True)
     torch.testing.assert_close(wrong, 1 - posterior[torch.arange(len(y)), y], rtol=0, atol=1e-5)
     assert torch.equal(proposed, posterior.argmax(1))
@@ -286,7 +286,7 @@ def test_whole_rounds_against_a_second_implementation(how, compensation, monitor
     rounds = 12
     with toy64.doubled():
         fed, state, seen, start = toy64.rounds("fedefc", fields, count=rounds, **how)
-        x = [toy.images_of(fed._world, c) for c in range(fed.n)]
+        x = [toy.images_of(fed.world, c) for c in range(fed.n)]
         data = [(images.double(), y) for images, y in x]
         model, values, stop, counts = second(seen, start, data, fields, how, rounds)
         assert state.notes["prestop"]["round"] == stop

@@ -51,35 +51,35 @@ def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dic
     """(federation, method, state, last update) of a client fitted alone, each time from the start."""
     fed = toy.federation(train={"epochs": 2, "batch": 20, "lr": 0.3, **(train or {})})
     method = method_of(fed, **fields)
-    state = method.init(fed)
+    state = method.init_state(fed)
     each = [{"noisy": True} if verdict is None else verdict]
     for _ in range(rounds):
         state.round += 1
-        _, (up,) = fed.fit(method, state, [client], method.down(fed, state), each=each)
-    return fed, method, state, up
+        _, (update,) = fed.fit(method, state, [client], method.make_broadcast(fed, state), per_client=each)
+    return fed, method, state, update
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_rounds_by_hand(rounds):
     """Two steps of model and label logits at once; then the logits are 10 times the mean of labels and predictions."""
-    fed, _, state, up = fitted(0, rounds, label_lr=20.0)
-    x, y = toy.images_of(fed._world, 0)
+    fed, _, state, update = fitted(0, rounds, label_lr=20.0)
+    x, y = toy.images_of(fed.world, 0)
     U = 10 * one_hot(y)
     for _ in range(rounds):
         flat = state.server["model"].flat.double()
         for _ in range(2):
             flat, U = by_hand(x, y, flat, U, 0.3, 20.0)
         U = 10 * (torch.softmax(U, 1) + torch.softmax(toy64.module_of(flat)(x.double()).detach(), 1)) / 2
-    torch.testing.assert_close(up["model"].flat.double(), flat, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(update["model"].flat.double(), flat, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(state.clients[0]["label_logits"].double(), U, rtol=1e-4, atol=1e-4)
     assert (U - 10 * one_hot(y)).abs().max() > 1
-    assert set(up) == {"model"}
+    assert set(update) == {"model"}
 
 
 def test_every_sample_moves_once_an_epoch():
     """At rate 0 predictions stay; 12 samples in batches of 6, two epochs: two moves of each."""
     fed, method, state, _ = fitted(3, train={"batch": 6, "lr": 0.0}, label_lr=5.0)
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     p = torch.softmax(toy64.module_of(state.server["model"].flat.double())(x.double()).detach(), 1)
     U = 10 * one_hot(y)
     for _ in range(2):
@@ -101,11 +101,11 @@ def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
 
 def test_suspects_are_those_whose_label_was_learnt_anew():
     fed, method, state, _ = fitted(3)
-    y = fed._world.given[fed._world.index[3]]
+    y = fed.world.given[fed.world.index[3]]
     U = 10 * one_hot(y).float()
     U[[2, 5]] = U[[2, 5]].roll(1, 1)
     state.clients[3] = {"label_logits": U}
-    said = fed.on_clients(state, [3, 0], method.suspects, method.down(fed, state))
+    said = fed.run_on_clients(state, [3, 0], method.suspect_labels, method.make_broadcast(fed, state))
     p, proposed = said[0]
     assert [k for k in range(12) if p[k] > 0.5] == [2, 5]
     assert torch.equal(proposed[[2, 5]], (y[[2, 5]] + 1) % 5)

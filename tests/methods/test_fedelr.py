@@ -31,9 +31,9 @@ def test_two_steps_by_hand():
     state.server["model"].flat.mul_(8)  # some predictions are so sure that they are clamped
     flat, t = state.server["model"].flat.double(), torch.zeros(17, 5, dtype=torch.float64)
     for _ in range(2):
-        flat = toy64.step(flat, loss_of(*toy.images_of(fed._world, 0), t, 2.0, 0.6), 0.1)
-    _, (up,) = fed.fit(method, state, [0], method.down(fed, state))
-    torch.testing.assert_close(up["model"].flat.double(), flat, rtol=1e-4, atol=1e-6)
+        flat = toy64.step(flat, loss_of(*toy.images_of(fed.world, 0), t, 2.0, 0.6), 0.1)
+    _, (update,) = fed.fit(method, state, [0], method.make_broadcast(fed, state))
+    torch.testing.assert_close(update["model"].flat.double(), flat, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(state.clients[0]["targets"].double(), t, rtol=1e-4, atol=1e-6)
 
 
@@ -48,8 +48,8 @@ def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
     lanes = Lanes(world, lanes=1)
     fed = Federation(world, lanes)
     method = make({"name": "fedelr"}, fed.train)
-    state = method.init(fed)
+    state = method.init_state(fed)
     for state.round in (1, 2, 3):
-        fed.fit(method, state, fed.all, method.down(fed, state))
+        fed.fit(method, state, fed.all, method.make_broadcast(fed, state))
     (run,) = lanes.pool.lanes[0].runs.values()
     assert len(run.steps) == 1

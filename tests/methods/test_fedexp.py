@@ -14,14 +14,14 @@ def merged(moves: list[list[float]], fields: dict | None = None, round: int = 1)
     fed, method, state = toy.started("fedexp", {**(fields or {})}, net=toy.net(toy.normed))
     state.round = round
     start = state.server["model"] = state.server["model"].like(torch.ones_like(state.server["model"].flat))
-    who = [0, 3, 4, 5][: len(moves)]
-    ups = []
+    clients = [0, 3, 4, 5][: len(moves)]
+    updates = []
     for move in moves:
         w = start.clone()
         w.trained[: len(move)] += torch.tensor(move)
         w.flat[start.layout.trained :] += move[0]
-        ups.append({"model": w})
-    method.merge(fed, state, who, ups)
+        updates.append({"model": w})
+    method.merge_updates(fed, state, clients, updates)
     return state, start
 
 
@@ -66,9 +66,9 @@ def test_the_mean_of_the_last_two_models_is_evaluated_from_the_second_round_on()
     fed, method, state = toy.started("fedexp")
     models: list[Weights] = []
     for state.round in (1, 2, 3):
-        method.round(fed, state)
+        method.run_round(fed, state)
         models.append(state.server["model"].clone())
-        views = method.views(fed, state)
+        views = method.list_models(fed, state)
         shown = views["averaged"][0][1].flat
         expected = models[-1].flat if state.round == 1 else (models[-1].flat + models[-2].flat) / 2
         assert torch.equal(shown, expected)

@@ -11,7 +11,7 @@ import toy64
 from torch.nn import functional as F
 
 from fednoise_core.methods import make
-from fednoise_core.methods.fedfixer import sieve
+from fednoise_core.methods.fedfixer import pass_sieve
 from fednoise_core.settings.train import Train
 
 
@@ -30,10 +30,10 @@ def test_the_sieve_by_hand():
     equal parts is sure of nothing.
     """
     z = torch.log(torch.tensor([[0.7, 0.2, 0.1]] * 3 + [[1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64))
-    assert sieve(z, torch.tensor([0, 1, 2, 0])).tolist()[:3] == [1, 0, 0]
+    assert pass_sieve(z, torch.tensor([0, 1, 2, 0])).tolist()[:3] == [1, 0, 0]
     z = torch.log(torch.tensor([[0.45, 0.45, 0.1]] * 3, dtype=torch.float64))
-    assert sieve(z, torch.tensor([0, 1, 2])).tolist() == [1, 1, 0]
-    assert sieve(torch.zeros(1, 4), torch.tensor([2])).tolist() == [0]
+    assert pass_sieve(z, torch.tensor([0, 1, 2])).tolist() == [1, 1, 0]
+    assert pass_sieve(torch.zeros(1, 4), torch.tensor([2])).tolist() == [0]
 
 
 def naive_client(theta, v, batches, prior, choose, beta, strength, lr):
@@ -73,7 +73,7 @@ def test_whole_rounds_against_a_second_implementation():
         for round in (1, 2, 3, 4):
             models = {}
             for c in toy64.cohort(seen, round):
-                _, y = toy.images_of(fed._world, c)
+                _, y = toy.images_of(fed.world, c)
                 prior = [float((y == k).sum()) / len(y) for k in range(5)]
                 start = kept.get(c, theta)
                 batches = seen[round, c]
@@ -95,8 +95,8 @@ def test_warm_up_is_a_tenth_of_the_rounds_rounded_up(rounds, warm):
 def test_suspects_are_judged_by_the_mean_of_both_models():
     fed, method, state = toy.started("fedfixer")
     toy.round_of(method, fed, state, [3])
-    ((wrong, proposed),) = fed.on_clients(state, [3], method.suspects, method.down(fed, state))
-    x, y = toy.images_of(fed._world, 3)
+    ((wrong, proposed),) = fed.run_on_clients(state, [3], method.suspect_labels, method.make_broadcast(fed, state))
+    x, y = toy.images_of(fed.world, 3)
     z = sum(fed.net().predict(w, x) for w in (state.server["model"], state.clients[3]["personal"])) / 2
     torch.testing.assert_close(wrong, 1 - torch.softmax(z, 1)[torch.arange(len(y)), y])
     assert torch.equal(proposed, z.argmax(1))

@@ -22,7 +22,7 @@ from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.mutual import FedHNL
 from fednoise_core.ops import losses
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 OFF = {"hma": False, "cl": False, "cws": False}
@@ -43,14 +43,14 @@ def test_all_off_is_local_only_bit_for_bit():
 
 
 class LocalSCE(LocalOnly):
-    def loss(self, logits, y):
+    def compute_loss(self, logits, y):
         return losses.sce(logits, y, 0.1, 1.0)
 
 
 def test_cl_alone_is_local_training_with_symmetric_cross_entropy_bit_for_bit():
     train = Train(**{**toy.TRAIN, "net": toy.PAIR})
     method = make({"name": "fedhnl", **OFF, "cl": True, "pretrain": 2}, train)
-    a, b = (toy.finished(m) for m in (method, parse(LocalSCE, {"pretrain": 2}, "method", train=train)))
+    a, b = (toy.finished(m) for m in (method, build_settings(LocalSCE, {"pretrain": 2}, "method", train=train)))
     assert toy.same(dict(a.state.clients), {c: {"model": kept["model"]} for c, kept in b.state.clients.items()})
 
 
@@ -80,8 +80,10 @@ def test_with_all_on_it_is_rhfl_bit_for_bit():
 
 @pytest.mark.parametrize(("fields", "later"), [({"eta": 0.0}, 1 / 4), ({"cws": False}, 1 / 3)])
 def test_without_eta_or_weighing_weights_are_equal(fields, later, monkeypatch):
-    used, work = [], mutual.mixtures
-    monkeypatch.setattr(mutual, "mixtures", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl))
+    used, work = [], mutual.mix_messages
+    monkeypatch.setattr(
+        mutual, "mix_messages", lambda said, weights, kl: used.extend(weights) or work(said, weights, kl)
+    )
     toy.play("fedhnl", method={**fields, "public_batch": 10})
     assert used == pytest.approx([1 / 3] * 4 + [later] * 8)
 
@@ -112,13 +114,13 @@ def test_ten_of_a_hundred_clients():
     made = toy.play("fedhnl", method={"pretrain": 1}, split=split, fraction=0.1)
     fed, record = made.outcome.fed, made.outcome.record
     value = {(r[0], r[3], r[4]): r[6] for r in record.metrics if r[5] == "accuracy"}
-    for view, members in (("personal", range(100)), ("participants", fed.sample(4))):
+    for view, members in (("personal", range(100)), ("participants", fed.sample_cohort(4))):
         assert value[4, view, -1] == pytest.approx(sum(value[4, view, c] for c in members) / len(members))
         assert {key[2] for key in value if key[:2] == (4, view)} == {-1, *members}
     rows = {(r[0], r[5]): r[6] for r in record.metrics if r[3] == ""}
     assert [rows[r, "clients"] for r in (1, 2, 3, 4)] == [100, 10, 10, 10]
     known = [c for c, loss in enumerate(made.summary["notes"]["losses"]) if loss is not None]
-    assert known == sorted({*fed.sample(2), *fed.sample(3), *fed.sample(4)})
+    assert known == sorted({*fed.sample_cohort(2), *fed.sample_cohort(3), *fed.sample_cohort(4)})
 
 
 # a second implementation
@@ -199,24 +201,24 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
     weights = []
 
     class Own(FedHNL):
-        def prepare(self, me, down):
-            return Work(facts={"me": me.id, "round": me.round})
+        def prepare_fit(self, client, broadcast):
+            return Work(facts={"me": client.id, "round": client.round})
 
-        def objective(self, net, w, batch, down, mine):
-            own.setdefault((mine["round"], mine["me"]), []).append((batch.x.double(), batch.y.clone()))
-            return super().objective(net, w, batch, down, mine)
+        def compute_objective(self, net, w, batch, broadcast, client_state):
+            own.setdefault((client_state["round"], client_state["me"]), []).append((batch.x.double(), batch.y.clone()))
+            return super().compute_objective(net, w, batch, broadcast, client_state)
 
-        def _weigh(self, fed, state, who, alike):
-            found = super()._weigh(fed, state, who, alike)
-            weights.append([found[who.index(c)] for c in range(4)])
+        def _weigh_clients(self, fed, state, clients, alike):
+            found = super()._weigh_clients(fed, state, clients, alike)
+            weights.append([found[clients.index(c)] for c in range(4)])
             return found
 
     class Public(mutual.Align):
-        prepare = Own.prepare
+        prepare_fit = Own.prepare_fit
 
-        def objective(self, net, w, batch, down, mine):
-            public.setdefault((mine["round"], mine["me"]), []).append(batch.x.double())
-            return super().objective(net, w, batch, down, mine)
+        def compute_objective(self, net, w, batch, broadcast, client_state):
+            public.setdefault((client_state["round"], client_state["me"]), []).append(batch.x.double())
+            return super().compute_objective(net, w, batch, broadcast, client_state)
 
     monkeypatch.setattr(mutual, "Align", Public)
     monkeypatch.setattr(losses, "log_probs", lambda z: torch.log_softmax(z, -1))  # the library's are of float32
@@ -227,11 +229,11 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
         world.nets = [toy.net(toy64.perceptron), toy.net(with_norm)]
         fed = Federation(world, Sequential(world))
         fields = {"pretrain": 2, "public_batch": 4, "kl": kl, "cws_target": target, "pretrain_loss": first}
-        method = parse(Own, fields, "method", train=fed.train)
-        state, nets, before = method.init(fed), modules(), None
+        method = build_settings(Own, fields, "method", train=fed.train)
+        state, nets, before = method.init_state(fed), modules(), None
         for c, net in enumerate(nets):
             net.load_state_dict(state.clients[c]["model"].named(), strict=False)
-        for state.round, play in enumerate((method.warm, *[method.round] * 3), 1):
+        for state.round, play in enumerate((method.run_pretraining, *[method.run_round] * 3), 1):
             play(fed, state)
         for round in (1, 2, 3, 4):
             if round > 1:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods import make
 from fednoise_core.methods.fedlsr import jensen_shannon
-from fednoise_core.methods.mixed_prediction import mixture
+from fednoise_core.methods.mixed_prediction import mix_predictions
 
 BOTH = pytest.mark.parametrize("name", ["fedlsr", "fedmixcon"])
 OFF = {"fedlsr": {"gamma": 0.0, "entropy_weight": 0.0}, "fedmixcon": {"mu": 0.0}}
@@ -56,11 +56,11 @@ def test_the_mixture_lies_on_the_simplex_and_keeps_its_argmax():
     for share in (0.0, 0.3, 1 - 2**-24, 1.0):
         p = share * torch.softmax(z1, 1) + (1 - share) * torch.softmax(z2, 1)
         for temperature in (1.0, 0.5, 0.1):
-            sharp = mixture(z1, z2, torch.tensor([share]), temperature).exp()
+            sharp = mix_predictions(z1, z2, torch.tensor([share]), temperature).exp()
             torch.testing.assert_close(sharp.sum(1), torch.ones(50))
             assert torch.equal(sharp.argmax(1), p.argmax(1))
-        torch.testing.assert_close(mixture(z1, z2, torch.tensor([share]), 1.0).exp(), p)
-        torch.testing.assert_close(mixture(z1, z1, torch.tensor([share]), 1.0).exp(), torch.softmax(z1, 1))
+        torch.testing.assert_close(mix_predictions(z1, z2, torch.tensor([share]), 1.0).exp(), p)
+        torch.testing.assert_close(mix_predictions(z1, z1, torch.tensor([share]), 1.0).exp(), torch.softmax(z1, 1))
 
 
 def test_double_softmax_is_bounded():
@@ -124,7 +124,7 @@ def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entr
     w = net.fresh(torch.Generator().manual_seed(3))
     leaves = {name: (view.detach() * 5).requires_grad_() for name, view in w.views.items()}
     w.__dict__["views"] = leaves
-    found = method.objective(net, w, batch, {"ramp": 0.25}, {})
+    found = method.compute_objective(net, w, batch, {"ramp": 0.25}, {})
     exact = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
     z = [x.double().flatten(1) @ exact["head.weight"].T + exact["head.bias"] for x in batch.views]
     share = batch.u[0, 0].double()
@@ -157,9 +157,9 @@ def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds():
         ({}, {"rounds": 2}, {1: 0.0, 2: 1.0}),
     ):
         method = method_of(train=train, **fields)
-        state = method.init(fed)
+        state = method.init_state(fed)
         for state.round, value in expected.items():
-            assert method.down(fed, state)["ramp"] == pytest.approx(value)
+            assert method.make_broadcast(fed, state)["ramp"] == pytest.approx(value)
 
 
 def test_the_ramp_is_a_phase_of_its_own():

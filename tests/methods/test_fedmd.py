@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fednoise_core.io import SpecError
 from fednoise_core.methods import fedmd
 from fednoise_core.methods.fedmd import Digest, FedMD
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 
 MLP = {"name": "mlp", "hidden": 6}
@@ -37,11 +37,14 @@ def test_only_the_cohort_trains_and_everybody_pretrains():
     assert before.keys() == set(fed.all)
     assert len({tuple(flat.tolist()) for flat in before.values()}) == 7  # of its own draw
     assert state.clients[3]["model"].layout == fed.net(3).layout != state.clients[4]["model"].layout
-    assert [(p.name, p.end) for p in method.phases(fed)] == [("pretrain", 1), ("train", 4)]
-    for state.round, play, who in ((1, method.warm, set(fed.all)), (2, method.round, set(fed.sample(2)))):
+    assert [(p.name, p.end) for p in method.list_phases(fed)] == [("pretrain", 1), ("train", 4)]
+    for state.round, play, clients in (
+        (1, method.run_pretraining, set(fed.all)),
+        (2, method.run_round, set(fed.sample_cohort(2))),
+    ):
         before = {c: s["model"].flat.clone() for c, s in state.clients.items()}
         play(fed, state)
-        assert {c for c in before if not torch.equal(before[c], state.clients[c]["model"].flat)} == who
+        assert {c for c in before if not torch.equal(before[c], state.clients[c]["model"].flat)} == clients
     assert fed.passes == 3 * 72 + toy.passes([2])
 
 
@@ -61,9 +64,9 @@ def test_digest_losses_by_hand():
     p, q = torch.softmax(y, 1), torch.softmax(z, 1)
     for kind, expected in (("l1", (1 + 0.5 + 3) / 3), ("kl", float((p * (p / q).log()).sum()))):
         digest = Digest(Train(), kind)
-        assert digest.loss(z, y).item() == pytest.approx(expected, rel=1e-5)
+        assert digest.compute_loss(z, y).item() == pytest.approx(expected, rel=1e-5)
         free = z.clone().requires_grad_()
-        loss = digest.loss(free, z)
+        loss = digest.compute_loss(free, z)
         loss.sum().backward()
         torch.testing.assert_close(loss.detach(), torch.zeros(1), rtol=0, atol=1e-6)
         torch.testing.assert_close(free.grad, torch.zeros_like(z), rtol=0, atol=1e-6)
@@ -77,13 +80,13 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
     fits: list[tuple[int, list[tuple[torch.Tensor, torch.Tensor]]]] = []
 
     class Noted:
-        def prepare(self, me, down):
-            fits.append((me.id, []))
-            return super().prepare(me, down)
+        def prepare_fit(self, client, broadcast):
+            fits.append((client.id, []))
+            return super().prepare_fit(client, broadcast)
 
-        def step(self, net, carry, batch, down, mine):
+        def train_step(self, net, carry, batch, broadcast, client_state):
             fits[-1][1].append((batch.x.double(), batch.y.clone()))
-            super().step(net, carry, batch, down, mine)
+            super().train_step(net, carry, batch, broadcast, client_state)
 
     class NotedDigest(Noted, Digest):
         pass
@@ -95,14 +98,14 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
     with toy64.doubled():
         fed = toy.federation(train={"augment": "flip"}, net=toy.net(toy64.perceptron))
         fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4}
-        method = parse(NotedFedMD, fields, "method", train=fed.train)
-        state = method.init(fed)
+        method = build_settings(NotedFedMD, fields, "method", train=fed.train)
+        state = method.init_state(fed)
         state.round = 1
-        who, images = fed.sample(1), toy.public_images()[fed.draw(1, "consensus", 6)].double()
-        modules = {c: toy64.module_of(state.clients[c]["model"].flat) for c in who}
-        method.round(fed, state)
-        assert [c for c, _ in fits] == who + who  # digest first, then revisit
-        consensus = torch.stack([modules[c](images) for c in who]).mean(0).detach()
+        clients, images = fed.sample_cohort(1), toy.public_images()[fed.draw_public_ids(1, "consensus", 6)].double()
+        modules = {c: toy64.module_of(state.clients[c]["model"].flat) for c in clients}
+        method.run_round(fed, state)
+        assert [c for c, _ in fits] == clients + clients  # digest first, then revisit
+        consensus = torch.stack([modules[c](images) for c in clients]).mean(0).detach()
         for n, (c, steps) in enumerate(fits):
             assert n >= 4 or [len(x) for x, _ in steps] == [4, 2, 4, 2]
             assert n < 4 or sum(len(x) for x, _ in steps) == 2 * toy.SIZES[c]
@@ -118,23 +121,23 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-        for c in who:
+        for c in clients:
             torch.testing.assert_close(state.clients[c]["model"].flat, toy64.vector(modules[c]), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["l1", "kl"])
 def test_digesting_moves_models_together(kind):
     fed, method, state = toy.started("fedmd", {"digest_loss": kind, "digest": 60}, train={"lr": 0.05, "net": toy.PAIR})
-    fit, who = fed.fit, fed.sample(1)
+    fit, clients = fed.fit, fed.sample_cohort(1)
     fed.fit = lambda local, *args, **kw: fit(local, *args, **kw) if isinstance(local, Digest) else []
 
     def spread() -> float:
-        said = [fed.net(c).predict(state.clients[c]["model"], toy.public_images()) for c in who]
+        said = [fed.net(c).predict(state.clients[c]["model"], toy.public_images()) for c in clients]
         return float(torch.stack(said).std(0).mean())
 
     before = spread()
     state.round = 1
-    method.round(fed, state)
+    method.run_round(fed, state)
     assert spread() < 0.7 * before
 
 
@@ -146,7 +149,7 @@ def test_one_client_alone_trains_as_if_alone():
     local = toy.play("local", method={"pretrain": 2}, **alone)
     a, b = (made.outcome.state.clients[0]["model"].flat for made in (federated, local))
     torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
-    assert (a - toy.federation(split=split).fresh("model", 0, client=0).flat).abs().max() > 0.05
+    assert (a - toy.federation(split=split).init_weights("model", 0, client=0).flat).abs().max() > 0.05
 
 
 @pytest.mark.parametrize("name", ["fedmd", "rhfl", "fedhnl"])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fednoise_core.data.augment import Rotate
 from fednoise_core.engine.local import Batch
 from fednoise_core.methods.fedmixcon import FedMixCon
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 BLACK = -1.25  # normalised: (0 - .25)/.2
 TRAIN = {"lr": 0.15, "momentum": 0.9, "weight_decay": 1e-4, "batch": 6}
@@ -112,12 +112,12 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
     seen: dict[tuple[int, int], list[dict[str, Any]]] = {}
 
     class Watched(FedMixCon):
-        def prepare(self, me, down):
-            self.__dict__["now"] = seen[me.round, me.id] = []
-            return super().prepare(me, down)
+        def prepare_fit(self, client, broadcast):
+            self.__dict__["now"] = seen[client.round, client.id] = []
+            return super().prepare_fit(client, broadcast)
 
-        def objective(self, net, w, batch: Batch, down, mine):
-            loss = super().objective(net, w, batch, down, mine)
+        def compute_objective(self, net, w, batch: Batch, broadcast, client_state):
+            loss = super().compute_objective(net, w, batch, broadcast, client_state)
             x, view = (one.double() for one in batch.views)
             share = float(batch.u[0, 0])
             one = {"x": x, "view": view, "y": batch.y, "angle": drawn[-1][:, 0].float(), "share": share, "loss": loss}
@@ -125,11 +125,11 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
             return loss
 
     fed = toy.federation(train=TRAIN, net=toy.net(normed))
-    method = parse(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
-    state = method.init(fed)
+    method = build_settings(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
+    state = method.init_state(fed)
     models = [numbers_of(state.server["model"])]
     for state.round in range(1, rounds + 1):
-        method.round(fed, state)
+        method.run_round(fed, state)
         models.append(numbers_of(state.server["model"]))
     return models, seen
 
@@ -149,12 +149,12 @@ def test_three_rounds_loss_by_loss_against_a_second_implementation(how, monkeypa
         models, seen = first(monkeypatch, how)
         current, steps = models[0], 0
         for round in (1, 2, 3):
-            who = toy64.cohort(seen, round)
-            assert len(who) == 4
+            clients = toy64.cohort(seen, round)
+            assert len(clients) == 4
             mu = 0.7 * min(1.0, (round - 1) / RAMP)
-            total = sum(toy.SIZES[c] for c in who)
+            total = sum(toy.SIZES[c] for c in clients)
             new: dict[str, Tensor] = {}
-            for c in who:
+            for c in clients:
                 trained, losses = local_training(current, seen[round, c], mu, how)
                 torch.testing.assert_close(
                     torch.tensor(losses), torch.tensor([s["loss"] for s in seen[round, c]]), rtol=0, atol=1e-9

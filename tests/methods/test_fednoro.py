@@ -15,7 +15,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.methods import make
-from fednoise_core.methods.fednoro import adjusted_kl, comparable, distances
+from fednoise_core.methods.fednoro import adjusted_kl, measure_distances, scale_losses
 from fednoise_core.ops import stats
 from fednoise_core.ops.stats import majority_group
 from fednoise_core.rng import stream
@@ -48,9 +48,9 @@ def by_hand(world, client: int, start, weight: float, lr: float):
 def test_a_step_by_hand(client, verdict, round, weight):
     fed, method, state = toy.started("fednoro", train={"epochs": 1, "batch": 20, "lr": 0.5})
     state.round = round
-    _, ups = fed.fit(method, state, [client], method.down(fed, state), each=[verdict])
-    for name, value in by_hand(fed._world, client, state.server["model"], weight, 0.5).items():
-        torch.testing.assert_close(ups[0]["model"][name].double(), value, rtol=1e-4, atol=1e-6)
+    _, updates = fed.fit(method, state, [client], method.make_broadcast(fed, state), per_client=[verdict])
+    for name, value in by_hand(fed.world, client, state.server["model"], weight, 0.5).items():
+        torch.testing.assert_close(updates[0]["model"][name].double(), value, rtol=1e-4, atol=1e-6)
 
 
 def test_absent_classes_are_no_part_of_the_divergence_and_get_no_gradient():
@@ -111,21 +111,21 @@ def test_weight_of_the_teacher(rounds, fields, round, weight):
 def test_losses_per_class_by_hand():
     """NaN for classes that a client lacks; a loss that overflowed is large and not missing."""
     fed, method, state = toy.started("fednoro")
-    answers = fed.on_clients(state, fed.all, method._class_losses, method.down(fed, state))
+    answers = fed.run_on_clients(state, fed.all, method._class_losses, method.make_broadcast(fed, state))
     for client, said in zip(fed.all, answers, strict=True):
-        x, y = toy.images_of(fed._world, client)
+        x, y = toy.images_of(fed.world, client)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         expected = torch.stack([loss[y == k].mean() for k in range(5)])
         torch.testing.assert_close(said["losses"], expected, rtol=1e-5, atol=0, equal_nan=True)
     state.server["model"] = state.server["model"] * 1e30
-    (said,) = fed.on_clients(state, [4], method._class_losses, method.down(fed, state))  # one class: 2
+    (said,) = fed.run_on_clients(state, [4], method._class_losses, method.make_broadcast(fed, state))  # one class: 2
     assert said["losses"].isnan().tolist() == [True, True, False, True, True]
 
 
 def test_losses_are_made_comparable_by_class():
     nan = math.nan
     rows = np.array([[1.0, nan, 5.0, nan], [3.0, 2.0, 5.0, nan], [nan, 6.0, 5.0, nan]])
-    np.testing.assert_array_equal(comparable(rows), [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    np.testing.assert_array_equal(scale_losses(rows), [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_noisy_clients_are_found_after_a_warm_up():
     world = World(data, given, toy.partition((40,) * 10), how, 0)
     fed = Federation(world, Sequential(world))
     method = make({"name": "fednoro", "warmup": 6}, how)
-    state = method.init(fed)
+    state = method.init_state(fed)
     for state.round in range(1, 7):
-        method.round(fed, state)
-    assert method.estimates(fed, state) == {}
-    method.detect(fed, state)
+        method.run_round(fed, state)
+    assert method.estimate_noise(fed, state) == {}
+    method.detect_noisy(fed, state)
     assert state.notes["noisy"] == [1, 4, 5, 8]
-    found = method.estimates(fed, state)["client_noise"]
+    found = method.estimate_noise(fed, state)["client_noise"]
     assert {c for c, score in found.items() if score} == {1, 4, 5, 8}
 
 
@@ -175,13 +175,15 @@ def test_distances_by_hand():
     start = toy.net(toy.normed).fresh(torch.Generator().manual_seed(0))
     models = [start.like(start.flat + shift) for shift in (0.0, 0.1, 0.4, 0.0, 1.0)]
     # to the nearest of 0 and 1: .1, .4, 0; over .4
-    assert distances(models, [False, True, True, True, False]) == pytest.approx([0.0, 0.25, 1.0, 0.0, 0.0], abs=1e-5)
+    assert measure_distances(models, [False, True, True, True, False]) == pytest.approx(
+        [0.0, 0.25, 1.0, 0.0, 0.0], abs=1e-5
+    )
     moved, far = start.clone(), start.like(start.flat + 10)
     moved["head.bias"].add_(3.0)
     moved["norm.running_var"].add_(1.0)
     roots = sum(math.sqrt(t.numel()) for t in start.views.values())
     expected = (3 * math.sqrt(5) + math.sqrt(3)) / (10 * roots)
-    assert distances([start, moved, far], [False, True, True]) == pytest.approx([0, expected, 1], rel=1e-4)
+    assert measure_distances([start, moved, far], [False, True, True]) == pytest.approx([0, expected, 1], rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +200,6 @@ def test_weights_fall_with_the_distance(noisy, shifts, far):
     fed, method, state = toy.started("fednoro")
     state.notes["noisy"] = noisy
     start = state.server["model"]
-    ups = [{"model": start.like(start.flat + shift)} for shift in shifts.values()]
+    updates = [{"model": start.like(start.flat + shift)} for shift in shifts.values()]
     expected = [toy.SIZES[c] * math.exp(-d) for c, d in zip(shifts, far, strict=True)]
-    assert method.weights(fed, state, list(shifts), ups) == pytest.approx(expected, rel=1e-5)
+    assert method.weigh_updates(fed, state, list(shifts), updates) == pytest.approx(expected, rel=1e-5)

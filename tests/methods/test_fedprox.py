@@ -30,7 +30,7 @@ def test_the_pull_is_the_gradient_of_its_term():
     (0.15 * sum(d.square().sum() for d in away)).backward()
     for at, expected in ((w, flat.grad[: LAYOUT.trained]), (start, torch.zeros(LAYOUT.trained))):
         grad = torch.zeros_like(at.trained)
-        method.correct(grad, at, {"model": start}, {})
+        method.correct_gradient(grad, at, {"model": start}, {})
         torch.testing.assert_close(grad, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -40,11 +40,11 @@ def test_whole_rounds_against_a_second_implementation(how):
     with toy64.doubled():
         fed, state, seen, start = toy64.rounds("fedprox", {"mu": 0.3}, **how)
         for round in (1, 2, 3):
-            who = toy64.cohort(seen, round)
+            clients = toy64.cohort(seen, round)
 
             def pull(theta, start=start):
                 return 0.15 * (theta - start).square().sum()
 
-            start = toy64.mean({c: toy64.train(start, seen[round, c], pull, 0.2, **how) for c in who})
-            assert len(who) == fed.cohort
+            start = toy64.mean({c: toy64.train(start, seen[round, c], pull, 0.2, **how) for c in clients})
+            assert len(clients) == fed.cohort
         toy64.close(state.server["model"], start)

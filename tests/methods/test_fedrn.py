@@ -18,7 +18,7 @@ MODEL = 4 * (64 * 6 + 6 + 6 * 5 + 5)
 
 
 def seed_of(fed, c: int, round: int, word: str) -> int:
-    return Client(fed._world, c, {}, None, round).seed("right", word)
+    return Client(fed.world, c, {}, None, round).derive_seed("right", word)
 
 
 def posterior(loss: torch.Tensor, seed: int) -> np.ndarray:
@@ -40,7 +40,7 @@ def test_the_warm_up_is_fedavg_bit_for_bit():
 def test_if_every_posterior_is_1_or_none_above_a_half_it_is_fedavg_bit_for_bit(p, monkeypatch):
     base = toy.play("fedavg").outcome.state.server["model"]
     assert not torch.equal(toy.play("fedrn").outcome.state.server["model"].flat, base.flat)
-    monkeypatch.setattr(fedrn, "right", lambda me, w, word: torch.full((me.n,), p, dtype=torch.float64))
+    monkeypatch.setattr(fedrn, "score_labels", lambda client, w, word: torch.full((client.n,), p, dtype=torch.float64))
     made = toy.play("fedrn")
     assert torch.equal(made.outcome.state.server["model"].flat, base.flat)
     neighbours = [v for r, *_, metric, v in made.outcome.record.metrics if metric == "neighbours"]
@@ -79,7 +79,7 @@ def test_neighbours_and_scores(w, k):
             x = state.server["probe"]
             answer = answers[c] if c in skill else fed.net().predict(state.server["model"], x)[0].double().numpy()
             score, own = scores_by_hand(w, skill, answers, c, answer)
-            near, told = method.choose(fed, state, c)
+            near, told = method.choose_neighbours(fed, state, c)
             best = sorted((j for j in known if j != c), key=lambda j, score=score: (-round(score[j], 9), j))[:k]
             expected = [own, *(score[j] for j in best)]
             assert near == best
@@ -90,12 +90,12 @@ def test_equal_accuracies_and_answers_count_nothing():
     """max = min in the scaling gives 0; then the lower number comes first. With w = 1 all scores are 0: all count 1."""
     fed, method, state = toy.started("fedrn", {"weight": 0.6})
     state.server["told"] = {j: {"skill": 0.5, "answer": torch.ones(5)} for j in (0, 3, 5)}
-    assert method.choose(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
+    assert method.choose_neighbours(fed, state, 3) == ([0, 5], pytest.approx([0.4, 0, 0]))
     fed, method, other = toy.started("fedrn", {"weight": 1.0})
     other.server |= state.server
-    assert method.choose(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
+    assert method.choose_neighbours(fed, other, 3) == ([0, 5], [1.0, 1.0, 1.0])
     other.server["told"] = {}
-    assert method.choose(fed, other, 3) == ([], [1.0])
+    assert method.choose_neighbours(fed, other, 3) == ([], [1.0])
 
 
 @pytest.mark.parametrize("k", [0, 2])
@@ -106,23 +106,23 @@ def test_a_round_with_neighbours_against_a_second_implementation(k, monkeypatch)
     positions: dict[int, list[torch.Tensor]] = {}  # of the batches that a client tunes heads on
 
     class Watched(fedrn.Heads):
-        def prepare(self, me, down):
-            positions[me.id] = positions[-1] = []
-            return super().prepare(me, down)
+        def prepare_fit(self, client, broadcast):
+            positions[client.id] = positions[-1] = []
+            return super().prepare_fit(client, broadcast)
 
-        def step(self, net, carry, batch, down, mine):
+        def train_step(self, net, carry, batch, broadcast, client_state):
             positions[-1].append(batch.i.clone())
-            super().step(net, carry, batch, down, mine)
+            super().train_step(net, carry, batch, broadcast, client_state)
 
     def both(self, fed, state):
         (warm_up if state.round == 1 else fedrn.FedRN.round_with_neighbours)(self, fed, state)
 
-    w, warm_up = 0.6, fedrn.FedRN.round
+    w, warm_up = 0.6, fedrn.FedRN.run_round
     monkeypatch.setattr(fedrn, "Heads", Watched)
-    monkeypatch.setattr(fedrn.FedRN, "round", both)
+    monkeypatch.setattr(fedrn.FedRN, "run_round", both)
     with toy64.doubled():
         fed, state, seen, start = toy64.rounds("fedrn", {"warmup": 1, "neighbours": k, "weight": w}, 2)
-        data = {c: toy.images_of(fed._world, c) for c in fed.all}
+        data = {c: toy.images_of(fed.world, c) for c in fed.all}
         x_of = {c: data[c][0].double() for c in fed.all}
         probe = state.server["probe"].double()
 
@@ -174,14 +174,14 @@ def tune_head(module: nn.Sequential, x: torch.Tensor, y: torch.Tensor, batches: 
 def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
     """Heads are tuned on features [n, d] of the neighbour's model as it predicts."""
     fed, method, state = toy.started("fedrn", train={"net": "toy_norm", "lr": 0.05, "fraction": 1.0})
-    method.round(fed, state)
+    method.run_round(fed, state)
     near = state.clients[5]["model"]
     local = fedrn.Heads(fed.train)
-    me = Client(fed._world, 0, dict(state.clients[0]), None, 2)
-    work = local.prepare(me, {"near0": near})
-    x, _ = toy.images_of(fed._world, 0)
+    client = Client(fed.world, 0, dict(state.clients[0]), None, 2)
+    work = local.prepare_fit(client, {"near0": near})
+    x, _ = toy.images_of(fed.world, 0)
     torch.testing.assert_close(work.aux["near0"], fed.net().features(near, x), rtol=0, atol=1e-6)
-    head = local.begin(fed.net(), {"near0": near}, {})["near0"]
+    head = local.init_carry(fed.net(), {"near0": near}, {})["near0"]
     assert [e.name for e in head.layout.entries] == ["head.weight", "head.bias"]
     torch.testing.assert_close(fed.net().head(head, work.aux["near0"]), fed.net().predict(near, x), rtol=0, atol=1e-5)
 
@@ -189,7 +189,7 @@ def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
 def test_dropout_that_stays_on_in_evaluation():
     fed, method, state = toy.started("fedrn", net=toy.net(toy.dropping, dropout_at_eval=True))
     state.round = 1
-    method.round(fed, state)
+    method.run_round(fed, state)
     answers = torch.stack([told["answer"] for told in state.server["told"].values()])
     assert torch.isfinite(answers).all()
     assert answers.abs().sum() > 0
@@ -197,16 +197,16 @@ def test_dropout_that_stays_on_in_evaluation():
 
 def test_suspects_are_those_that_the_last_posterior_doubts():
     fed, method, state = toy.started("fedrn")
-    for state.round, play in ((1, method.round), (2, method.round_with_neighbours)):
+    for state.round, play in ((1, method.run_round), (2, method.round_with_neighbours)):
         play(fed, state)
-    down = method.down(fed, state)
+    broadcast = method.make_broadcast(fed, state)
     seen = [c for c in fed.all if "clean" in state.clients[c]]
     unseen = [c for c in fed.all if "clean" not in state.clients[c]]
-    for c, (p, proposed) in zip(seen, fed.on_clients(state, seen, method.suspects, down), strict=True):
+    for c, (p, proposed) in zip(seen, fed.run_on_clients(state, seen, method.suspect_labels, broadcast), strict=True):
         assert torch.equal(p, 1 - state.clients[c]["clean"])
-        x, _ = toy.images_of(fed._world, c)
+        x, _ = toy.images_of(fed.world, c)
         assert torch.equal(proposed, fed.net().predict(state.server["model"], x).argmax(1))
-    for c, (p, _) in zip(unseen, fed.on_clients(state, unseen, method.suspects, down), strict=True):
-        x, y = toy.images_of(fed._world, c)
+    for c, (p, _) in zip(unseen, fed.run_on_clients(state, unseen, method.suspect_labels, broadcast), strict=True):
+        x, y = toy.images_of(fed.world, c)
         loss = F.cross_entropy(fed.net().predict(state.server["model"], x), y, reduction="none")
         np.testing.assert_allclose(1 - p, posterior(loss, seed_of(fed, c, 2, "suspects")), rtol=0, atol=1e-4)

@@ -7,8 +7,8 @@ import torch
 import toy
 
 from fednoise_core.engine.local import Batch
-from fednoise_core.methods.mixup import mixed
-from fednoise_core.ops.stats import beta
+from fednoise_core.methods.mixup import mixup_loss
+from fednoise_core.ops.stats import beta_from_uniform
 
 
 def test_alpha_zero_is_fedavg_bit_for_bit():
@@ -24,8 +24,8 @@ def test_the_loss_by_hand():
     draw = torch.Generator().manual_seed(2)
     x, y, u = torch.rand(7, 1, 8, 8, generator=draw), torch.arange(7) % 5, torch.rand(7, 2, generator=draw)
     batch = Batch([x], y, torch.arange(7), u, torch.zeros(7, 0), {})
-    found = mixed(net, w, batch, lambda z, y: torch.nn.functional.cross_entropy(z, y, reduction="none"), 0.4)
-    share = float(beta(u[:1, 0], 0.4))
+    found = mixup_loss(net, w, batch, lambda z, y: torch.nn.functional.cross_entropy(z, y, reduction="none"), 0.4)
+    share = float(beta_from_uniform(u[:1, 0], 0.4))
     assert 0 < share < 1
     order = sorted(range(7), key=lambda k: float(u[k, 1]))
     logits = x.double().flatten(1) @ w["head.weight"].double().T + w["head.bias"].double()

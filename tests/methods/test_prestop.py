@@ -15,7 +15,7 @@ def stop(script: list[float], **fields: Any) -> int:
     """The round in which the rule ends phase 1; 0: never."""
     _, method, state = toy.started("forward_prestop", fields)
     for state.round, accuracy in enumerate(script, 1):
-        state.notes["prestop"] = method._watched(state, accuracy)
+        state.notes["prestop"] = method._count_watched(state, accuracy)
         if state.notes["prestop"]["round"]:
             break
     return state.notes["prestop"]["round"]
@@ -54,8 +54,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: list[float], **fields):
     """A whole run in which the mean accuracy of round t is script[t - 1]."""
     from fednoise_core.methods.prestop import Prestop
 
-    inner = Prestop._watched
-    monkeypatch.setattr(Prestop, "_watched", lambda self, state, _: inner(self, state, script[state.round - 1]))
+    inner = Prestop._count_watched
+    monkeypatch.setattr(Prestop, "_count_watched", lambda self, state, _: inner(self, state, script[state.round - 1]))
     return toy.play("forward_prestop", method={"latest": 0, **fields}, rounds=len(script))
 
 
@@ -86,43 +86,43 @@ def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name
 def test_the_default_start_is_a_fifth_of_the_rounds():
     _, method, state = toy.started("forward_prestop", {"patience": 1}, train={"rounds": 200})
     for state.round, stops in ((40, 0), (41, 0), (42, 42)):  # 41 rises above 0
-        state.notes["prestop"] = method._watched(state, 0.3)
+        state.notes["prestop"] = method._count_watched(state, 0.3)
         assert state.notes["prestop"]["round"] == stops
 
 
 def test_training_accuracy_is_that_of_the_batches_as_they_pass():
     """Two batches by hand: the second is seen after the step on the first. One epoch, so the order is the fit's."""
     fed, method, state = toy.started("forward_prestop", train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
-    right, inner = [], method.step
+    right, inner = [], method.train_step
 
-    def watching(net, carry, batch, down, mine):
+    def watching(net, carry, batch, broadcast, client_state):
         right.append((net.predict(carry["model"].values(), batch.x).argmax(1) == batch.y).float().sum())
-        inner(net, carry, batch, down, mine)
+        inner(net, carry, batch, broadcast, client_state)
 
-    object.__setattr__(method, "step", watching)
-    _, ups = fed.fit(method, state, [0], method.down(fed, state))
+    object.__setattr__(method, "train_step", watching)
+    _, updates = fed.fit(method, state, [0], method.make_broadcast(fed, state))
     assert len(right) == 2
-    torch.testing.assert_close(ups[0]["accuracy"], torch.stack(right).sum()[None] / 17)
+    torch.testing.assert_close(updates[0]["accuracy"], torch.stack(right).sum()[None] / 17)
 
 
 def test_accuracy_before_training_is_that_of_the_broadcast_model():
     fed, method, state = toy.started("confident_prestop", {"monitor": "pre_eval"})
-    who, ups = fed.fit(method, state, [0, 1, 3], method.down(fed, state))
-    for client, up in zip(who, ups, strict=True):
-        x, y = toy.images_of(fed._world, client)
+    clients, updates = fed.fit(method, state, [0, 1, 3], method.make_broadcast(fed, state))
+    for client, update in zip(clients, updates, strict=True):
+        x, y = toy.images_of(fed.world, client)
         found = (fed.net(0).predict(state.server["model"], x).argmax(1) == y).float().mean()
-        torch.testing.assert_close(up["accuracy"], found[None])
-    method.merge(fed, state, who, ups)
-    mean = sum(float(up["accuracy"]) for up in ups) / 3  # of clients, not of samples
+        torch.testing.assert_close(update["accuracy"], found[None])
+    method.merge_updates(fed, state, clients, updates)
+    mean = sum(float(update["accuracy"]) for update in updates) / 3  # of clients, not of samples
     assert state.notes["prestop"]["accuracy"] == pytest.approx(mean)
 
 
 def test_a_client_that_takes_no_step_says_nothing():
     """Client 1 has one sample, which this net cannot normalise."""
     fed, method, state = toy.started("forward_prestop", net=toy.net(toy.normed_point))
-    who, ups = fed.fit(method, state, [0, 1], method.down(fed, state))
-    assert ["accuracy" in up for up in ups] == [True, False]
-    method.merge(fed, state, who, ups)
-    assert state.notes["prestop"]["accuracy"] == pytest.approx(float(ups[0]["accuracy"]))
-    method.merge(fed, state, [1], ups[1:])  # nobody says anything: the rule waits
+    clients, updates = fed.fit(method, state, [0, 1], method.make_broadcast(fed, state))
+    assert ["accuracy" in update for update in updates] == [True, False]
+    method.merge_updates(fed, state, clients, updates)
+    assert state.notes["prestop"]["accuracy"] == pytest.approx(float(updates[0]["accuracy"]))
+    method.merge_updates(fed, state, [1], updates[1:])  # nobody says anything: the rule waits
     assert state.notes["prestop"]["misses"] == 0

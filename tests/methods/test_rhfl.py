@@ -9,9 +9,9 @@ import pytest
 import torch
 import toy
 
-from fednoise_core.io import canonical
+from fednoise_core.io import canonical_json
 from fednoise_core.methods import mutual
-from fednoise_core.methods.mutual import Align, client_weights, mixtures
+from fednoise_core.methods.mutual import Align, client_weights, mix_messages
 from fednoise_core.settings.train import Train
 
 
@@ -69,7 +69,7 @@ def loss_and_gradient(kl: str, heard, logits: torch.Tensor) -> tuple[torch.Tenso
     """Of a net whose logits are the weights themselves."""
     free, net, batch = logits.clone().requires_grad_(), Mock(), Mock()
     net.train = lambda w, x, u: w
-    loss = Align(Train(), kl, False).objective(net, free, batch, heard, {})
+    loss = Align(Train(), kl, False).compute_objective(net, free, batch, heard, {})
     loss.backward()
     return loss.detach(), free.grad
 
@@ -96,7 +96,7 @@ def exact(monkeypatch):
 def test_one_tensor_tells_all_that_the_others_divergences_need(kl, k, exact):
     log_p = four()
     logits = four(1)[k] * 1.3
-    heard = mixtures([{"log_p": one} for one in log_p], W, kl)[k]
+    heard = mix_messages([{"log_p": one} for one in log_p], W, kl)[k]
     loss, gradient = loss_and_gradient(kl, heard, logits)
     free = logits.clone().requires_grad_()
     whole = divergences(kl, log_p, k, free)
@@ -111,7 +111,7 @@ def test_one_tensor_tells_all_that_the_others_divergences_need(kl, k, exact):
 def test_equal_clients_have_nothing_to_learn(kl, exact):
     """The divergences are 0, and so is their gradient."""
     log_p = four()[:1].expand(4, 3, 5)
-    heard = mixtures([{"log_p": one} for one in log_p], W, kl)[2]
+    heard = mix_messages([{"log_p": one} for one in log_p], W, kl)[2]
     loss, gradient = loss_and_gradient(kl, heard, log_p[0])
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-15)
     entropy = 0.7 * -(log_p[0].exp() * log_p[0]).sum(-1).mean()
@@ -122,8 +122,8 @@ def test_equal_clients_have_nothing_to_learn(kl, exact):
 def test_who_diverges_teaches_nobody(kl):
     log_p = four()
     log_p[1, 0, 0] = torch.nan
-    found = mixtures([{"log_p": one} for one in log_p], W, kl)
-    rest = mixtures([{"log_p": one} for one in log_p[[0, 2, 3]]], [W[0], W[2], W[3]], kl)
+    found = mix_messages([{"log_p": one} for one in log_p], W, kl)
+    rest = mix_messages([{"log_p": one} for one in log_p[[0, 2, 3]]], [W[0], W[2], W[3]], kl)
     for k, other in zip((0, 2, 3), rest, strict=True):
         assert found[k].keys() == other.keys()
         for name in other:
@@ -138,7 +138,7 @@ def test_a_fresh_optimiser_moves_every_number_by_the_rate():
         fed, method, state = toy.started("rhfl", fields, train={"optimiser": "adam", "lr": 0.01, "net": "mlp"})
         before = state.clients[3]["model"].flat.clone()
         state.round = 1
-        method._align(fed, state, [0, 3, 5, 6], [1 / 3] * 4)
+        method._align_models(fed, state, [0, 3, 5, 6], [1 / 3] * 4)
         moved[fresh] = state.clients[3]["model"].flat - before
     steps = moved[True] / 0.01
     whole = torch.isclose(steps, steps.round(), atol=1e-2)
@@ -152,23 +152,25 @@ def test_a_fresh_optimiser_moves_every_number_by_the_rate():
 
 def mean_loss(fed, state, c: int) -> float:
     """The symmetric loss of a client's model on all of its samples, in evaluation mode, by hand."""
-    x, y = toy.images_of(fed._world, c)
+    x, y = toy.images_of(fed.world, c)
     p = torch.softmax(fed.net(c).predict(state.clients[c]["model"], x), -1)[torch.arange(len(y)), y]
     return float((-0.1 * p.log() - math.log(1e-4) * (1 - p)).mean())
 
 
 def test_who_takes_part_for_the_first_time_later_has_no_confidence_yet(monkeypatch):
     """F = 0 for it, so its weight is that of a client whose loss stayed; earlier participants have gained or lost."""
-    used, work = [], mutual.mixtures
-    monkeypatch.setattr(mutual, "mixtures", lambda said, weights, kl: used.append(weights) or work(said, weights, kl))
+    used, work = [], mutual.mix_messages
+    monkeypatch.setattr(
+        mutual, "mix_messages", lambda said, weights, kl: used.append(weights) or work(said, weights, kl)
+    )
     fed, method, state = toy.started("rhfl", {"public_batch": 10})
     before = {}
     for state.round in (1, 2):
-        now = {c: mean_loss(fed, state, c) for c in fed.sample(state.round)}
-        report = method.round(fed, state)
+        now = {c: mean_loss(fed, state, c) for c in fed.sample_cohort(state.round)}
+        report = method.run_round(fed, state)
         if state.round == 1:
             before = now
-    gains = tuple((before[c] - now[c]) / now[c] if c in before else 0.0 for c in fed.sample(2))
+    gains = tuple((before[c] - now[c]) / now[c] if c in before else 0.0 for c in fed.sample_cohort(2))
     assert gains.count(0.0) in (1, 2, 3)
     assert used == [[1 / 3] * 4, pytest.approx(of(gains, sum(gains)), rel=1e-4)]
     assert report == {"clients": 4, "weight_min": min(used[1]), "weight_max": max(used[1])}
@@ -177,16 +179,16 @@ def test_who_takes_part_for_the_first_time_later_has_no_confidence_yet(monkeypat
 def test_a_loss_that_overflows_is_remembered_as_none():
     """Logits of 3e38 and -3e38 are finite, the cross entropy of the second is not; the summary is JSON."""
     fed, method, state = toy.started("rhfl")
-    _, y = toy.images_of(fed._world, 4)  # all of one class
+    _, y = toy.images_of(fed.world, 4)  # all of one class
     model = state.clients[4]["model"].clone()
     model["head.bias"].copy_(torch.full((5,), 3e38).index_fill(0, y[:1], -3e38))
     state.clients[4] = {"model": model}
-    assert method._weigh(fed, state, [0, 4], [1.0, 1.0]) == [1.0, 1.0]
+    assert method._weigh_clients(fed, state, [0, 4], [1.0, 1.0]) == [1.0, 1.0]
     known = state.notes["losses"]
     assert known[0] > 0
     assert known[4] is None
-    canonical(known)  # raises for infinity
-    assert method._weigh(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
+    canonical_json(known)  # raises for infinity
+    assert method._weigh_clients(fed, state, [0, 4], [1.0, 1.0]) == [0.5, 0.5]
 
 
 def test_a_cohort_of_one_trains_alone():

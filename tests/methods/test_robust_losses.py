@@ -24,14 +24,14 @@ def test_one_step_by_hand(name, q):
     sample weighed by p_y^q."""
     fed, method, state = toy.started(name, train={"epochs": 1, "batch": 20, "lr": 0.3}, net=toy.net(toy.linear))
     start = state.server["model"].clone()
-    (up,) = toy.round_of(method, fed, state, [0])
-    x, y = toy.images_of(fed._world, 0)
+    (update,) = toy.round_of(method, fed, state, [0])
+    x, y = toy.images_of(fed.world, 0)
     x = x.double().flatten(1)
     p = torch.softmax(x @ start["head.weight"].double().T + start["head.bias"].double(), 1)
     onehot = torch.eye(5, dtype=torch.float64)[y]
     dz = (p * onehot).sum(1, keepdim=True) ** q * (p - onehot) / len(y)
     expected = start["head.weight"].double() - 0.3 * dz.T @ x
-    torch.testing.assert_close(up["model"]["head.weight"].double(), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(update["model"]["head.weight"].double(), expected, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(
-        up["model"]["head.bias"].double(), start["head.bias"].double() - 0.3 * dz.sum(0), rtol=1e-4, atol=1e-6
+        update["model"]["head.bias"].double(), start["head.bias"].double() - 0.3 * dz.sum(0), rtol=1e-4, atol=1e-6
     )

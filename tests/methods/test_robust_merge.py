@@ -26,7 +26,7 @@ def merged(name: str, models: list[Weights], start: Weights | None = None, **fie
     """What the server makes of these models, of the first clients that hold samples."""
     fed, method, state = toy.started(name, fields)
     state.server["model"] = start or models[0].like(torch.zeros(LAYOUT.size))
-    method.merge(fed, state, fed.all[: len(models)], [{"model": w} for w in models])
+    method.merge_updates(fed, state, fed.all[: len(models)], [{"model": w} for w in models])
     return state.server["model"].flat
 
 

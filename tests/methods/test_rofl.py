@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fednoise_core.methods import make
-from fednoise_core.methods.rofl import agreed, moved
+from fednoise_core.methods.rofl import merge_centroids, move_centroids
 from fednoise_core.settings.train import Train
 
 OFF = {"centroid": 0.0, "entropy": 0.0, "forget_rate": 0.0, "label_rounds": 9}
@@ -38,10 +38,10 @@ def test_a_class_that_is_absent_from_the_batch_leaves_its_centroid_unchanged():
     state.round = 1
     state.server["centroids"] = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) + 0.1
     before = state.server["centroids"].clone()
-    _, (up,) = fed.fit(method, state, [4], method.down(fed, state))
+    _, (update,) = fed.fit(method, state, [4], method.make_broadcast(fed, state))
     others = [0, 1, 3, 4]
-    assert torch.equal(up["centroids"][others], before[others])
-    assert (up["centroids"][2] - before[2]).abs().max() > 1e-3
+    assert torch.equal(update["centroids"][others], before[others])
+    assert (update["centroids"][2] - before[2]).abs().max() > 1e-3
 
 
 def test_the_move_of_a_centroid():
@@ -49,7 +49,7 @@ def test_the_move_of_a_centroid():
     f = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [2.0, 1.0]])
     seen = torch.tensor([[3.0, 4.0], [-2.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
     expected = torch.tensor([[0.64 + 0.36 * 3, 0.36 * 4], [-2.0, 0.0], [0.0, 0.0], [2.0, 1.0]])
-    torch.testing.assert_close(moved(f, seen), expected)
+    torch.testing.assert_close(move_centroids(f, seen), expected)
 
 
 def test_identical_client_centroids_are_the_global_ones():
@@ -59,7 +59,7 @@ def test_identical_client_centroids_are_the_global_ones():
     old[1], one[1] = 0.0, one[2]  # new
     old[3] = -one[3]  # opposite
     one[4] = 0.0  # nobody has it: the old one stays
-    torch.testing.assert_close(agreed(old, torch.stack([one] * 4)), torch.cat([one[:4], old[4:]]))
+    torch.testing.assert_close(merge_centroids(old, torch.stack([one] * 4)), torch.cat([one[:4], old[4:]]))
 
 
 def test_merging_by_hand():
@@ -76,7 +76,7 @@ def test_merging_by_hand():
     )
     first = (0.6 * torch.tensor([3.0, 4.0]) + 0.8 * torch.tensor([4.0, 3.0])) / 1.4
     expected = torch.stack([first, torch.tensor([3.0, 1.0]), torch.tensor([-2.0, 0.0]), torch.tensor([5.0, 7.0])])
-    torch.testing.assert_close(agreed(old, said), expected)
+    torch.testing.assert_close(merge_centroids(old, said), expected)
 
 
 def test_warm_up_and_ramp_are_a_tenth_of_the_rounds_rounded_up():
@@ -155,7 +155,7 @@ def test_whole_rounds_against_a_second_implementation(fields):
         for round in (1, 2, 3, 4):
             t, models, said = round - 1, {}, []
             for c in toy64.cohort(seen, round):
-                x, y = toy.images_of(fed._world, c)
+                x, y = toy.images_of(fed.world, c)
                 models[c], own = naive_client(
                     theta,
                     f,
@@ -176,9 +176,11 @@ def test_whole_rounds_against_a_second_implementation(fields):
 
 def test_suspects_are_the_forgotten_share():
     fed, method, state = toy.started("rofl", {"forget_rate": 0.25})
-    ((p, proposed),) = fed.on_clients(state, [3], method.suspects, method.down(fed, state))  # 12 samples
+    ((p, proposed),) = fed.run_on_clients(
+        state, [3], method.suspect_labels, method.make_broadcast(fed, state)
+    )  # 12 samples
     assert int((p > 0.5).sum()) == 3
-    x, y = toy.images_of(fed._world, 3)
+    x, y = toy.images_of(fed.world, 3)
     z = fed.net().predict(state.server["model"], x)
     assert set(p.argsort()[-3:].tolist()) == set(F.cross_entropy(z, y, reduction="none").argsort()[-3:].tolist())
     assert torch.equal(proposed, z.argmax(1))

@@ -20,7 +20,7 @@ def phases(name: str, rounds: int, **fields: float) -> list[tuple[str, int]]:
     cls = method_class(name)
     needed = {key: cls.example[key] for key, one in settings_of(cls).items() if one.is_required()}
     method = make({"name": name, **needed, **fields}, Train(rounds=rounds))
-    return [(phase.name, phase.end) for phase in method.phases(toy.federation())]
+    return [(phase.name, phase.end) for phase in method.list_phases(toy.federation())]
 
 
 def test_there_are_such_settings():

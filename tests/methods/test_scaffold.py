@@ -50,7 +50,7 @@ def test_the_first_round_is_fedavg_with_equal_weights():
 
 def gradient(fed, w: Weights, client: int) -> torch.Tensor:
     """Full-batch gradient of a client's loss, flat over the trained numbers."""
-    x, y = toy.images_of(fed._world, client)
+    x, y = toy.images_of(fed.world, client)
     leaves = optim.Trained(w.layout, optim.SGD())
     leaves.load(w)
     return leaves.backward(F.cross_entropy(fed.net().predict(leaves.w, x), y)).clone()
@@ -68,8 +68,8 @@ def test_after_one_full_batch_step_the_control_is_the_gradient():
 def test_identical_clients_need_no_correction():
     fed, method, state = toy.started("scaffold", train=FULL)
     for c in range(8):
-        fed._world.index[c] = fed._world.index[0]
-        fed._world.sizes[c] = fed.sizes[c] = 17
+        fed.world.index[c] = fed.world.index[0]
+        fed.world.sizes[c] = fed.sizes[c] = 17
     fed.all = list(range(8))
     for _ in range(2):
         toy.round_of(method, fed, state)
@@ -83,8 +83,8 @@ def test_steps_are_those_really_taken():
     fed, method, state = toy.started("scaffold", net=toy.net(toy.normed_point), train={"epochs": 1, "lr": 0.01})
     start = state.server["model"].clone()
     assert len(state.server["control"]) == start.layout.trained < start.layout.size  # statistics are not controlled
-    (up,) = toy.round_of(method, fed, state, [6])
-    expected = (start.trained - up["model"].trained) / (2 * 0.01)
+    (update,) = toy.round_of(method, fed, state, [6])
+    expected = (start.trained - update["model"].trained) / (2 * 0.01)
     torch.testing.assert_close(state.clients[6]["control"], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -94,6 +94,6 @@ def test_who_learnt_nothing_keeps_its_control(how):
     old = torch.linspace(-1, 1, state.server["control"].numel())
     state.clients[1] = {"control": old}
     state.server["control"] += 0.5
-    (up,) = toy.round_of(method, fed, state, [1])
+    (update,) = toy.round_of(method, fed, state, [1])
     torch.testing.assert_close(state.clients[1]["control"], old, rtol=0, atol=1e-6)
-    torch.testing.assert_close(up["shift"], torch.zeros_like(old), rtol=0, atol=1e-6)
+    torch.testing.assert_close(update["shift"], torch.zeros_like(old), rtol=0, atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednoise_core.methods.transition import anchor_rows, by_matrix, confident_rows, tail_rows, weighted
+from fednoise_core.methods.transition import anchor_rows, confident_rows, judge_by_matrix, tail_rows, weigh_by_shares
 from fednoise_core.rng import stream
 
 
@@ -81,23 +81,25 @@ def test_estimates_of_hardly_any_data_are_distributions(p):
 def test_weighted_is_forward_correction_of_reweighted_predictions():
     """-log (A' p)_y - (-log sum_i p_i pi_i T[i, y]) depends on y only; rows of absent classes are zero."""
     T, y = torch.softmax(predictions(4) * 3, 1), torch.tensor([0, 0, 1, 3, 3, 3])
-    A = weighted(T, y)
+    A = weigh_by_shares(T, y)
     assert A[2].tolist() == [0.0] * 4
     torch.testing.assert_close(A.sum(0), torch.ones(4))
     share = torch.tensor([2.0, 1.0, 0.0, 3.0]) / 6
     p = predictions(7)
     constant = -(p @ A).log() + (p @ (share[:, None] * T)).log()
     torch.testing.assert_close(constant, constant[:1].expand_as(constant), rtol=1e-4, atol=1e-5)
-    nobody = weighted(torch.eye(3), torch.tensor([0, 1]))
+    nobody = weigh_by_shares(torch.eye(3), torch.tensor([0, 1]))
     assert nobody[:, 2].tolist() == [0.0] * 3  # a zero column stays zero
 
 
 def test_bayes_rule():
     """p = (.5, .5), T = ((.9, .1), (.4, .6)): given 0, P(true 0) = .45/(.45 + .2)."""
     T = torch.tensor([[0.9, 0.1], [0.4, 0.6]])
-    wrong, proposed = by_matrix(torch.zeros(2, 2), torch.tensor([0, 1]), T)
+    wrong, proposed = judge_by_matrix(torch.zeros(2, 2), torch.tensor([0, 1]), T)
     torch.testing.assert_close(wrong, torch.tensor([0.2 / 0.65, 0.05 / 0.35]))
     assert proposed.tolist() == [0, 1]
     sure = torch.tensor([[0.0, 5.0]])
-    assert by_matrix(sure, torch.tensor([0]), T)[1].tolist() == [1]
-    assert by_matrix(sure, torch.tensor([0]), torch.eye(2))[0].tolist() == pytest.approx([0.0])  # no noise, no doubt
+    assert judge_by_matrix(sure, torch.tensor([0]), T)[1].tolist() == [1]
+    assert judge_by_matrix(sure, torch.tensor([0]), torch.eye(2))[0].tolist() == pytest.approx(
+        [0.0]
+    )  # no noise, no doubt

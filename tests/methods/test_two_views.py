@@ -20,14 +20,14 @@ def test_corners_of_a_turned_image_are_black_or_after_the_normalisation_the_mean
     found = []
 
     class Watches(FedLSR):
-        def objective(self, net, w, batch, down, mine):
+        def compute_objective(self, net, w, batch, broadcast, client_state):
             found.append(batch.views[1][..., [0, 0, 7, 7], [0, 7, 0, 7]].flatten())
-            return super().objective(net, w, batch, down, mine)
+            return super().compute_objective(net, w, batch, broadcast, client_state)
 
     fed = toy.federation()
     method = Watches(train=fed.train, view_on=view_on)
-    state = method.init(fed)
-    fed.fit(method, state, [0], method.down(fed, state))
+    state = method.init_state(fed)
+    fed.fit(method, state, [0], method.make_broadcast(fed, state))
     values = torch.cat(found)
     assert (values == corner).sum() > 20
     assert not (values == -1.25 - corner).any()
@@ -37,13 +37,13 @@ def test_views_by_name():
     for name in ("rotation", "flip", "crop_flip", "colour"):
         for per in ("sample", "batch"):
             for on in ("image", "normalised"):
-                first, second = method_of(view=name, per=per, view_on=on, degrees=7.0).augments()
+                first, second = method_of(view=name, per=per, view_on=on, degrees=7.0).get_augmentations()
                 made = build(second)
                 assert first == "none"
                 parts = getattr(made, "parts", (made,))
                 assert {(part.per, part.on) for part in parts} == {(per, on)}
                 assert name != "rotation" or parts[0].degrees == 7.0
-    assert method_of(train={"augment": "flip"}).augments()[0] == "flip"
+    assert method_of(train={"augment": "flip"}).get_augmentations()[0] == "flip"
 
 
 def test_colour_of_grey_images_is_refused_before_training():
@@ -61,7 +61,7 @@ def test_each_view_is_a_pass_of_its_own_in_training_mode(name):
     w = net.fresh(torch.Generator().manual_seed(0))
     again, batch = w.clone(), batch_of()
     batch.views[1] = batch.views[1] * 3 + 1
-    found = method_of(name).objective(net, w, batch, {"ramp": 1.0}, {})
+    found = method_of(name).compute_objective(net, w, batch, {"ramp": 1.0}, {})
     z = [net.train(again, x) for x in batch.views]
     torch.testing.assert_close(w.flat, again.flat)
     assert not torch.equal(w["norm.running_mean"], torch.zeros(3))

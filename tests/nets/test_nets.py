@@ -68,7 +68,7 @@ def lively(net: Net, seed: int = 0) -> Weights:
 
 
 def trained(net: Net, w: Weights) -> Trained:
-    made = Trained(net.layout, optim.make("sgd"))
+    made = Trained(net.layout, optim.make_optimiser("sgd"))
     made.load(w)
     return made
 

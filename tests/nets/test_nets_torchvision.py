@@ -68,7 +68,7 @@ def copied(net: Net, module: nn.Module) -> Weights:
 def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: None) -> None:
     module = theirs(name, 14)
     net = build(name, (3, SIZES[name], SIZES[name]), 14)
-    made = Trained(net.layout, optim.make("sgd"))
+    made = Trained(net.layout, optim.make_optimiser("sgd"))
     made.load(copied(net, module))
     x, y = images(name, 3), torch.tensor([0, 5, 13])
     torch.testing.assert_close(net.predict(made.w, x), module.eval()(x), rtol=1e-10, atol=1e-10)

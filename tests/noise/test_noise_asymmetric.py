@@ -12,7 +12,7 @@ import pytest
 from real_files import real_labels
 
 from fednoise_core.io import SpecError
-from fednoise_core.noise.asymmetric import _flip as flip
+from fednoise_core.noise.asymmetric import _flip_exactly as flip
 from fednoise_core.noise.asymmetric import asymmetric, asymmetric_matrix, random_sum
 from fednoise_core.noise.sampling import transition
 

@@ -8,7 +8,7 @@ import pytest
 from fednoise_core.io import SpecError
 from fednoise_core.noise import models
 from fednoise_core.noise.registry import nominal_rate
-from fednoise_core.noise.sampling import _categorical as categorical
+from fednoise_core.noise.sampling import _draw_categorical as categorical
 from fednoise_core.noise.sampling import check_matrix, sample, transition
 from fednoise_core.settings.functions import largest_remainder
 
@@ -143,8 +143,8 @@ def test_pair_targets_by_hand() -> None:
         (6, 1, "coarse", [2, 3, 4, 5, 0, 1]),
         (6, -1, "coarse", [4, 5, 0, 1, 2, 3]),
     ):
-        blocks = models.superclasses(K, within, coarse)
-        assert models.neighbours(np.arange(K), blocks, offset).tolist() == expected
+        blocks = models.superclass_of(K, within, coarse)
+        assert models.next_classes(np.arange(K), blocks, offset).tolist() == expected
 
 
 def test_semantic_map_of_cifar10() -> None:

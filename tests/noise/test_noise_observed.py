@@ -33,7 +33,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     ],
 )
 def test_human_noise_rates(dataset, labels, rate) -> None:
-    key = observed.HUMAN[labels]
+    key = observed.HUMAN[labels][0]
     K = 10 if dataset == "cifar10" else 100
     source = LabelledData(real_labels(dataset), K, given={key: real_labels(dataset, key)})
     made = noise.inject(source, {"kind": "human", "labels": labels}, 0)

@@ -1,4 +1,4 @@
-"""The code on docs/add_a_noise_model.md runs as it stands."""
+"""The code on docs/add_a_noise_model.md and docs/add_a_partition.md runs as it stands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from fednoise_core.noise import registry
 from fednoise_core.noise.labels import Labels
+from fednoise_core.partition import registry as partitions
 from fednoise_core.settings.declare import settings_of
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.functions import resolve_kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_noise_model.md"
 
@@ -31,6 +32,20 @@ def test_the_page_s_code_runs(monkeypatch, capsys) -> None:
 
 def test_the_page_names_every_input() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    functions = [resolve({"kind": kind}, registry.NOISES, "noise") for kind in registry.NOISES]
+    functions = [resolve_kind({"kind": kind}, registry.NOISES, "noise") for kind in registry.NOISES]
     inputs = {name for one in functions for name in inspect.signature(one).parameters.keys() - settings_of(one).keys()}
     assert all(f"`{name}`" in text for name in inputs - {"y", "K", "rng"})
+
+
+def test_the_partition_page_s_code_runs(monkeypatch) -> None:
+    monkeypatch.setattr(partitions, "PARTITIONS", dict(partitions.PARTITIONS))
+    page = PAGE.with_name("add_a_partition.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    parts = [names["partition"].of(c) for c in range(4)]
+    assert [sum(np.diff(part) > 1) <= 1 for part in parts] == [True] * 4  # two blocks of 125 neighbours
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(1000))
+    functions = [resolve_kind({"kind": kind}, partitions.PARTITIONS, "partition") for kind in partitions.PARTITIONS]
+    inputs = {name for one in functions for name in inspect.signature(one).parameters.keys() - settings_of(one).keys()}
+    assert all(f"`{name}`" in page for name in inputs - {"C", "rng"})

@@ -54,18 +54,18 @@ def test_gce_lies_between_ce_and_mae():
 
 
 def test_forward_correction_by_nothing_and_of_the_impossible():
-    torch.testing.assert_close(losses.forward(Z, Y, torch.eye(3)), losses.ce(Z, Y))
+    torch.testing.assert_close(losses.forward_correction(Z, Y, torch.eye(3)), losses.ce(Z, Y))
     never = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    assert losses.forward(torch.zeros(1, 2), torch.tensor([1]), never).item() == pytest.approx(
+    assert losses.forward_correction(torch.zeros(1, 2), torch.tensor([1]), never).item() == pytest.approx(
         -math.log(1e-12), rel=1e-5
     )
 
 
 def test_sharpening():
     p = torch.tensor([[0.6, 0.3, 0.1], [1.0, 0.0, 0.0]])
-    torch.testing.assert_close(losses.sharpen(p, 1.0), p)
-    torch.testing.assert_close(losses.sharpen(p, 0.5)[0], torch.tensor([0.36, 0.09, 0.01]) / 0.46)
-    assert losses.sharpen(p, 0.5).sum(1).tolist() == pytest.approx([1.0, 1.0])
+    torch.testing.assert_close(losses.sharpen_probs(p, 1.0), p)
+    torch.testing.assert_close(losses.sharpen_probs(p, 0.5)[0], torch.tensor([0.36, 0.09, 0.01]) / 0.46)
+    assert losses.sharpen_probs(p, 0.5).sum(1).tolist() == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_sharpening():
 def test_number_of_small_losses(forget, n, r):
     per_sample = torch.randn(n, generator=torch.Generator().manual_seed(n))
     for rate in (1.0 - forget, torch.tensor(1.0 - forget, dtype=torch.float64)):
-        mask = losses.smallest(per_sample, rate)
+        mask = losses.small_loss_mask(per_sample, rate)
         assert mask.sum().item() == r
         assert mask.dtype == per_sample.dtype
         kept, left = per_sample[mask > 0], per_sample[mask == 0]
@@ -95,8 +95,9 @@ def test_number_of_small_losses(forget, n, r):
 
 
 def test_ties_among_small_losses_go_to_the_earlier_sample():
-    assert losses.smallest(torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0]), 0.6).tolist() == [0, 1, 1, 0, 1]
-    assert losses.smallest(torch.ones(500), 0.3).tolist() == [1] * 150 + [0] * 350  # long enough for an unstable sort
+    assert losses.small_loss_mask(torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0]), 0.6).tolist() == [0, 1, 1, 0, 1]
+    # long enough for an unstable sort
+    assert losses.small_loss_mask(torch.ones(500), 0.3).tolist() == [1] * 150 + [0] * 350
 
 
 @pytest.mark.parametrize("classes", [10, 1000])
@@ -105,9 +106,9 @@ def test_products_keep_their_precision_under_autocast(classes):
     prior = torch.full((classes,), 1.0 / classes)
     upper = torch.ones(classes, classes).triu()
     with torch.autocast("cpu", torch.bfloat16):
-        up_to = losses.product(prior, upper)
+        up_to = losses.matmul_full_precision(prior, upper)
         rounded = prior @ upper
-        corrected = losses.forward(torch.zeros(4, classes), torch.arange(4), torch.eye(classes))
+        corrected = losses.forward_correction(torch.zeros(4, classes), torch.arange(4), torch.eye(classes))
     assert up_to.dtype == torch.float32
     torch.testing.assert_close(up_to, torch.arange(1, classes + 1) / classes, rtol=0, atol=1e-4)
     assert (rounded.float() - up_to).abs().max() > 1e-3
@@ -143,8 +144,8 @@ OURS = {
     "sce": lambda z, y: losses.sce(z, y, 0.1, 2.0),
     "gce": lambda z, y: losses.gce(z, y, 0.7),
     "mae": losses.mae,
-    "forward": lambda z, y: losses.forward(z, y, T_NOISE.float()),
-    "reweighted": lambda z, y: losses.reweighted(z, y, T_NOISE.float()),
+    "forward": lambda z, y: losses.forward_correction(z, y, T_NOISE.float()),
+    "reweighted": lambda z, y: losses.reweighted_ce(z, y, T_NOISE.float()),
 }
 
 
@@ -174,9 +175,9 @@ def test_losses_of_small_probabilities_keep_their_digits(far):
 def test_reweighting_is_one_without_noise_and_trains_the_matrix():
     """beta = p_y/(T'p)_y is 1 for T = I, also in its value; the gradient for T[i, y] is -beta CE p_i/(T'p)_y."""
     z, y = random_logits(), torch.arange(9) % 4
-    torch.testing.assert_close(losses.reweighted(z, y, torch.eye(4)), losses.ce(z, y))
+    torch.testing.assert_close(losses.reweighted_ce(z, y, torch.eye(4)), losses.ce(z, y))
     T = T_NOISE.float().requires_grad_()
-    losses.reweighted(z, y, T).sum().backward()
+    losses.reweighted_ce(z, y, T).sum().backward()
     p = torch.softmax(z.double(), 1)
     below = (p @ T_NOISE)[torch.arange(9), y]
     p_y = p[torch.arange(9), y]

@@ -40,7 +40,7 @@ def descend(rule: optim.Optimiser, reference, lr: float, clip: float = 0.0, step
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.01), (0.5, 0.1)])
 def test_sgd_is_torchs_bit_for_bit(momentum, decay):
     ours, theirs = descend(
-        optim.make("sgd", momentum=momentum, weight_decay=decay),
+        optim.make_optimiser("sgd", momentum=momentum, weight_decay=decay),
         lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=decay),
         0.05,
     )
@@ -50,7 +50,7 @@ def test_sgd_is_torchs_bit_for_bit(momentum, decay):
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_adam_is_torchs(decay):
     ours, theirs = descend(
-        optim.make("adam", weight_decay=decay), lambda p: torch.optim.Adam(p, 0.05, weight_decay=decay), 0.05
+        optim.make_optimiser("adam", weight_decay=decay), lambda p: torch.optim.Adam(p, 0.05, weight_decay=decay), 0.05
     )
     torch.testing.assert_close(ours.w.trained, theirs, rtol=1e-5, atol=1e-6)
     assert not torch.equal(theirs, trained(optim.Adam()).w.trained)
@@ -60,20 +60,20 @@ def test_adam_is_torchs(decay):
 @pytest.mark.parametrize("clip", [0.5, 100.0])
 def test_clipping_is_torchs(clip, momentum):
     ours, theirs = descend(
-        optim.make("sgd", momentum=momentum, weight_decay=0.1, clip=clip),
+        optim.make_optimiser("sgd", momentum=momentum, weight_decay=0.1, clip=clip),
         lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=0.1),
         0.05,
         clip,
     )
     torch.testing.assert_close(ours.w.trained, theirs, rtol=1e-5, atol=1e-6)
-    rule = optim.make("sgd", momentum=momentum, weight_decay=0.1)
+    rule = optim.make_optimiser("sgd", momentum=momentum, weight_decay=0.1)
     unclipped, _ = descend(rule, lambda p: torch.optim.SGD(p, 0.05), 0.05)
     assert torch.equal(ours.w.trained, unclipped.w.trained) == (clip == 100.0)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_rate_on_the_device_does_the_same(name):
-    rule = optim.make(name, momentum=0.5)
+    rule = optim.make_optimiser(name, momentum=0.5)
     a, b = trained(rule), trained(rule)
     for made, lr in ((a, 0.25), (b, torch.tensor(0.25))):
         for _ in range(3):
@@ -152,13 +152,14 @@ def test_one_loss_over_two_is_autograds():
     one, two = ({"a": a, "b": b} for a, b in leaves)
     expected = torch.autograd.grad(joint(one, two), [*leaves[0], *leaves[1]])
     for _ in range(2):  # the second time over the gradients of the first
-        found = optim.backward(joint(ours[0].w, ours[1].w), *ours)
+        found = optim.compute_gradients(joint(ours[0].w, ours[1].w), *ours)
         for k, grad in enumerate(found):
             assert grad is ours[k].grad
             flat = torch.cat([g.flatten() for g in expected[2 * k : 2 * k + 2]])
             torch.testing.assert_close(grad, flat, rtol=1e-6, atol=1e-6)
             assert flat.count_nonzero() >= 4
-    only_two = optim.backward(two_alone(ours[1].w), *ours)  # the first does not matter to it: no gradient is left over
+    # the first does not matter to it: no gradient is left over
+    only_two = optim.compute_gradients(two_alone(ours[1].w), *ours)
     assert not only_two[0].any()
     assert only_two[1].any()
 

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import beta as reference
 
 from fednoise_core.ops import stats
-from fednoise_core.ops.stats import confident_counts, label_issues, lid, low_loss, two_groups
+from fednoise_core.ops.stats import confident_counts, label_issues, local_intrinsic_dim, low_loss, two_groups
 from fednoise_core.rng import stream
 
 
@@ -62,7 +62,7 @@ def test_lid_of_gaussians_in_twenty_dimensions(dimension, ratio):
     for repeat in range(4):
         flat = stream(repeat, "gaussian", dimension).normal(size=(500, dimension))
         turn, _ = np.linalg.qr(stream(repeat, "turn").normal(size=(20, 20)))
-        means.append(float(lid(torch.from_numpy(flat @ turn[:dimension])).mean()) / dimension)
+        means.append(float(local_intrinsic_dim(torch.from_numpy(flat @ turn[:dimension])).mean()) / dimension)
     assert np.mean(means) == pytest.approx(ratio, abs=0.03)
 
 
@@ -72,40 +72,43 @@ def points(n: int, d: int = 4) -> torch.Tensor:
 
 def test_lid_by_hand():
     """Points on a line at 0, 1, 3: distances of the first are 1 and 3, of the second 1 and 2, of the third 2 and 3."""
-    value = lid(torch.tensor([[0.0], [1.0], [3.0]]), k=2, eps=0.0)
+    value = local_intrinsic_dim(torch.tensor([[0.0], [1.0], [3.0]]), k=2, eps=0.0)
     expected = [-2 / np.log(1 / 3), -2 / np.log(1 / 2), -2 / np.log(2 / 3)]
     np.testing.assert_allclose(value.numpy(), expected, rtol=1e-12)
-    with_eps = lid(torch.tensor([[0.0], [1.0], [3.0]]), k=2, eps=0.1)
+    with_eps = local_intrinsic_dim(torch.tensor([[0.0], [1.0], [3.0]]), k=2, eps=0.1)
     assert with_eps[0].item() == pytest.approx(-2 / (np.log(1 / 3.1) + np.log(3 / 3.1) + 0.1))
 
 
 def test_lid_does_not_change_under_rotation_and_without_eps_under_scaling():
     x = points(60)
     turn, _ = torch.linalg.qr(points(4))
-    torch.testing.assert_close(lid(x @ turn), lid(x), rtol=1e-9, atol=0)
-    torch.testing.assert_close(lid(x * 1e-4, eps=0.0), lid(x, eps=0.0), rtol=1e-9, atol=0)
-    assert lid(x * 1e-7).mean() < lid(x).mean() / 2  # the code's eps matters for confident models
+    torch.testing.assert_close(local_intrinsic_dim(x @ turn), local_intrinsic_dim(x), rtol=1e-9, atol=0)
+    torch.testing.assert_close(
+        local_intrinsic_dim(x * 1e-4, eps=0.0), local_intrinsic_dim(x, eps=0.0), rtol=1e-9, atol=0
+    )
+    # the code's eps matters for confident models
+    assert local_intrinsic_dim(x * 1e-7).mean() < local_intrinsic_dim(x).mean() / 2
 
 
 def test_lid_of_few_points_uses_those_there_are():
     x = points(12)
-    torch.testing.assert_close(lid(x, k=20), lid(x, k=11), rtol=0, atol=0)
-    assert lid(points(2)).tolist() == [0.0, 0.0]
-    assert lid(points(0)).shape == (0,)
-    assert (lid(points(3)) > 0).all()
+    torch.testing.assert_close(local_intrinsic_dim(x, k=20), local_intrinsic_dim(x, k=11), rtol=0, atol=0)
+    assert local_intrinsic_dim(points(2)).tolist() == [0.0, 0.0]
+    assert local_intrinsic_dim(points(0)).shape == (0,)
+    assert (local_intrinsic_dim(points(3)) > 0).all()
 
 
 def test_a_duplicate_has_lid_zero():
     x = points(10)
     x[4] = x[7]
-    value = lid(x, k=5)
+    value = local_intrinsic_dim(x, k=5)
     assert [k for k in range(10) if value[k] == 0] == [4, 7]
-    assert lid(torch.ones(5, 3)).tolist() == [0.0] * 5
+    assert local_intrinsic_dim(torch.ones(5, 3)).tolist() == [0.0] * 5
 
 
 def test_lid_without_eps_of_equidistant_points_is_finite():
     corners = torch.eye(4)  # every distance is sqrt(2)
-    assert torch.isfinite(lid(corners, k=3, eps=0.0)).all()
+    assert torch.isfinite(local_intrinsic_dim(corners, k=3, eps=0.0)).all()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -140,29 +143,29 @@ def test_sure_predictions_leave_nothing_to_prune():
 @pytest.mark.parametrize("a", [0.2, 0.5, 4.0])
 def test_beta_numbers_are_the_quantiles(a):
     u = torch.rand(2000, generator=torch.Generator().manual_seed(0))
-    found = stats.beta(u, a)
+    found = stats.beta_from_uniform(u, a)
     assert (found - torch.from_numpy(reference.ppf(u.double().numpy(), a, a))).abs().max() < 2e-3
-    assert torch.equal(stats.beta(u[:, None], a)[:, 0], found)
+    assert torch.equal(stats.beta_from_uniform(u[:, None], a)[:, 0], found)
 
 
 def test_beta_at_its_ends():
     u = torch.tensor([0.0, 0.25, 1.0 - 2.0**-24])
-    assert torch.equal(stats.beta(u, 1.0), u)
-    assert stats.beta(u, 0.0).tolist() == [1, 1, 1]
-    assert stats.beta(torch.tensor([0.0, 0.5, 1.0]), 4.0).tolist() == pytest.approx([0, 0.5, 1])
+    assert torch.equal(stats.beta_from_uniform(u, 1.0), u)
+    assert stats.beta_from_uniform(u, 0.0).tolist() == [1, 1, 1]
+    assert stats.beta_from_uniform(torch.tensor([0.0, 0.5, 1.0]), 4.0).tolist() == pytest.approx([0, 0.5, 1])
 
 
 def test_scaled_and_low_loss():
-    assert stats.scaled(torch.tensor([2.0, 4.0, 3.0])).tolist() == [0, 1, 0.5]
-    assert stats.scaled(torch.tensor([2.0, 2.0])).tolist() == [0, 0]
+    assert stats.scale_to_unit(torch.tensor([2.0, 4.0, 3.0])).tolist() == [0, 1, 0.5]
+    assert stats.scale_to_unit(torch.tensor([2.0, 2.0])).tolist() == [0, 0]
     p = stats.low_loss(torch.tensor([0.1, 0.2, 0.15, 5.0, 5.2]), seed=0)
     assert [round(x) for x in p.tolist()] == [1, 1, 1, 0, 0]
 
 
 def test_suspects():
     logits = torch.tensor([[math.log(0.75), math.log(0.25)]])
-    p, proposed = stats.by_confidence(logits, torch.tensor([1]))
+    p, proposed = stats.p_wrong_by_confidence(logits, torch.tensor([1]))
     assert p.tolist() == pytest.approx([0.75])
     assert proposed.tolist() == [0]
-    p = stats.by_rank(torch.tensor([3.0, 1.0, 4.0, 2.0, 0.0]), 0.4)
+    p = stats.p_wrong_by_rank(torch.tensor([3.0, 1.0, 4.0, 2.0, 0.0]), 0.4)
     assert (p > 0.5).tolist() == [True, False, True, False, False]

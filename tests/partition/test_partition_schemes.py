@@ -87,7 +87,7 @@ def test_openset_nonuniform_shares_are_dirichlet() -> None:
     squares, expected = [], []
     for seed in range(60):
         parts, _ = openset("nonuniform", seed, clients=12, y=y, classes=4)
-        rows = schemes.presence(12, 4, 0.5, rng(seed), forbid_full=True, notes={})
+        rows = schemes.draw_presence(12, 4, 0.5, rng(seed), forbid_full=True, notes={})
         share = histogram(parts, y, 4) / 10_000
         assert (share[~rows] == 0).all()
         squares += (share**2).sum(0).tolist()
@@ -97,7 +97,7 @@ def test_openset_nonuniform_shares_are_dirichlet() -> None:
 
 def test_openset_presence_has_the_probability_asked_for() -> None:
     # given neither all 0 nor all 1 of 4: P(class) = (q - q⁴)/(1 - q⁴ - (1-q)⁴), for q = .3: .2919/.7518 = .3883
-    rows = schemes.presence(20_000, 4, 0.3, rng(), forbid_full=True, notes={})
+    rows = schemes.draw_presence(20_000, 4, 0.3, rng(), forbid_full=True, notes={})
     expected = 0.2919 / 0.7518
     assert (np.abs(rows.mean(0) - expected) < 5 * np.sqrt(expected * (1 - expected) / 20_000)).all()
 
@@ -123,7 +123,7 @@ def test_assign_takes_only_rows_with_room() -> None:
 
 def test_bernoulli_dirichlet_number_of_classes() -> None:
     # (α, p) = (1, .2), K = 10: 10·.2/(1 - .8^10) = 2.24 classes per client, given at least one
-    rows = schemes.presence(10_000, 10, 0.2, rng(), forbid_full=False, notes={})
+    rows = schemes.draw_presence(10_000, 10, 0.2, rng(), forbid_full=False, notes={})
     assert rows.sum(1).mean() == pytest.approx(2.24, abs=5 * 1.1 / 100)
     assert rows.any(1).all()
 
@@ -166,8 +166,8 @@ def test_fedlsr_with_too_few_samples_of_a_class() -> None:
 
 
 def test_fill_by_hand() -> None:
-    assert skew._fill(np.array([5, 5, 0]), np.array([2, 9, 4])).tolist() == [2, 8, 0]
-    assert skew._fill(np.array([5, 5]), np.array([2, 3])).tolist() == [2, 3]
+    assert skew._fill_counts(np.array([5, 5, 0]), np.array([2, 9, 4])).tolist() == [2, 8, 0]
+    assert skew._fill_counts(np.array([5, 5]), np.array([2, 3])).tolist() == [2, 3]
 
 
 def test_shards() -> None:
@@ -183,7 +183,7 @@ def test_shards() -> None:
 @pytest.mark.parametrize(("classes", "clients", "n"), [(10, 40, 3), (10, 7, 4), (5, 5, 5), (10, 10, 1), (3, 100, 2)])
 def test_disjoint_classes_are_dealt_evenly(classes, clients, n) -> None:
     for seed in range(5):
-        hands = skew.deal(classes, clients, n, rng(seed))
+        hands = skew.deal_classes(classes, clients, n, rng(seed))
         assert all(len(set(hand)) == n for hand in hands.tolist())
         held = np.bincount(hands.ravel(), minlength=classes)
         assert held.max() - held.min() <= (0 if n * clients % classes == 0 else 1)
@@ -198,7 +198,7 @@ def test_disjoint_classes_are_dealt_evenly(classes, clients, n) -> None:
 
 def test_deal_mixes_the_pairs() -> None:
     # 45 pairs of 10 classes; a plain round-robin deal makes only a few of them
-    pairs = {tuple(sorted(hand)) for hand in skew.deal(10, 400, 2, rng()).tolist()}
+    pairs = {tuple(sorted(hand)) for hand in skew.deal_classes(10, 400, 2, rng()).tolist()}
     assert len(pairs) == 45
 
 

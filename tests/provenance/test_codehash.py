@@ -94,12 +94,13 @@ SAME = {  # replace this by that in PLAIN
     "__all__": ("import json", "import json\n    __all__ = ['g']"),
     "__version__": ("import json", "import json\n    __version__ = '2'"),
     "line of a registry": ("import json", "import json" + METHODS.replace("}", ", 'two': 'fednoise_core.m:Two'}")),
-    "line of a registry of modules": ("import json", "import json\n    READERS = {'a': 'b', 'c': 'd'}"),
+    "display name": ("import json", "import json\n    add('--a', display_name='another')"),
+    "display name of a class": ("mu:", "display_name = 'another'\n        mu:"),
     "help": ("import json", "import json\n    add('--a', help='another')"),
 }
 BEFORE = {  # what is replaced is added first
     "line of a registry": "import json" + METHODS,
-    "line of a registry of modules": "import json\n    READERS = {'a': 'b'}",
+    "display name": "import json\n    add('--a', display_name='one')",
     "help": "import json\n    add('--a', help='one')",
 }
 OTHER = {

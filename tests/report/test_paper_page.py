@@ -13,7 +13,7 @@ import pytest
 from fake_runs import write_run
 from layout_check import problems
 
-from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.csv_files import read_csv, read_texts
 from fednoise_core.report.runs.run import ListedRun, load, select
@@ -90,7 +90,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     assert (out / "figure6.png").is_file()
     html = (folder / "page.html").read_text(encoding="utf-8")
     assert (
-        html.count("make cell PAPER=fedmixcon TABLE=3 METHOD=sce NOISE=sym40-exact DATASET=mnist") == 1
+        html.count("fednoise cell --paper fedmixcon --table 3 --method sce --noise sym40-exact --dataset mnist") == 1
     )  # in the list
     assert '<h2 id="sources">' in html
     for page in (first_screen(text), html):
@@ -108,7 +108,7 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     rows = read_texts(out / "origins.csv").to_dict("records")
     assert len(rows) == 6 + 2  # table 4 shows FedAvg, too
     record = json.loads(Path(rows[0]["run"]).read_text())
-    assert rows[0]["digest"] == digest(record["spec"])
+    assert rows[0]["digest"] == json_digest(record["spec"])
     assert rows[0]["code"] == record["code"]
     assert (rows[0]["device"], rows[0]["versions"]) == ("cpu", "numpy 2.3.0, python 3.11.9, torch 2.14.1")
     cells = read_csv(out / "table3.csv")

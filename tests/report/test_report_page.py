@@ -186,14 +186,14 @@ def test_missing_or_damaged_inputs_are_named(root: Path, tmp_path: Path, capsys:
     shared = ["--root", str(tmp_path), "--runs-list", str(root / "runs.json"), "--out", str(tmp_path / "r.html")]
     capsys.readouterr()
     assert study_page_step.main(["--study", str(root / "study.json"), *shared]) == 2
-    assert "make_page: " in capsys.readouterr().err
+    assert "study_page: " in capsys.readouterr().err
     assert not (tmp_path / "r.html").exists()
     with pytest.raises(SystemExit):
         study_page_step.main(["--study", "{", *shared])
     assert "neither JSON nor a JSON file" in capsys.readouterr().err
 
 
-def test_describe_needs_artifacts_only(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_settings_page_needs_artifacts_only(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--arrays", str(root / "raw/digits.npz"), "--labels", str(root / "labels/digits/sym40/any/seed1.npz")]
     arguments += ["--partition", str(root / "partitions/digits/sym40/iid/seed1.npz")]
     out = ["--out", str(tmp_path / "s.html")]
@@ -207,7 +207,7 @@ def test_describe_needs_artifacts_only(root: Path, tmp_path: Path, capsys: pytes
     arguments[1] = str(tmp_path / "cut.npz")
     capsys.readouterr()
     assert setting_page_step.main([*arguments, "--out", str(tmp_path / "t.html")]) == 2
-    assert re.search(r"describe: .*cut\.npz: damaged", capsys.readouterr().err)
+    assert re.search(r"setting_page: .*cut\.npz: damaged", capsys.readouterr().err)
 
 
 def test_the_summary_is_small_sorted_and_repeats(root: Path, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from fake_runs import write_study
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build, claims, latex, layout, markdown
+from fednoise_core.report.tables import build as tables
+from fednoise_core.report.tables import claims, latex, layout, markdown
 from fednoise_core.report.tables.reproduction import rank_correlation, verdict
 
 NAN = math.nan
@@ -155,7 +156,7 @@ def made(root: Path, tmp_path: Path) -> Any:
 
     def build(**spec: Any) -> tuple[pd.DataFrame, Any]:
         full = {**base, **spec}
-        write_csv(tmp_path / "t.csv", build.build(listed_runs(root / "runs.json"), full))
+        write_csv(tmp_path / "t.csv", tables.build(listed_runs(root / "runs.json"), full))
         table = read_csv(tmp_path / "t.csv")
         return table, layout.grid(table, full)
 
@@ -222,12 +223,12 @@ def test_clients_have_columns_of_their_own(made: Any) -> None:
 def test_without_any_run_all_cells_are_not_run(made: Any, tmp_path: Path) -> None:
     made()
     spec = {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv"), "table": 2}, "cells": []}
-    empty = build.build([], spec)
+    empty = tables.build([], spec)
     assert set(empty["verdict"]) == {"not run"}
     assert markdown.markdown(layout.grid(empty, spec))
     (tmp_path / "bad.csv").write_text(HEAD + "2,d,n,p,m,,many,,\n")
     with pytest.raises(ArtifactError, match=r"bad\.csv: d / n / p / m: could not convert"):
-        build.build([], {**spec, "reference": {"file": str(tmp_path / "bad.csv")}})
+        tables.build([], {**spec, "reference": {"file": str(tmp_path / "bad.csv")}})
 
 
 def test_setup_shows_ours_where_it_differs(tmp_path: Path) -> None:
@@ -239,6 +240,6 @@ def test_setup_shows_ours_where_it_differs(tmp_path: Path) -> None:
         "ours": [{"mnist": 100}, {}, {"mnist": 32}],
         "heads": {"mnist": "MNIST"},
     }
-    shown = layout.grid(build.build([], spec), spec)
+    shown = layout.grid(tables.build([], spec), spec)
     assert [row.cells[0].text for row in shown.rows] == ["100", "9-layer CNN", "64 (ours 32)"]
     assert shown.notes == ["2 of 3 cells are settings of this study, and were compared."]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ import toy
 from pydantic import MISSING
 
 from fednoise_core.data import augment
-from fednoise_core.data.sources import reader
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
 from fednoise_core.methods import METHODS, make, method_class
-from fednoise_core.settings.declare import Settings, check, model_of
-from fednoise_core.settings.functions import resolve
-from fednoise_core.settings.train import Train, stage
+from fednoise_core.settings.declare import Settings, check_value, model_of
+from fednoise_core.settings.functions import resolve_kind
+from fednoise_core.settings.train import Train, resolve_rounds
 from workflow_scripts.config.validation import KIND_KEYS, Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
@@ -31,11 +29,9 @@ def model(family: str, name: str) -> type[Settings]:
     """The model that an entry of a schema is made of."""
     if family == "train":
         return model_of(Train)
-    if family == "dataset":
-        return import_module(reader(name)).SETTINGS[name]
     if family == "augment":
         return augment.model(name)
-    owner = resolve({"kind": name}, config_schema.REGISTRIES[family], family)
+    owner = resolve_kind({"kind": name}, config_schema.REGISTRIES[family], family)
     return model_of(owner, *(config_schema.SHARED[family](name) if family in config_schema.SHARED else ()))
 
 
@@ -47,7 +43,7 @@ def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: boo
     """What is wrong with settings, "" if nothing is."""
     try:
         if not by_schema:
-            check(model(family, name), values, "")
+            check_value(model(family, name), values, "")
         elif family == "train":
             SCHEMAS.check_settings("train", values, ConfigPath(""))
         else:
@@ -142,7 +138,7 @@ def test_train_is_not_a_field_that_a_spec_may_set():
     ],
 )
 def test_stages_scale_with_the_rounds_and_round_half_up(rounds, share, expected):
-    assert stage(rounds, share) == expected
+    assert resolve_rounds(rounds, share) == expected
 
 
 @pytest.mark.parametrize(
@@ -159,17 +155,17 @@ def test_shares_are_of_all_rounds(name, fields, expected):
     fed = toy.federation(train={"rounds": 40})
     rounds = {key: value if key == "iterations" else int(value * 40) for key, value in fields.items()}
     for settings in (fields, rounds):
-        assert [phase.end for phase in make({"name": name, **settings}, fed.train).phases(fed)] == expected
+        assert [phase.end for phase in make({"name": name, **settings}, fed.train).list_phases(fed)] == expected
 
 
 def test_shares_of_the_prestop_and_of_the_ramp():
     train = Train(rounds=40)
     teaching = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 0.25}, train)
-    assert [teaching.forgotten(t) for t in (5, 10)] == [0.1, 0.2]
+    assert [teaching.forget_rate_at(t) for t in (5, 10)] == [0.1, 0.2]
     for latest, start, stops in ((0.5, 0.25, [0, 0, 20]), (0, 0.25, [0, 12, 20]), (0, 0.5, [0, 0, 0])):
         method = make({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
         found = []
         for round in (10, 12, 20):
             state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)
-            found.append(method._watched(state, 0.5 if latest == 0 else 0.6)["round"])
+            found.append(method._count_watched(state, 0.5 if latest == 0 else 0.6)["round"])
         assert found == stops, latest

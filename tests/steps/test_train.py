@@ -65,7 +65,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def at_round(monkeypatch: pytest.MonkeyPatch, wanted: int, act: Any) -> None:
     """Call `act` when that many rounds were reported."""
-    report, seen = loop.Progress.round, []
+    report, seen = loop.Progress.report_round, []
 
     def watched(self: Any, *args: Any) -> None:
         report(self, *args)
@@ -73,7 +73,7 @@ def at_round(monkeypatch: pytest.MonkeyPatch, wanted: int, act: Any) -> None:
         if len(seen) == wanted:
             act()
 
-    monkeypatch.setattr(loop.Progress, "round", watched)
+    monkeypatch.setattr(loop.Progress, "report_round", watched)
 
 
 @pytest.mark.parametrize(("name", "number"), [("fedavg", "TERM"), ("scaffold", "INT")])
@@ -196,10 +196,10 @@ def test_a_training_process_imports_only_what_it_needs_until_its_results_are_wri
     """Looked at after each round; parquet files, written at the end, need pyarrow."""
     code = (
         "import sys, json; from fednoise_core.engine import loop; from workflow_scripts.steps import train\n"
-        "report = loop.Progress.round\n"
+        "report = loop.Progress.report_round\n"
         "def watched(self, *args):\n"
         "    report(self, *args); print('LOADED', json.dumps(sorted({m.split('.')[0] for m in sys.modules})))\n"
-        "loop.Progress.round = watched\n"
+        "loop.Progress.report_round = watched\n"
         "sys.exit(train.main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, *words(tmp_path, inputs)]

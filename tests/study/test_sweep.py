@@ -12,7 +12,14 @@ import pytest
 import yaml
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.variants import family, settings, swept_field, told, variant_id, without
+from fednoise_core.settings.variants import (
+    base_method,
+    format_settings,
+    parse_settings,
+    strip_settings,
+    swept_field,
+    variant_id,
+)
 from workflow_scripts.config.project import Project
 from workflow_scripts.study.study import Study
 
@@ -190,10 +197,10 @@ def test_mistakes_beside_a_sweep(study: Callable[..., Study], edit: Callable[[An
 def test_ids_are_read_back() -> None:
     made = variant_id("prox", {"mu": 0.1, "weighting": "uniform", "on": True, "of": None})
     assert made == "prox@mu=0.1@weighting=uniform@on=true@of=null"
-    assert (family(made), settings(made)["weighting"]) == ("prox", "uniform")
-    assert told(settings(variant_id("a", {"forget_rate": 20}))) == "forget rate 20"
-    assert without("Prox, mu 0.1", "prox@mu=0.1") == "Prox"
-    assert (family("fedavg"), settings("fedavg"), without("A, b", "fedavg")) == ("fedavg", {}, "A, b")
+    assert (base_method(made), parse_settings(made)["weighting"]) == ("prox", "uniform")
+    assert format_settings(parse_settings(variant_id("a", {"forget_rate": 20}))) == "forget rate 20"
+    assert strip_settings("Prox, mu 0.1", "prox@mu=0.1") == "Prox"
+    assert (base_method("fedavg"), parse_settings("fedavg"), strip_settings("A, b", "fedavg")) == ("fedavg", {}, "A, b")
     assert variant_id("p", {"v": 1.0}) == variant_id("p", {"v": 1}) == "p@v=1"
     assert len({variant_id("p", {"v": value}) for value in (0.1, 0.1 + 1e-16 * 2, 1e-8, 2**53, 1e22)}) == 5
     assert swept_field(["a", "b@q=1"]) == "q"

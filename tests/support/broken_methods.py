@@ -12,49 +12,49 @@ from fednoise_core.methods.fedavg import FedAvg
 class ReadsANumber(FedAvg):
     """Its step looks at its loss."""
 
-    def objective(self, net, w, batch, down, mine):
-        loss = super().objective(net, w, batch, down, mine)
+    def compute_objective(self, net, w, batch, broadcast, client_state):
+        loss = super().compute_objective(net, w, batch, broadcast, client_state)
         return loss * 2 if loss.item() > 1 else loss
 
 
 class ChangesInPlace(FedAvg):
     """It adds to a tensor that the client keeps."""
 
-    def prepare(self, me, down):
-        if "seen" in me.mine:
-            me.mine["seen"] += 1
+    def prepare_fit(self, client, broadcast):
+        if "seen" in client.state:
+            client.state["seen"] += 1
         else:
-            me.mine["seen"] = torch.zeros(me.n)
+            client.state["seen"] = torch.zeros(client.n)
 
 
 class DrawsGlobally(FedAvg):
     """Its clients choose labels by torch's global generator."""
 
-    def prepare(self, me, down):
-        me.targets = torch.randint(me.classes, (me.n,))
+    def prepare_fit(self, client, broadcast):
+        client.targets = torch.randint(client.classes, (client.n,))
 
 
 class Peeks(FedAvg):
     """Its server looks at what clients keep."""
 
-    def round(self, fed, state, among=None):
+    def run_round(self, fed, state, candidates=None):
         state.clients.get(0)
-        return super().round(fed, state, among)
+        return super().run_round(fed, state, candidates)
 
 
 class ReachesInside(FedAvg):
     """Its server counts labels by the engine's private parts."""
 
-    def round(self, fed, state, among=None):
-        state.server["counts"] = torch.bincount(fed._world.given, minlength=fed.classes).float()
-        return super().round(fed, state, among)
+    def run_round(self, fed, state, candidates=None):
+        state.server["counts"] = torch.bincount(fed.world.given, minlength=fed.classes).float()
+        return super().run_round(fed, state, candidates)
 
 
 class SaysMore(FedAvg):
     """Its clients send something that the class does not declare."""
 
-    def after(self, me, up, down):
-        return {**up, "samples": me.n}
+    def after_fit(self, client, update, broadcast):
+        return {**update, "samples": client.n}
 
 
 class TellsLabels(FedAvg):
@@ -62,15 +62,15 @@ class TellsLabels(FedAvg):
 
     wire: ClassVar = {"down": ("model",), "up": ("model", "told")}
 
-    def after(self, me, up, down):
-        return {**up, "told": [me.labels.flip(0).float()]}
+    def after_fit(self, client, update, broadcast):
+        return {**update, "told": [client.labels.flip(0).float()]}
 
 
 class LosesCount(FedAvg):
     """It remembers in the object, not in the state, how many rounds there were: a resume starts from zero."""
 
-    def merge(self, fed, state, who, ups):
-        super().merge(fed, state, who, ups)
+    def merge_updates(self, fed, state, clients, updates):
+        super().merge_updates(fed, state, clients, updates)
         rounds = vars(self).setdefault("rounds", [])
         rounds.append(state.round)
         state.server["model"] = state.server["model"] * (1 - 0.1 * len(rounds))

@@ -62,8 +62,9 @@ def several_nets(name: str) -> bool:
 
 
 def traffic(name: str, run: Any) -> list[tuple[int, int]]:
-    """Bytes (down, up) of round 0 (what `init` exchanged) and of every round, worked out by hand: 4 clients a round of
-    7 with samples, 5 classes. By default every round sends all that `wire` names, but what is optional (`name?`).
+    """Bytes (down, up) of round 0 (what `init_state` exchanged) and of every round, worked out by hand: 4 clients a
+    round of 7 with samples, 5 classes. By default every round sends all that `wire` names, but what is optional
+    (`name?`).
     """
     if name in UNUSUAL:
         known = UNUSUAL[name]
@@ -86,14 +87,14 @@ def _fedcorr(run: Any) -> list[tuple[int, int]]:
 
 def _feddf(run: Any) -> list[tuple[int, int]]:
     """Clients of even number run the perceptron, the others the convolutional net; distillation sends nothing."""
-    cohorts = [run.outcome.fed.sample(r) for r in (1, 2, 3)]
-    return [(0, 0)] + [(sum(CNN if c % 2 else MODEL for c in who),) * 2 for who in cohorts]
+    cohorts = [run.outcome.fed.sample_cohort(r) for r in (1, 2, 3)]
+    return [(0, 0)] + [(sum(CNN if c % 2 else MODEL for c in clients),) * 2 for clients in cohorts]
 
 
 def _fednoro(run: Any) -> list[tuple[int, int]]:
     """After one round of warm-up the search: once the model to all, a loss for each class up; then the verdicts."""
     noisy = set(run.summary["notes"]["noisy"])
-    second, third = (4 * MODEL + 8 * len(noisy & set(run.outcome.fed.sample(r))) for r in (2, 3))
+    second, third = (4 * MODEL + 8 * len(noisy & set(run.outcome.fed.sample_cohort(r))) for r in (2, 3))
     return [(0, 0), PLAIN, (second + 7 * MODEL, 4 * MODEL + 7 * 5 * 4), (third, 4 * MODEL)]
 
 
@@ -101,7 +102,7 @@ def _fedrn(run: Any) -> list[tuple[int, int]]:
     """A round: the model down; up the model, which is handed on, too, an accuracy and 5 logits. With neighbours also
     two models down, three scores and whether they were asked; those that have not trained before get the model twice.
     """
-    first, second, third = (set(run.outcome.fed.sample(r)) for r in (1, 2, 3))
+    first, second, third = (set(run.outcome.fed.sample_cohort(r)) for r in (1, 2, 3))
     new = len(second - first), len(third - first - second)
     up, asked = 4 * (MODEL + 8 + 20), 4 * (MODEL + 2 * MODEL + 24 + 8)
     return [(7 * 4 * 64, 0), (4 * MODEL, up), *((asked + n * MODEL, up) for n in new)]  # first the image of noise

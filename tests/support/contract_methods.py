@@ -19,12 +19,14 @@ class Pulled(FedAvg):
     mu: Annotated[float, Field(ge=0, description="Weight of the pull.")] = 0.01
     step_reads = ("last",)
 
-    def correct(self, grad: torch.Tensor, w: Any, down: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-        goal = down["model"].trained
-        if "last" in mine:
-            goal = (goal + mine["last"].trained) / 2
+    def correct_gradient(
+        self, grad: torch.Tensor, w: Any, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
+    ) -> None:
+        goal = broadcast["model"].trained
+        if "last" in client_state:
+            goal = (goal + client_state["last"].trained) / 2
         grad.add_(w.trained.detach() - goal, alpha=self.mu)
 
-    def finish(self, net, carry, down, mine, steps):
+    def make_update(self, net, carry, broadcast, client_state, steps):
         model = carry["model"].values()
-        return {"model": model, "mine": {"last": model}}
+        return {"model": model, "client_state": {"last": model}}

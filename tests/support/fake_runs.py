@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.io import digest, save_npz, write_json
+from fednoise_core.io import json_digest, save_npz, write_json
 from fednoise_core.rng import stream
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -208,14 +208,14 @@ def write_run(
     ).to_parquet(folder / "diagnostics.parquet")
     scores = {"best": values[1:].max(), "last": values[-1], "last10_mean": values[1:][-10:].mean(), "round0": values[0]}
     scores = {key: float(value) for key, value in scores.items()}
-    key = digest(spec)
+    key = json_digest(spec)
     write_json(
         folder / "spec.json",
         {
             "spec": spec,
-            "code": digest("code", spec["method"]["name"]),
+            "code": json_digest("code", spec["method"]["name"]),
             "inputs": {"arrays": "a" * 64, "labels": "b" * 64},
-            "digest": digest("run", key),
+            "digest": json_digest("run", key),
         },
     )
     write_json(

@@ -44,7 +44,7 @@ def started(name: str, fields: dict[str, Any] | None = None, **options: Any) -> 
     """Federation, method and first state on the small world. options: of `federation`."""
     fed = federation(**options)
     method = make({"name": name, **(fields or {})}, fed.train)
-    return fed, method, method.init(fed)
+    return fed, method, method.init_state(fed)
 
 
 def public_images() -> Tensor:

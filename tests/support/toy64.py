@@ -19,7 +19,7 @@ from fednoise_core.engine.state import State
 from fednoise_core.methods import method_class
 from fednoise_core.nets.net import Ops
 from fednoise_core.ops.weights import Weights
-from fednoise_core.settings.declare import parse
+from fednoise_core.settings.declare import build_settings
 
 Batches = dict[tuple[int, int], list[tuple[Tensor, Tensor]]]  # (round, client) -> x, y of each of its steps
 
@@ -63,24 +63,24 @@ def rounds(
     seen: Batches = {}
 
     class Watched(method_class(name)):  # type: ignore[misc]
-        def prepare(self, me, down):
-            seen[me.round, me.id] = seen["now"] = []  # type: ignore[index]
-            return super().prepare(me, down)
+        def prepare_fit(self, client, broadcast):
+            seen[client.round, client.id] = seen["now"] = []  # type: ignore[index]
+            return super().prepare_fit(client, broadcast)
 
-        def step(self, net, carry, batch, down, mine):
+        def train_step(self, net, carry, batch, broadcast, client_state):
             seen["now"].append(keep(batch))  # type: ignore[index]
-            super().step(net, carry, batch, down, mine)
+            super().train_step(net, carry, batch, broadcast, client_state)
 
-        def loss(self, logits, y):  # the library's is in float32
+        def compute_loss(self, logits, y):  # the library's is in float32
             return F.cross_entropy(logits, y, reduction="none")
 
     fed = toy.federation(train=train, net=toy.net(perceptron))
-    method = parse(Watched, fields, "method", train=fed.train)
-    state = method.init(fed)
+    method = build_settings(Watched, fields, "method", train=fed.train)
+    state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     assert start.dtype == torch.float64
     for state.round in range(1, count + 1):
-        method.round(fed, state)
+        method.run_round(fed, state)
     seen.pop("now")  # type: ignore[call-overload]
     return fed, state, seen, start
 

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednoise_core.data import facts, human
+from fednoise_core.data import human
 from fednoise_core.data.arrays import content_sha256
 from fednoise_core.data.facts import Facts
+from fednoise_core.data.settings import load_source
 
 Content = dict[str, np.ndarray]
 CLOTHES = "T-Shirt Shirt Knitwear Chiffon Sweater Hoodie Windbreaker Jacket Downcoat Suit Shawl Dress Vest Underwear"
@@ -36,10 +37,11 @@ def toy(shape: tuple[int, ...], n: int = 30, m: int = 20, classes: int = 10) -> 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, source: str, content: Content) -> None:
     """Let `content` be the published data set of that name."""
-    known = facts.FACTS[source]
+    kind = load_source(source)
+    known = kind.published
     hashes = {name: content_sha256(array) for name, array in content.items()}
     n, m, shape = len(content["y_train"]), len(content["y_test"]), content["x_train"].shape[1:]
-    monkeypatch.setitem(facts.FACTS, source, Facts(n, m, shape, known.names, known.mean, known.std, hashes))
+    monkeypatch.setattr(kind, "published", Facts(n, m, shape, known.names, known.mean, known.std, hashes))
 
 
 def pretend_human(monkeypatch: pytest.MonkeyPatch, source: str, content: Content) -> Content:

@@ -43,48 +43,59 @@ class Everything(Local):
     def __init__(self, train: Any):
         self.train = train
 
-    def prepare(self, me, down):
-        me.mine["seen"] = me.mine.get("seen", torch.zeros(())) + 1
-        if me.n < 3:
+    def prepare_fit(self, client, broadcast):
+        client.state["seen"] = client.state.get("seen", torch.zeros(())) + 1
+        if client.n < 3:
             return None
-        me.targets = (me.labels + 1) % me.classes
-        picked, rest = torch.arange(0, me.n, 2), torch.arange(1, me.n, 2)
-        weight = torch.from_numpy(me.rng("weight").random(me.n).astype(np.float32))
-        facts = {"scale": 1.0 + me.id, "kind": "odd"}
-        state = {"mean": me.mine.get("mean", torch.zeros(me.n, me.classes))}
+        client.targets = (client.labels + 1) % client.classes
+        picked, rest = torch.arange(0, client.n, 2), torch.arange(1, client.n, 2)
+        weight = torch.from_numpy(client.numpy_rng("weight").random(client.n).astype(np.float32))
+        facts = {"scale": 1.0 + client.id, "kind": "odd"}
+        state = {"mean": client.state.get("mean", torch.zeros(client.n, client.classes))}
         return Work(samples=picked, aux={"weight": weight}, state=state, more={"rest": rest}, facts=facts)
 
-    def between(self, me, carry, down, epoch):
-        if me.n < 9:
+    def between_epochs(self, client, carry, broadcast, epoch):
+        if client.n < 9:
             return None
-        guess = me.predict(carry["model"].values()).argmax(1)
-        weight = (guess == me.labels).float() + me.mine["mean"].amax(1)
-        picked, rest = torch.arange(epoch, me.n, 2), torch.arange(1 - epoch, me.n, 3)
+        guess = client.predict(carry["model"].values()).argmax(1)
+        weight = (guess == client.labels).float() + client.state["mean"].amax(1)
+        picked, rest = torch.arange(epoch, client.n, 2), torch.arange(1 - epoch, client.n, 3)
         return Work(samples=picked, aux={"weight": weight}, more={"rest": rest}, facts={"scale": 2.0, "kind": "odd"})
 
-    def objective(self, net, w, batch, down, mine):
+    def compute_objective(self, net, w, batch, broadcast, client_state):
         logits = net.train(w, batch.x, batch.drop(net))
-        loss = self.loss(logits, batch.y) * (1 + batch.u[:, 1])
+        loss = self.compute_loss(logits, batch.y) * (1 + batch.u[:, 1])
         if "mean" in batch.state:
             batch.state["mean"] = 0.5 * (batch.state["mean"] + torch.softmax(logits.detach(), 1))
         if "rest" not in batch.more:
             return loss.mean()
-        assert mine["kind"] == "odd"
+        assert client_state["kind"] == "odd"
         rest = batch.more["rest"]
-        other = self.loss(net.train(w, rest.x, rest.drop(net)), rest.y) * rest.aux["weight"] * (1 + rest.u[:, 0])
-        return (loss * batch.aux["weight"]).mean() * down["factor"] + other.mean() / mine["scale"]
+        other = (
+            self.compute_loss(net.train(w, rest.x, rest.drop(net)), rest.y) * rest.aux["weight"] * (1 + rest.u[:, 0])
+        )
+        return (loss * batch.aux["weight"]).mean() * broadcast["factor"] + other.mean() / client_state["scale"]
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"model": carry["model"].values(), "steps": float(steps), "mine": {"last": carry["model"].values()}}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {
+            "model": carry["model"].values(),
+            "steps": float(steps),
+            "client_state": {"last": carry["model"].values()},
+        }
 
 
 WHO = (1, 7, 2, 0, 3, 6, 4, 5)  # a single sample first, an empty client in between, then smaller and larger ones
 
 
-def jobs(made: Any, local: Local | None = None, who: Any = WHO, round: int = 1, **down: Any) -> list[FitRequest]:
+def jobs(
+    made: Any, local: Local | None = None, clients: Any = WHO, round: int = 1, **broadcast: Any
+) -> list[FitRequest]:
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
     local = local or make({"name": "fedavg"}, made.train)
-    return [FitRequest(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **down}) for c in who]
+    return [
+        FitRequest(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **broadcast})
+        for c in clients
+    ]
 
 
 class Late(Graphs):

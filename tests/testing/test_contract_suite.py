@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fednoise_core.methods import METHODS
-from fednoise_core.testing.plugin import _subjects
+from fednoise_core.testing.plugin import _list_subjects
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "support"
 SUITE = ["-m", "pytest", "-p", "fednoise_core.testing.plugin", "--pyargs", "fednoise_core.testing"]
 
 
@@ -50,14 +50,14 @@ BROKEN = {
     ),
     "ChangesInPlace": (
         "test_it_runs_to_its_end_and_its_models_predict",
-        "mine['seen'] was changed in place",
+        "state['seen'] was changed in place",
     ),
     "DrawsGlobally": (
         "test_global_random_generators_are_neither_used_nor_changed",
-        "broken_methods:DrawsGlobally uses torch's global random generator: draw from me.stream(words)",
+        "broken_methods:DrawsGlobally uses torch's global random generator: draw from client.random_stream(words)",
     ),
     "Peeks": ("test_it_runs_to_its_end_and_its_models_predict", "WireError: "),
-    "ReachesInside": ("test_its_source_keeps_out_of_private_parts", "private fed._world"),
+    "ReachesInside": ("test_its_source_keeps_out_of_private_parts", "fed.world"),
     "SaysMore": (
         "test_what_crosses_is_what_it_declares",
         "up 'samples' crossed in round 1 and is not declared\n"
@@ -121,7 +121,7 @@ class Given:
 )
 def test_wrong_options_are_one_clear_error(words: list[str], message: str) -> None:
     with unittest.mock.patch.dict(METHODS), pytest.raises(pytest.UsageError, match=re.escape(message)):
-        _subjects(Given(words))
+        _list_subjects(Given(words))
 
 
 def test_pytest_shows_it_as_one_error(tmp_path: Path) -> None:

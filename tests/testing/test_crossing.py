@@ -15,7 +15,7 @@ from fednoise_core.methods import METHODS, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.settings.train import Train
-from fednoise_core.testing.crossing import SIDES, Crossed, differences, tells_labels, watched
+from fednoise_core.testing.crossing import SIDES, Crossed, compare_wire, tells_labels, watch_crossing
 
 
 @dataclass(frozen=True)
@@ -24,34 +24,34 @@ class Talk(Local):
 
     train: Train
 
-    def say(self, net, carry, batch, down, mine):
+    def make_message(self, net, carry, batch, broadcast, client_state):
         return {"logits": net.predict(carry["model"].w, batch.x)}
 
-    def finish(self, net, carry, down, mine, steps):
-        return {"done": steps, "relay": {"model": carry["model"].values()}, "mine": {"kept": torch.ones(1)}}
+    def make_update(self, net, carry, broadcast, client_state, steps):
+        return {"done": steps, "relay": {"model": carry["model"].values()}, "client_state": {"kept": torch.ones(1)}}
 
 
-def count(me: Any, down: Any) -> int:
-    return me.n
+def count(client: Any, broadcast: Any) -> int:
+    return client.n
 
 
-def hand_on(me: Any, down: Any) -> dict[str, Any]:
-    return {"size": me.n, "relay": {"word": "hello"}}
+def hand_on(client: Any, broadcast: Any) -> dict[str, Any]:
+    return {"size": client.n, "relay": {"word": "hello"}}
 
 
 def test_every_way_is_seen_and_nothing_else():
     """Names and bytes of each; the server's own training and what clients keep are none."""
     fed = toy.federation()
-    talk, model, ids = Talk(fed.train), fed.fresh("model"), torch.arange(4)
-    state = FedAvg(train=fed.train).init(fed)
+    talk, model, ids = Talk(fed.train), fed.init_weights("model"), torch.arange(4)
+    state = FedAvg(train=fed.train).init_state(fed)
     state.round = 1
-    with watched() as crossed:
-        fed.fit(talk, state, [0, 3], {"model": model}, each=[{"first": 1.0}, {}])
-        one = fed.relayed(state, 0, "model")
-        fed.on_clients(state, [3], count, {"asked": 1}, each=[{"near0": one}])
-        fed.on_clients(state, [5], hand_on)
+    with watch_crossing() as crossed:
+        fed.fit(talk, state, [0, 3], {"model": model}, per_client=[{"first": 1.0}, {}])
+        one = fed.relayed_message(state, 0, "model")
+        fed.run_on_clients(state, [3], count, {"asked": 1}, per_client=[{"near0": one}])
+        fed.run_on_clients(state, [5], hand_on)
         state.round = 2
-        fed.lockstep(talk, state, [0, 3], {"model": model}, lambda said: [{"mean": said[0]["logits"]}] * 2, ids=ids)
+        fed.fit_lockstep(talk, state, [0, 3], {"model": model}, lambda said: [{"mean": said[0]["logits"]}] * 2, ids=ids)
         plain, targets = FedAvg(train=fed.train), torch.zeros(4).long()
         fed.fit(plain, state, [SERVER], {"model": model, "hidden": 1}, on="public", ids=ids, targets=targets)
     assert crossed.names == {
@@ -79,7 +79,7 @@ def crossed_with(**names: tuple[str, ...]) -> Crossed:
     ],
 )  # fmt: skip
 def test_a_declaration_is_compared_with_what_crossed(wire, lines):
-    assert differences(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
+    assert compare_wire(wire, crossed_with(down=("model", "near0", "near1"), up=("model",))) == lines
 
 
 Y = torch.tensor([2, 0, 1, 1, 4, 2])
@@ -115,7 +115,7 @@ def test_labels_are_known_by_their_content(value):
         "201142",
         3,
         torch.zeros(0),
-        toy.federation().fresh("model"),
+        toy.federation().init_weights("model"),
     ],
 )
 def test_other_things_are_no_labels(value):

@@ -10,7 +10,7 @@ import torch
 import toy
 from toy_jobs import Everything, apart, jobs
 
-from fednoise_core.engine.executors.captured import frozen
+from fednoise_core.engine.executors.captured import freeze_value
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
 from fednoise_core.engine.executors.sequential import Sequential
@@ -119,7 +119,7 @@ def test_a_step_that_uses_all_it_may_is_replayed_bit_for_bit():
     for graphs in (Graphs(), TapeGraphs()):
         lanes = Lanes(made, LanePool("cpu", 2, graphs))
         ran = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
-        found[graphs.name] = [(r.up, r.mine) for r in ran]
+        found[graphs.name] = [(r.update, r.client_state) for r in ran]
     assert toy.same(found["eager"], found["tape"])
 
 
@@ -141,8 +141,8 @@ class Scaled(Local):
         """Before each round."""
         type(self).shared = 1.0 + round
 
-    def loss(self, logits, y):
-        return super().loss(logits, y) * self.factor()
+    def compute_loss(self, logits, y):
+        return super().compute_loss(logits, y) * self.factor()
 
 
 COUNT = 1
@@ -191,11 +191,11 @@ class Field(Scaled):
 
 
 def trained(runner: Any, local: Scaled) -> list[Any]:
-    made, ups = runner.world, []
+    made, updates = runner.world, []
     for round in (1, 2, 3):
         local.turn(round)
-        ups.append([r.up for r in runner.run(jobs(made, local, who=(0, 3), round=1))])
-    return ups
+        updates.append([r.update for r in runner.run(jobs(made, local, clients=(0, 3), round=1))])
+    return updates
 
 
 @pytest.mark.parametrize("kind", [Scaled, Global, Boxed])
@@ -225,12 +225,12 @@ def test_a_field_of_many_numbers_that_changes_is_not_replayed_stale():
 def test_fields_are_compared_by_their_numbers():
     a, b = Field(toy.world().train), Field(toy.world().train)
     assert repr(a.table) == repr(b.table)
-    assert frozen(a) == frozen(b)
-    hash(frozen(a))
+    assert freeze_value(a) == freeze_value(b)
+    hash(freeze_value(a))
     b.table[1000] = 2.0
     assert repr(a.table) == repr(b.table)  # the text leaves it out
-    assert frozen(a) != frozen(b)
-    assert len({frozen(1), frozen(1.0), frozen(True)}) == 3
-    assert frozen(torch.zeros(2)) != frozen(torch.zeros(2, dtype=torch.int32))
-    assert frozen(torch.zeros(2, 1)) != frozen(torch.zeros(1, 2))
-    assert frozen({"a": [torch.ones(1)]}) != frozen({"a": (torch.ones(1),)})
+    assert freeze_value(a) != freeze_value(b)
+    assert len({freeze_value(1), freeze_value(1.0), freeze_value(True)}) == 3
+    assert freeze_value(torch.zeros(2)) != freeze_value(torch.zeros(2, dtype=torch.int32))
+    assert freeze_value(torch.zeros(2, 1)) != freeze_value(torch.zeros(1, 2))
+    assert freeze_value({"a": [torch.ones(1)]}) != freeze_value({"a": (torch.ones(1),)})

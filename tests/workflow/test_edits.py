@@ -11,11 +11,11 @@ from toy_workflow import Workflow
 pytestmark = pytest.mark.workflow
 
 TOY, CATALOGUE, DATASETS = "config/studies/toy.yaml", "config/catalogue.yaml", "config/datasets.yaml"
-CORE, STEPS = "fednoise_core/", "workflow_scripts/"
+CORE, STEPS = "fednoise_core/", "workflow_scripts/steps/"
 FEDCORR, ENGINE = CORE + "methods/fedcorr.py", CORE + "engine/loop.py"
-CURVES, HISTOGRAM = CORE + "report/result_figures/curves.py", CORE + "report/setting_figures/histogram.py"
+CURVES, HISTOGRAM = CORE + "report/figures/results/curves.py", CORE + "report/figures/settings/histogram.py"
 FUTURE = ("from __future__ import annotations\n", "from __future__ import annotations\nNEVER_USED = 1\n")
-INIT = "    def init(self"
+INIT = "    def init_state(self"
 SCHEMES = CORE + "partition/schemes.py"
 BY_OWNER = """\
     order = np.argsort(owner, kind="stable")
@@ -41,34 +41,34 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a method's code": ([(FEDCORR, INIT, f"    never_used = 1\n\n{INIT}")], ONE_RUN),
     "the engine's code": ([(ENGINE, *FUTURE)], ALL_RUNS),
     "code of training's own step": (
-        [(STEPS + "training.py", "key = digest(spec,", "key = digest(None, spec,")],
+        [(STEPS + "training_run.py", "key = digest(spec,", "key = digest(None, spec,")],
         ALL_RUNS,
     ),
     "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
     "a kind of noise": ([(CORE + "noise/models.py", *FUTURE)], {"noise": 2, "partition": 1, **ALL_RUNS, "figure": 2}),
     "the code of partitions": ([(SCHEMES, *FUTURE)], {"partition": 2, **ALL_RUNS, "figure": 2}),
-    "the code of a label release": ([(CORE + "privacy.py", *FUTURE)], ALL_RUNS),
+    "the code of a label release": ([(CORE + "ops/label_dp.py", *FUTURE)], ALL_RUNS),
     "another kind of noise": ([(CORE + "noise/asymmetric.py", *FUTURE)], {}),
     "the code of a kind of figure": ([(CURVES, *FUTURE)], {"figure": 1, **PAGE}),
     "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
-    "another kind of figure": ([(CORE + "report/result_figures/pareto.py", *FUTURE)], {}),
-    "what all figures share": ([(CORE + "report/style.py", *FUTURE)], {"figure": 2, **PAGE}),
-    "code of tables": ([(CORE + "report/layout.py", *FUTURE)], {"table": 2, **PAGE}),
-    "code of pages": ([(CORE + "report/page.py", *FUTURE)], PAGE),
-    "a template": ([(CORE + "report/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
+    "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *FUTURE)], {}),
+    "what all figures share": ([(CORE + "report/figures/style.py", *FUTURE)], {"figure": 2, **PAGE}),
+    "code of tables": ([(CORE + "report/tables/layout.py", *FUTURE)], {"table": 2, **PAGE}),
+    "code of pages": ([(CORE + "report/pages/study_page.py", *FUTURE)], PAGE),
+    "a template": ([(CORE + "report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the GPU's executors": (
         [(CORE + f"engine/executors/{name}.py", *FUTURE) for name in ("lanes", "captured")],
         {},
     ),
     "code of the command line": ([(STEPS + "train.py", "stopped before the first round", "so long")], {}),
-    "code of the planner": ([(STEPS + "targets.py", *FUTURE), (STEPS + "store.py", *FUTURE)], {}),
+    "code of the planner": ([(f"workflow_scripts/study/{name}.py", *FUTURE) for name in ("targets", "store")], {}),
     "the code of the label review": ([("label_review/make_labels.py", *FUTURE)], {}),
     "a variable's name": ([(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))], {}),
     "an annotation": ([(SCHEMES, "def by_owner(owner: np.ndarray", "def by_owner(owner: object")], {}),
     "an error's text": ([(CORE + "noise/labels.py", "its images are", "it has images of")], {}),
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
-    "a help text": ([(STEPS + "inject_noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
+    "a help text": ([(STEPS + "noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
     "the version": ([(CORE + "__init__.py", '__version__ = "', '__version__ = "9.')], {}),
     # settings
     "a method's setting": ([(TOY, "beta: 1.0", "beta: 0.5")], ONE_RUN),

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.workflow
 REAL_PROCESSES = True  # kills, and imports of a step by itself
 
 # The command line around training.py: it reads words, claims a GPU and passes on what a spec says.
-AROUND_TRAINING = {f"workflow_scripts/{name}.py" for name in ("train", "device", "runs", "paths")}
+AROUND_TRAINING = {
+    f"workflow_scripts/{name}.py" for name in ("steps/train", "machine/device", "config/nets", "config/__init__")
+}
 TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
 
 
@@ -67,7 +69,7 @@ def test_bad_input_is_one_message(
 
 
 def test_the_log_of_a_failed_job_is_shown(workflow: Workflow) -> None:
-    rule = "    def phases(self, fed: Federation) -> list[Phase]:\n"
+    rule = "    def list_phases(self, fed: Federation) -> list[Phase]:\n"
     message = "study.yaml: beta: expected 1, got 2"
     defect = f"{rule}        from fednoise_core.io import SpecError\n        raise SpecError({message!r})\n"
     with workflow.edited("fednoise_core/methods/feddpcont.py", rule, defect):
@@ -157,7 +159,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     for script, (entries, arguments) in commands.items():
         known = set(reachable_files(workflow.folder, *entries))
         loaded = modules_after(workflow, script, arguments)
-        assert f"workflow_scripts/{script}.py" in loaded
+        assert f"workflow_scripts/steps/{script}.py" in loaded
         extra = {file for file in loaded - known if not file.startswith(BOOKKEEPING)}
         extra -= AROUND_TRAINING | set(GPU_ONLY) if script == "train" else set()  # imported on a CPU, and not used
         assert not extra, f"{script}: {sorted(extra)}"
@@ -199,6 +201,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
         "fednoise_core/settings/functions.py",  # the kinds of noise/registry.py and partition/registry.py
         "fednoise_core/report/figures/kinds.py",  # kinds of figures
+        "workflow_scripts/commands/main.py",  # the verbs of `fednoise`; of no step's code
         "workflow_scripts/docgen/config_schema.py",  # writes config/schema; of no step's code
     }
 
@@ -207,7 +210,7 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     """What a stage's code hashes cover lies under its `deps`."""
     stages, steps = read_yaml(ROOT / "dvc.yaml")["stages"], StepCode(ROOT)
     reports = ("table", "figure", "study_page", "metrics")
-    sources = read_registry(ROOT, "fednoise_core/data/sources.py", "READERS")
+    sources = read_registry(ROOT, "fednoise_core/data/__init__.py", "SOURCES")
     methods = read_registry(ROOT, "fednoise_core/methods/__init__.py", "METHODS")
     nets = read_registry(ROOT, "fednoise_core/nets/__init__.py", "NETS")
     behind = {

@@ -15,6 +15,7 @@ from toy_workflow import ENV, TOY, Workflow
 import fednoise_core as fn
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
+from workflow_scripts.study.store import store_of
 from workflow_scripts.study.targets import Targets
 
 pytestmark = pytest.mark.workflow
@@ -178,7 +179,7 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
     assert "device: cuda was asked for, but no GPU is visible" in done.stderr
     assert workflow.finished("train") == 4
     assert workflow.snakemake("--forceall") == {}  # what is finished is no target
-    with workflow.edited("fednoise_core/methods/fedcorr.py", "    def init(self", "    def init(self, nobody"):
+    with workflow.edited("fednoise_core/methods/fedcorr.py", "def init_state(self", "def init_state(self, nobody"):
         assert workflow.status("snakemake", "--cores", "1", "--force", target) == 1
     assert {path: path.read_bytes() for path in workflow.path(workflow.run("fedcorr")).iterdir()} == before
     assert workflow.audit() == []
@@ -186,7 +187,9 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
 
 def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
     with (
-        workflow.edited("workflow_scripts/steps/noise.py", "labels.save(", "raise common.SpecError('no'); labels.save("),
+        workflow.edited(
+            "workflow_scripts/steps/noise.py", "labels.save(", "raise common.SpecError('no'); labels.save("
+        ),
         workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"),
     ):
         assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
@@ -198,7 +201,7 @@ def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
 def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under another torch all runs are new; results of accepted versions stay, and the table says which they are."""
     here = planned(workflow, monkeypatch)
-    mine = dict(here.project.store.versions[0])
+    mine = dict(store_of(here.project).versions[0])
     runs = {run.folder for run in here.load_study("toy").runs}
     monkeypatch.setattr(
         "workflow_scripts.study.store.installed_versions", lambda: (("numpy", mine["numpy"]), ("torch", "99.0"))

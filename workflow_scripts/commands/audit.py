@@ -1,6 +1,6 @@
-"""Compare the store with the SHA-256 that its steps wrote: every missing, changed or extra file is named.
+"""Check every file of the store against its SHA-256, and name those that are missing, changed or extra.
 
-python -m workflow_scripts.commands.audit [--remove | --store]        (make audit)
+fednoise audit [--remove | --store]        (make audit)
 
 --remove moves each damaged folder to .discarded/, so that the next `snakemake` makes it again, and nothing else. Copies
 in results/ that are not in the store are named, too; `snakemake` makes them anew as it is, so --store leaves them out.
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not found:
         print("audit: every file is what its step wrote")
         return 0
-    cure = "`python -m workflow_scripts.commands.audit --remove` moves them away, and `snakemake` makes them again"
+    cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"
     print(f"audit: {len(found)} folders or copies {done}")
     return 0 if options.remove else 1

@@ -1,4 +1,4 @@
-"""One cell of a paper's table or figure: names → the Snakemake target of its training run, which is then made.
+"""Train one cell of a paper's table or figure, named by the ids of the paper's file.
 
 fednoise cell --paper feddpcont --table 2 --method fedcorr --noise sym40 --seed 0 [--scale cpu]
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.settings.declare import nearest as did_you_mean
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun

@@ -1,6 +1,6 @@
-"""Show how far every unfinished run is, how many runs of the studies are done, and how long the others take.
+"""Show how far unfinished runs are, how many are done, and how long the others take.
 
-python -m workflow_scripts.commands.progress [STUDY…] [--watch [SECONDS]] [--config scale=cpu …]
+fednoise progress [STUDY…] [--watch [SECONDS]] [--config scale=cpu …]
 
 Reads the last line of each `progress.jsonl` under work/, and who holds the lock beside it; times are those in the
 cost.json of finished runs. Without a study the totals are those of the configured studies; `papers` is every paper's.
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, canonical
+from fednoise_core.io import ArtifactError, SpecError, canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import is_locked
@@ -87,7 +87,7 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     left: list[tuple[str, Job | None]] = []  # kind of a run that is not done, and its job
     times: dict[str, list[float]] = {}
     for run in runs:
-        kind, job = canonical([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]), None
+        kind, job = canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]), None
         if run.files.run.is_finished:
             cost = json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))
             times.setdefault(kind, []).append(cost["seconds"])

@@ -1,6 +1,6 @@
-"""List what no config names any more, in the store and in results/, and remove it with --yes.
+"""List what no config names any more, in the store and in results/; remove it with --yes.
 
-python -m workflow_scripts.commands.prune [--yes]        (make prune, make prune YES=1)
+fednoise prune [--yes]
 
 All studies count, configured or not, at all scales. Nothing is listed while one of them cannot be planned: what it
 names is not known then.
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(path)
         if options.yes:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    done = "removed" if options.yes else "named by no config; --yes removes them (make prune YES=1)"
+    done = "removed" if options.yes else "named by no config; --yes removes them"
     print(f"prune: {len(found)} {done}" if found else "prune: every result is named by a config")
     return 0
 

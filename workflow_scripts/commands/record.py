@@ -1,6 +1,6 @@
-"""Record finished results with DVC, but only if there is nothing left to run and the audit finds nothing.
+"""Record finished results with DVC, once nothing is left to run and the audit finds nothing.
 
-python -m workflow_scripts.commands.record && git add dvc.lock results && git commit && dvc push
+fednoise record && git add dvc.lock results && git commit && dvc push
 
 A plain `dvc commit` would record whatever lies there, also beside a failed or half-finished run.
 """
@@ -13,7 +13,7 @@ import sys
 
 from workflow_scripts.commands.audit import audit_store, running_process
 
-CURE = "`python -m workflow_scripts.commands.audit --remove && snakemake` makes them again"
+CURE = "`fednoise audit --remove && snakemake` makes them again"
 
 
 def refusal_reason() -> str | None:

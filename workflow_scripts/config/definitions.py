@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as did_you_mean
-from fednoise_core.settings.variants import settings, told, variant_id
+from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.variants import format_settings, parse_settings, variant_id
 from workflow_scripts import paths
 from workflow_scripts.config.nets import nets_of
 from workflow_scripts.config.validation import Schemas, expand_name
@@ -96,7 +96,7 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
             raise (place / "sweep").error(str(error)) from error
         if len(made) > LONGEST_ID:
             raise (place / "sweep").error(f"{made} is longer than {LONGEST_ID} letters")
-        shown = f"{label}, {told(settings(made))}" if isinstance(label, str) else label
+        shown = f"{label}, {format_settings(parse_settings(made))}" if isinstance(label, str) else label
         found[made] = {**_with_swept_values(rest, chosen), "label": shown}
     return found
 

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from fednoise_core.io import digest, sha256_file, write_json
+from fednoise_core.io import json_digest, sha256_file, write_json
 
 CACHE = Path("build/contents.json")
 
@@ -20,7 +20,7 @@ def hash_contents(path: str | os.PathLike[str]) -> str:
     found = _hash_files(files)
     if not path.is_dir():
         return found[path]
-    return digest([[file.relative_to(path).as_posix(), found[file]] for file in files])
+    return json_digest([[file.relative_to(path).as_posix(), found[file]] for file in files])
 
 
 def _hash_files(files: list[Path]) -> dict[Path, str]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.data import sources
-from fednoise_core.io import ArtifactError, SpecError, digest
-from fednoise_core.settings.declare import nearest as did_you_mean
+from fednoise_core.data.settings import load_source
+from fednoise_core.io import ArtifactError, SpecError, json_digest
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
 from workflow_scripts.config.file_contents import hash_contents
@@ -26,7 +27,6 @@ from workflow_scripts.machine import device
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
 CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
-SHAREABLE = ("digits", "fashion_mnist")  # sources whose licence lets anybody pass the data on; others stay unpushed
 CONTENTS = "contents.json"
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 RULES = Path(__file__).parents[2] / "rules"
@@ -156,7 +156,7 @@ class Project:
 
     def may_be_shared(self, dataset: str) -> bool:
         """Whether the arrays of a data set may be passed on."""
-        return self.datasets[dataset]["source"] in SHAREABLE
+        return load_source(self.datasets[dataset]["source"]).redistributable
 
     @functools.cache  # noqa: B019 - a project lives as long as the process
     def dataset_fingerprint(self, dataset: str) -> str:
@@ -173,12 +173,12 @@ class Project:
             if self._path_is_missing(dataset):
                 return self._recorded_fingerprint(dataset)
             raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
-        return digest(found) if found else ""
+        return json_digest(found) if found else ""
 
     def contents_folder(self, dataset: str) -> str:
         """Where the making of a data set's arrays records what the user's files held."""
         spec = self.normalize_dataset(dataset)
-        return f"store/contents/{spec['source']}/{digest(spec)}"
+        return f"store/contents/{spec['source']}/{json_digest(spec)}"
 
     def _recorded_fingerprint(self, dataset: str) -> str:
         try:

@@ -16,9 +16,8 @@ from typing import Any
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
-from fednoise_core.io import SpecError, canonical
-from fednoise_core.settings.declare import mismatch, unknown_key
-from fednoise_core.settings.declare import nearest as did_you_mean
+from fednoise_core.io import SpecError, canonical_json
+from fednoise_core.settings.declare import describe_mismatch, did_you_mean, unknown_key
 from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, read_yaml
 from workflow_scripts.provenance.code_hash import read_registry
 
@@ -30,7 +29,7 @@ KIND_KEYS = {"dataset": "source", "method": "name", "net": "name", "augment": "n
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = {  # family whose schema is made from the code → where its names are
-    "dataset": ("fednoise_core/data/sources.py", "READERS"),
+    "dataset": ("fednoise_core/data/__init__.py", "SOURCES"),
     "method": ("fednoise_core/methods/__init__.py", "METHODS"),
     "net": ("fednoise_core/nets/__init__.py", "NETS"),
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
@@ -60,7 +59,7 @@ class Schemas:
         """Compare a {kind: …, settings…} with the settings its kind has. Properties not listed are refused."""
         key, kinds = KIND_KEYS.get(family, "kind"), self.load(family)
         if not isinstance(value, Mapping):
-            raise place.error(mismatch(value, {"type": "object", "required": [key]}))
+            raise place.error(describe_mismatch(value, {"type": "object", "required": [key]}))
         check_json_compatible(value, place)
         if key not in value:
             raise place.error(f"the key {key!r} is missing; it is one of {', '.join(kinds)}")
@@ -124,7 +123,9 @@ def _without_defaults(values: Mapping[str, Any], properties: Mapping[str, Schema
     for key, value in values.items():
         schema = properties.get(key, {})
         made = _normalize_value(value, schema)
-        if "default" not in schema or canonical(made) != canonical(_normalize_value(schema["default"], schema)):
+        if "default" not in schema or canonical_json(made) != canonical_json(
+            _normalize_value(schema["default"], schema)
+        ):
             found[key] = made
     return found
 
@@ -168,7 +169,7 @@ def _innermost_error(error: ValidationError) -> ValidationError:
 
 
 def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
-    """A validation error as the message that pydantic's becomes in a run (`fednoise_core.settings.declare.problem`)."""
+    """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problem`)."""
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
         known = schema.get("properties", {})
@@ -181,4 +182,4 @@ def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
         return place.error(f"expected an id ({rule}), got {json.dumps(value)}")
     if error.validator in LIBRARY_WORDED:
         return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
-    return place.error(mismatch(value, schema))
+    return place.error(describe_mismatch(value, schema))

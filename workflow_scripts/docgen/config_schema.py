@@ -1,7 +1,6 @@
-"""Write the files of config/schema that come from the code: training settings, data sets, methods, nets,
-augmentations, noise models and partitions.
+"""Write config/schema from the settings that the code declares.
 
-python -m workflow_scripts.docgen.config_schema [--folder config/schema] [--check]
+fednoise schema [--folder config/schema] [--check]
 
 What a setting is stands where it is declared (fednoise_core/settings). `make docs` makes tables of these files.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -19,9 +17,8 @@ from typing import Any
 
 import yaml
 
-from fednoise_core.data import augment
-from fednoise_core.data.sources import READERS, reader
-from fednoise_core.io import SpecError, atomic
+from fednoise_core.data import SOURCES, augment
+from fednoise_core.io import SpecError, open_atomic
 from fednoise_core.methods import METHODS
 from fednoise_core.nets import NETS
 from fednoise_core.nets.net import Net
@@ -29,15 +26,15 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
-from fednoise_core.settings.declare import json_schema, model_of, summary
-from fednoise_core.settings.functions import resolve
+from fednoise_core.settings.declare import doc_summary, json_schema, model_of
+from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.validation import KIND_KEYS
 
-FIRST = "# Made by `python -m workflow_scripts.docgen.config_schema` from {source}: change that, not this."
+FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
-        "the readers in fednoise_core/data",
+        "the classes in fednoise_core/data",
         "Data sets: source → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
     "augment": (
@@ -72,7 +69,7 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
 
     Raises TypeError if its class or function does not say what it is.
     """
-    told, where = summary(owner), f"{owner.__module__}.{owner.__name__}"
+    told, where = doc_summary(owner), f"{owner.__module__}.{owner.__name__}"
     if not told or told.startswith(f"{owner.__name__}("):  # `dataclass` writes that where there is no docstring
         raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
     for field in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
@@ -98,13 +95,10 @@ def describe_family(family: str) -> dict[str, Any]:
             name: _schema_entry(told, augment.model(name), {"example": {"name": name, **e}})
             for name, (told, e) in about
         }
-    if family == "dataset":
-        readers = {name: importlib.import_module(reader(name)) for name in READERS}
-        return {name: describe_kind(family, name, module.SETTINGS[name]) for name, module in readers.items()}
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
-        found[name] = describe_kind(family, name, resolve({"kind": name}, REGISTRIES[family], family), *shared)
+        found[name] = describe_kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
     return found
 
 
@@ -141,7 +135,7 @@ def _yaml_lines(key: str, value: Any, depth: int) -> list[str]:
 
 
 REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "dataset": READERS,
+    "dataset": SOURCES,
     "augment": augment.AUGMENTS,
     "method": METHODS,
     "net": NETS,
@@ -151,7 +145,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),
     "noise": lambda kind: (noises.Shared,),
-    "partition": lambda kind: (partitions.shared(kind),),
+    "partition": lambda kind: (partitions.shared_settings(kind),),
 }
 FAMILIES = (*REGISTRIES, "train")
 
@@ -178,9 +172,9 @@ def main(arguments: list[str] | None = None) -> int:
         same = path.is_file() and path.read_text(encoding="utf-8") == wanted
         late += not same
         if options.check:
-            print(f"{path}: {'up to date' if same else 'out of date: python -m workflow_scripts.docgen.config_schema'}")
+            print(f"{path}: {'up to date' if same else 'out of date: fednoise schema'}")
         elif not same:
-            with atomic(path) as file:
+            with open_atomic(path) as file:
                 file.write(wanted)
             print(f"{path}: written")
     return int(options.check and late > 0)

@@ -1,6 +1,6 @@
-"""A study's results as Markdown, tables and pictures for docs/results, from the runs that there are.
+"""Write a study's results as Markdown, tables and pictures for docs/results, from the runs that are finished.
 
-python -m workflow_scripts.docgen.publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
+fednoise publish --root results/fedmixcon-cpu [--out docs/results/fedmixcon-cpu] [--html FILE]
 
 A paper at its own size takes months on one GPU, so what was run so far is published, and every other cell says
 "not run". What stands between the lines `<!-- written by hand -->` and `<!-- end of what is written by hand -->` of its
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import ArtifactError, SpecError, atomic, write_json
+from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.style import words_of
@@ -48,7 +48,7 @@ PAPERS = """# The papers: claims that were run
 
 A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
 all of them, disagrees if in none, and is mixed otherwise. Scale `paper` is the paper's own size; each page says what
-another scale cuts. Made by `python -m workflow_scripts.docgen.publish`.
+another scale cuts. Made by `fednoise publish`.
 
 | paper | scale | claims | agree | mixed | disagree | not run |
 | --- | --- | --: | --: | --: | --: | --: |
@@ -98,14 +98,14 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
-            with atomic(html) as opened:
+            with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, software_commit()))
     write_json(out / "metrics.json", metrics.study_metrics(results(runs)))
     texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
-        with atomic(out / name) as opened:
+        with open_atomic(out / name) as opened:
             opened.write(text)
     return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
 
@@ -118,7 +118,7 @@ def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
         write_csv(f"{prefix}.csv", build.build(found, spec))
         made = layout.grid(read_csv(f"{prefix}.csv"), spec)
         for ending, text in (("md", markdown.markdown(made)), ("tex", "")):
-            with atomic(f"{prefix}.{ending}") as file:
+            with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         if spec["kind"] == "setup" or build.runs_of(found, spec):
             shown.append(name)
@@ -218,7 +218,7 @@ def write_papers(folder: Path) -> Path:
         link = f"[{title}]({readme.relative_to(folder).as_posix()})"
         counts = [str(len(states)), *(str(states.count(name)) for name in STATES)]
         lines.append(f"| {link} | `{rows['scale'].iloc[0] if len(rows) else ''}` | {' | '.join(counts)} |\n")
-    with atomic(folder / "papers.md") as opened:
+    with open_atomic(folder / "papers.md") as opened:
         opened.write(PAPERS + "".join(lines))
     return folder / "papers.md"
 

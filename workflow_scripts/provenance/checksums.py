@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from fednoise_core.io import atomic, remove_unfinished, sha256_file
+from fednoise_core.io import open_atomic, remove_unfinished, sha256_file
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
@@ -19,7 +19,7 @@ def write_sums(folder: str | os.PathLike[str]) -> None:
     """Write the SHA-256 of every file in `folder`. Temporary files of writers that were killed are removed first."""
     remove_unfinished(folder)
     lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _list_files(folder)]
-    with atomic(Path(folder, SUMS)) as file:
+    with open_atomic(Path(folder, SUMS)) as file:
         file.writelines(lines)
 
 

@@ -28,9 +28,8 @@ BOOKKEEPING = (  # say which code a result is of, and decide nothing in it: not 
 )
 # only runs on a GPU use these: imports of them are not followed, and `StepCode.train` names them for such runs
 GPU_ONLY = tuple(f"fednoise_core/engine/executors/{name}.py" for name in ("captured", "cuda_graphs", "lanes"))
-MODULE_REGISTRIES = ("READERS",)  # names of dicts whose lines are "name": "module beside the file"
-UNCOUNTED_NAMES = ("__all__", "__version__")  # assigned in a module: nothing here imports by `*`
-UNCOUNTED_KEYWORDS = ("help", "description")  # sentences that a command line or a reference shows
+UNCOUNTED_NAMES = ("__all__", "__version__", "display_name")  # nothing here imports by `*`
+UNCOUNTED_KEYWORDS = ("help", "description", "display_name")  # what a command line, a reference or a table shows
 SEES_NAMES = ("locals", "vars", "dir", "eval", "exec")  # in a function that uses one, names of variables may decide
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -206,14 +205,9 @@ class _SignificantParts(ast.NodeTransformer):
             return None
         return self.visit(ast.Assign([node.target], node.value))
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        if _assigns_to(node, MODULE_REGISTRIES):
-            node.value = ast.Constant(None)
-        return self.generic_visit(node)
-
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         outside, self.in_class = self.in_class, True
-        node.body = _without_docstring(node)
+        node.body = [part for part in _without_docstring(node) if not _assigns_to(part, UNCOUNTED_NAMES)]
         self.generic_visit(node)
         self.in_class = outside
         return node

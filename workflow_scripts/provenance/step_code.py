@@ -38,9 +38,7 @@ class StepCode:
         """The step that makes the arrays of a data set, whose public images may be of another source."""
         public = spec.get("public")
         named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
-        readers = read_registry(self.folder, "fednoise_core/data/sources.py", "READERS")
-        modules = {f"fednoise_core/data/{readers[source]}.py" for source in named if source in readers}
-        return ["workflow_scripts/steps/download.py", *sorted(modules)]
+        return ["workflow_scripts/steps/download.py", *self._registry_entries("data/__init__.py", "SOURCES", named)]
 
     def pretrained_entries(self, net: str) -> list[str]:
         """The step that makes a file of published weights for a net."""

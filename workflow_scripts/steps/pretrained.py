@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fednoise_core.data.fetch import fetch, intact
-from fednoise_core.io import ArtifactError, SpecError, atomic, sha256_file
+from fednoise_core.io import ArtifactError, SpecError, open_atomic, sha256_file
 from workflow_scripts.config.published_weights import PUBLISHED
 from workflow_scripts.steps import common
 from workflow_scripts.steps.download import search_folders
@@ -59,7 +59,7 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
     weights = build({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
     fill(weights, named, source)
     ready = {name: tensor for name, tensor in weights.named().items() if not name.startswith("head.")}
-    with atomic(out, "wb") as file:
+    with open_atomic(out, "wb") as file:
         file.write(save(ready, {"source_sha256": sha256_file(source)}))
     return len(ready)
 

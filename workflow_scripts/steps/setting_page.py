@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fednoise_core.io import atomic
+from fednoise_core.io import open_atomic
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.pages.study_page import setting_page
 from fednoise_core.report.runs.settings import SettingArtifacts
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         seed = int(Partition.load(args.partition).spec.get("seed", 0))
         one = SettingArtifacts(dataset, noise, partition, seed, args.labels, args.partition, args.arrays, args.donor)
         page = setting_page(one, args.title)
-        with atomic(args.out) as file:
+        with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fednoise_core.io import atomic
+from fednoise_core.io import open_atomic
 from fednoise_core.report.pages.study_page import study_page
 from workflow_scripts.steps.common import json_argument
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
                 link.parent.mkdir(exist_ok=True)
                 link.symlink_to(Path(source).resolve())
             page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, software_commit())
-        with atomic(args.out) as file:
+        with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fednoise_core.io import atomic
+from fednoise_core.io import open_atomic
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.tables import build, latex, layout, markdown
 from workflow_scripts.steps.common import json_argument
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         made = layout.grid(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
         name = args.name or Path(prefix).name
         for ending, text in (("md", markdown.markdown(made)), ("tex", latex.latex(made, name))):
-            with atomic(f"{prefix}.{ending}") as file:
+            with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import digest, remove_unfinished, sha256_file
+from fednoise_core.io import json_digest, remove_unfinished, sha256_file
 from workflow_scripts.machine.versions import check_versions
 from workflow_scripts.provenance.checksums import write_sums
 
@@ -77,23 +77,23 @@ def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], boo
     stop: asked after each round; True ends the run with a checkpoint.
     Raises Stopped then, SpecError for wrong settings, ArtifactError for a damaged file.
     """
-    from fednoise_core.api.simulate import run
+    from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine.loop import Saving
-    from fednoise_core.engine.state import clear
+    from fednoise_core.engine.state import clear_checkpoint
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
 
     spec, inputs = job.spec, job.hash_inputs()
     versions = check_versions(job.versions)
-    key = digest(spec, job.code, versions, inputs)
+    key = json_digest(spec, job.code, versions, inputs)
     for folder in (job.work, job.out):
         remove_unfinished(folder)
     saving = Saving(job.work / "checkpoint.pt", key, options.checkpoint_seconds, options.checkpoint_rounds, stop)
     labels, method = Labels.load(job.labels), spec["method"]["name"]
     facts = {"run": {"method": method, "seed": spec["seed"]}, "clean_known": labels.clean is not None}
     about = {"spec": spec, "code": job.code, "versions": versions, "inputs": inputs}
-    run(
+    run_federation(
         Arrays.load(job.arrays),
         labels,
         Partition.load(job.partition),
@@ -106,12 +106,12 @@ def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], boo
         saving=saving,
         room=options.keep_mb << 20,
         out=job.out,
-        spec={**about, "digest": digest(spec), "facts": facts},
+        spec={**about, "digest": json_digest(spec), "facts": facts},
         label=job.out.as_posix().removeprefix("store/runs/"),
         console=sys.stdout,
         progress=job.work / "progress.jsonl",
         threads=options.threads,
     )
     write_sums(job.out)
-    clear(saving.path)
+    clear_checkpoint(saving.path)
     (job.work / "progress.jsonl").unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fednoise_core.io import SpecError, canonical
+from fednoise_core.io import SpecError, canonical_json
 from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
 from workflow_scripts.config.nets import net_code, nets_of
@@ -45,7 +45,7 @@ def check_method(
     """What a method asks of the run's other settings, as its schema says."""
     facts = project.schemas.load("method")[fields["name"]]
     nets = train.get("net")
-    if isinstance(nets, list) and len({canonical(net) for net in nets}) > 1 and not facts.get("several_nets"):
+    if isinstance(nets, list) and len({canonical_json(net) for net in nets}) > 1 and not facts.get("several_nets"):
         raise place.error(f"{fields['name']} has one model for all clients, but train.net lists several nets")
     if facts.get("needs_public") and not project.datasets[dataset].get("public"):
         raise place.error(f"{fields['name']} needs public images: give {dataset!r} a `public` part")
@@ -87,10 +87,7 @@ def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPat
     """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
     SpecError if none is known.
     """
-    if noise[1]["kind"] == "human":
-        return HUMAN_RATES[noise[1]["labels"]]
-    classes = project.facts(dataset)[1]
-    rate = None if classes is None else noises.nominal_rate(noise[1], classes)
+    rate = noises.oracle_rate(noise[1], project.facts(dataset)[1])
     if rate is None:
         raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise[0]!r} on {dataset!r}; give a number")
     return rate

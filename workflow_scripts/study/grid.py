@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as did_you_mean
-from fednoise_core.settings.variants import family, position, settings
+from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.variants import base_method, index_of, parse_settings
 from workflow_scripts.config import definitions
 from workflow_scripts.config.definitions import FAMILY_OF_KEY, MethodDefinition
 from workflow_scripts.config.project import CATALOGUE, Project
@@ -57,11 +57,11 @@ class StudyGrid:
 
         place: what names the id, for the message if it is unknown. A variant of a method has the place of its method.
         """
-        if key == "methods" and settings(name):
-            found = self._expand_method(family(name), place)
+        if key == "methods" and parse_settings(name):
+            found = self._expand_method(base_method(name), place)
             if name not in found:
                 raise ((place or self.place) / key).error(f"unknown variant {name!r}{did_you_mean(name, found)}")
-            return name, found[name], self.find_definition(key, family(name), place)[2]
+            return name, found[name], self.find_definition(key, base_method(name), place)[2]
         own, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
         if name in own:
             return name, own[name], self.place / key / name
@@ -73,7 +73,7 @@ class StudyGrid:
 
     def _expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
         """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
-        if settings(name):
+        if parse_settings(name):
             return {name: self.find_definition("methods", name, place)[1]}
         return definitions.expand_sweep(*self.find_definition("methods", name, place))
 
@@ -110,7 +110,7 @@ class StudyGrid:
         if spec.get("kind") in KINDS_WITHOUT_RUNS:
             return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
-        named = ((run, [position(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
+        named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
         return [run for run, places in named if None not in places]
 
     def missing_data_message(self) -> str:
@@ -140,7 +140,7 @@ class StudyGrid:
         place = self.place / "grid" / block
         name, spec, where = self.find_definition("methods", name, place)
         over = (place, self.data["grid"][block]), (self.place, self.data)
-        layers = [Layer(origin, data.get("settings", {}).get(family(name), {})) for origin, data in over]
+        layers = [Layer(origin, data.get("settings", {}).get(base_method(name), {})) for origin, data in over]
         spec, _ = resolve_layers([Layer(where, spec), *layers])
         found = definitions.parse_method(self.project.schemas, name, spec, where)
         train, origins = resolve_layers([*self._train_layers(block), Layer(found.place, found.train)])
@@ -257,7 +257,7 @@ def _check_box(study: StudyGrid, name: str, number: int, box: Mapping[str, Any])
             continue
         used = dict.fromkeys(one for block in study.data["grid"] for one in block[key])
         for index, one in enumerate(wanted):
-            if family(str(one)) not in used and one not in used:
+            if base_method(str(one)) not in used and one not in used:
                 raise (place / key / index).error(f"the grid has no {one!r}{did_you_mean(one, used)}")
     datasets = (
         {"datasets": [study.dataset_substitutes.get(one, one) for one in box["datasets"]]} if "datasets" in box else {}
@@ -266,4 +266,4 @@ def _check_box(study: StudyGrid, name: str, number: int, box: Mapping[str, Any])
 
 
 def _lies_in(run: PlannedRun, box: Mapping[str, list[Any]]) -> bool:
-    return all(position(allowed, getattr(run, field)) is not None for field, allowed in box.items())
+    return all(index_of(allowed, getattr(run, field)) is not None for field, allowed in box.items())

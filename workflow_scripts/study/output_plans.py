@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fednoise_core.io import digest, sha256_file
+from fednoise_core.io import json_digest, sha256_file
 from fednoise_core.report.runs.csv_files import at_hand
 from workflow_scripts import paths
 from workflow_scripts.provenance.step_code import ROOT, StepCode
@@ -30,9 +30,8 @@ class OutputPlans:
         code, found = self.steps.hash_entries(self.steps.report_entries("table")), {}
         for name, spec in study.tables.items():
             chosen, given = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
-            folder = (
-                f"store/tables/{spec['kind']}/{digest(given, code, _reference_digests(spec), _row_digests(chosen))}"
-            )
+            mark = json_digest(given, code, _reference_digests(spec), _row_digests(chosen))
+            folder = f"store/tables/{spec['kind']}/{mark}"
             found[name] = Plan(folder, code, _run_plans(chosen), spec=given | {"runs": [run.row for run in chosen]})
         return found
 
@@ -52,7 +51,7 @@ class OutputPlans:
                 rows = marks = [_without_run(run) for run in first.values()]
                 inputs = _input_plans(chosen)
                 given["spec"].pop("methods", None)
-            folder = f"store/figures/{spec['kind']}/{digest(given, code, _reference_digests(spec), marks)}"
+            folder = f"store/figures/{spec['kind']}/{json_digest(given, code, _reference_digests(spec), marks)}"
             found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
         return found
 
@@ -60,7 +59,7 @@ class OutputPlans:
     def plan_summary(self, study: Study) -> Plan:
         """The few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
         code = self.steps.hash_entries(self.steps.report_entries("metrics"))
-        folder = f"store/summaries/{digest(_row_digests(study.runs), code)}"
+        folder = f"store/summaries/{json_digest(_row_digests(study.runs), code)}"
         return Plan(folder, code, _run_plans(study.runs), spec={"runs": [run.row for run in study.runs]})
 
     @functools.cache  # noqa: B019
@@ -76,7 +75,7 @@ class OutputPlans:
         given = {"study": as_whole_numbers(study.page_metadata()), "shown": shown}
         plans = [*self.plan_tables(study).values(), *self.plan_figures(study).values()]
         order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
-        folder = f"store/pages/{digest(given, order, code, template_digest(TEMPLATES), _row_digests(study.runs))}"
+        folder = f"store/pages/{json_digest(given, order, code, template_digest(TEMPLATES), _row_digests(study.runs))}"
         rows = [run.row for run in study.runs]
         return Plan(
             folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=given | {"runs": rows}
@@ -93,7 +92,7 @@ class OutputPlans:
 def template_digest(*folders: str) -> str:
     """Digest of the files that pages are filled from."""
     files = (path for folder in folders for end in ("html", "css", "js") for path in ROOT.glob(f"{folder}/*.{end}"))
-    return digest({path.name: sha256_file(path) for path in files})
+    return json_digest({path.name: sha256_file(path) for path in files})
 
 
 def _run_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:

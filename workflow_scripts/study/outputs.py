@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import nearest as did_you_mean
-from fednoise_core.settings.variants import family, swept_field
+from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.variants import base_method, swept_field
 from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.project import TARGET_SUFFIXES
 from workflow_scripts.config.yaml_file import ConfigPath
@@ -115,7 +115,7 @@ def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, An
 def _known_variants(study: StudyGrid, data: Mapping[str, Any]) -> Iterator[str]:
     """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
     defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
-    for name in {family(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
+    for name in {base_method(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
         yield from expand_sweep(name, defined[name], study.place / "methods" / name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from fednoise_core.io import canonical
+from fednoise_core.io import canonical_json
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge
 from workflow_scripts.study.grid import StudyGrid
 
@@ -64,7 +64,7 @@ def _setting_row(study: StudyGrid, keys: Keys, source: str) -> dict[str, str]:
     elif part in ("tables", "figures"):
         part, name = str(study.full[part][keys[1]].get("title", keys[1])).split(":")[0], keys[2:]
     says, _, note = source.partition(": ")
-    same = study.data is study.full or (scaled is not ABSENT and canonical(scaled) == canonical(value))
+    same = study.data is study.full or (scaled is not ABSENT and canonical_json(scaled) == canonical_json(value))
     return {
         "part": part,
         "name": ".".join(map(str, name)),
@@ -111,7 +111,7 @@ def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
     told_apart = ("grid", "dataset_substitutes", "scale_text", "why")
     for keys, value in _iter_leaves({key: part for key, part in over.items() if key not in told_apart}):
         before = _value_at(study.full, keys)
-        if before is ABSENT or canonical(before) != canonical(value):
+        if before is ABSENT or canonical_json(before) != canonical_json(value):
             by_block = before is ABSENT and any(_value_at(block, keys) is not ABSENT for block in study.full["grid"])
             shown = "by block" if by_block else _format_value(before)
             found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _format_value(value)})

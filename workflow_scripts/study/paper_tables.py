@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.settings.declare import nearest as did_you_mean
-from fednoise_core.settings.variants import position
+from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.variants import index_of
 from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study.grid import KINDS_WITHOUT_RUNS, StudyGrid
@@ -38,7 +38,7 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
     for block in study.full["grid"]:
         methods = [one for name in block["methods"] for one in _method_variants(study, name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
-            if all(names is None or position(names, one) is not None for names, one in _zip_axes(allowed, cell)):
+            if all(names is None or index_of(names, one) is not None for names, one in _zip_axes(allowed, cell)):
                 found[cell] = None
     return sorted(found, key=lambda cell: [_position_in(names, one) for names, one in _zip_axes(allowed, cell)])
 
@@ -155,7 +155,7 @@ def _zip_axes(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
 
 
 def _position_in(names: Any, value: str) -> int:
-    return 0 if names is None else position(names, value) or 0
+    return 0 if names is None else index_of(names, value) or 0
 
 
 def _known_definitions(study: StudyGrid, key: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fednoise_core.io import digest
+from fednoise_core.io import json_digest
 from workflow_scripts import paths
 from workflow_scripts.study.plan import RunFiles
 from workflow_scripts.study.store import Store
@@ -63,4 +63,4 @@ class PlannedRun:
     @functools.cached_property
     def row_digest(self) -> str:
         """Digest of the line."""
-        return digest(self.row)
+        return json_digest(self.row)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import SpecError, canonical, digest
+from fednoise_core.io import SpecError, canonical_json, json_digest
 from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
 from workflow_scripts import paths
@@ -55,7 +55,7 @@ class Store:
         where = f"{base}/arrays/{_path_word(spec['source'])}"
         own = ("--contents", self.project.contents_folder(dataset), "--fingerprint", held) if held else ()
         settings = [spec, code, self._numpy_version(versions), held]
-        return Plan(_make_address(where, *settings), code, arguments=("--spec", canonical(spec), *own))
+        return Plan(_make_address(where, *settings), code, arguments=("--spec", canonical_json(spec), *own))
 
     def plan_setting(
         self, dataset: str, noise: Settings, partition: Settings, seed: int, versions: Versions | None = None
@@ -99,7 +99,14 @@ class Store:
         folder = _make_address(
             where, _without_donor(noise), seed, code, self._numpy_version(versions), _input_digests(inputs), held
         )
-        arguments = ["--spec", canonical(noise), "--seed", str(seed), "--arrays", f"{arrays.folder}/{paths.ARRAYS}"]
+        arguments = [
+            "--spec",
+            canonical_json(noise),
+            "--seed",
+            str(seed),
+            "--arrays",
+            f"{arrays.folder}/{paths.ARRAYS}",
+        ]
         arguments += ["--partition", f"{split.folder}/{paths.PARTITION}"] if split else []
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         return Plan(folder, code, inputs, tuple(arguments))
@@ -115,7 +122,7 @@ class Store:
         where = f"store/partitions/{self._source_word(dataset)}/{_kind_words(partition, 'clients')}/seed{seed}"
         inputs = drop_none(arrays, labels)
         folder = _make_address(where, partition, seed, code, self._numpy_version(versions), _input_digests(inputs))
-        arguments = ["--spec", canonical(partition), "--seed", str(seed)]
+        arguments = ["--spec", canonical_json(partition), "--seed", str(seed)]
         arguments += ["--arrays", f"{arrays.folder}/{paths.ARRAYS}"]
         arguments += ["--labels", f"{labels.folder}/{paths.LABELS}"] if labels else []
         return Plan(folder, code, inputs, tuple(arguments))
@@ -147,7 +154,7 @@ class Store:
         settings = {**spec, "noise": _without_donor(spec["noise"])}
         held = {path: self._weights_identity(path) for path in weights}
         folder = _make_address(where, settings, code, versions, _input_digests(inputs), held)
-        arguments = ["--spec", canonical(spec), "--versions", versions_text(versions)]
+        arguments = ["--spec", canonical_json(spec), "--versions", versions_text(versions)]
         for name, plan, file in (
             ("arrays", arrays, paths.ARRAYS),
             ("labels", labels, paths.LABELS),
@@ -195,7 +202,7 @@ def as_whole_numbers(value: Any) -> Any:
 
 
 def _make_address(where: str, *plan: Any) -> str:
-    return f"{where}/{digest(*map(as_whole_numbers, plan))}"
+    return f"{where}/{json_digest(*map(as_whole_numbers, plan))}"
 
 
 def _input_digests(inputs: Iterable[Plan]) -> list[str]:

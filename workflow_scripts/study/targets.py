@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fednoise_core.io import SpecError, atomic, canonical, digest, sha256_file
+from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -240,7 +240,7 @@ class Targets:
         words = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
         if plan.spec is not None:
             runs = plan.spec["runs"]
-            words += ["--runs-list", self._write_list(canonical(runs), "json")]
+            words += ["--runs-list", self._write_list(canonical_json(runs), "json")]
             for name in ("spec", "study", "shown"):
                 if name in plan.spec:
                     words += [f"--{name}", self._write_list(_json_preserving_order(plan.spec[name]), "json")]
@@ -255,10 +255,10 @@ class Targets:
 
     def _write_list(self, text: str, ending: str) -> str:
         """The path of a file with this text; a dry run does not write it."""
-        path = Path(LISTS, f"{digest(text)}.{ending}")
+        path = Path(LISTS, f"{json_digest(text)}.{ending}")
         self._texts[path.as_posix()] = text
         if not path.exists() and not self.dry():
-            with atomic(path) as file:
+            with open_atomic(path) as file:
                 file.write(text)
         return path.as_posix()
 
@@ -297,7 +297,7 @@ class Targets:
     ) -> Plan:
         """made: hash of the code, digest of the templates."""
         code, page = made[0], path.format(**ids)
-        mark = digest(words, *made)
+        mark = json_digest(words, *made)
         arguments = ("python", "-m", module, "--code", code, *words, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
@@ -349,7 +349,9 @@ def _json_preserving_order(value: Any, depth: int = 2) -> str:
     if depth and isinstance(value, Mapping):
         return (
             "{"
-            + ",".join(f"{canonical(key)}:{_json_preserving_order(item, depth - 1)}" for key, item in value.items())
+            + ",".join(
+                f"{canonical_json(key)}:{_json_preserving_order(item, depth - 1)}" for key, item in value.items()
+            )
             + "}"
         )
-    return canonical(value)
+    return canonical_json(value)

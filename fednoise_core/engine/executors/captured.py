@@ -11,52 +11,52 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.client import refuse_changed, versions
+from fednoise_core.engine.client import record_versions, refuse_changed
 from fednoise_core.engine.fit import ClientFit
 from fednoise_core.engine.local import Batch, Local
 from fednoise_core.engine.plan import Plan
 from fednoise_core.ops.weights import Weights
 
-__all__ = ["StepBuffers", "frozen", "signature"]
+__all__ = ["StepBuffers", "compute_signature", "freeze_value"]
 
 
-def signature(fit: ClientFit) -> Any:
+def compute_signature(fit: ClientFit) -> Any:
     """What a captured step depends on beside numbers in buffers: the method's fields, the net, and the shapes of all
     that goes in.
     """
     return (
-        frozen(fit.local),
+        freeze_value(fit.local),
         id(fit.net),
         fit.request.on,
         fit.size,
-        _shape(fit.down),
-        _shape(fit.step_mine),
+        _describe_shape(fit.broadcast),
+        _describe_shape(fit.step_client_state),
         tuple((name, trained.w.layout) for name, trained in fit.carry.items()),
-        _row_shape(fit.x),
-        _row_shape(fit.y),
-        tuple((n, _row_shape(v)) for n, v in sorted(fit.aux.items())),
-        tuple((n, _row_shape(v)) for n, v in sorted(fit.state.items())),
+        _describe_rows(fit.x),
+        _describe_rows(fit.y),
+        tuple((n, _describe_rows(v)) for n, v in sorted(fit.aux.items())),
+        tuple((n, _describe_rows(v)) for n, v in sorted(fit.state.items())),
         tuple(fit.more),
         fit.plan.u.shape[1],
         fit.plan.masks.shape[1],
     )
 
 
-def frozen(value: Any) -> Any:
+def freeze_value(value: Any) -> Any:
     """A value as something to compare and to hash, which tells two apart wherever a step could: a Local by its fields,
     a tensor by its numbers (their text leaves out all but the first and last of a thousand).
     """
     if isinstance(value, Mapping):
-        return tuple((k, frozen(v)) for k, v in value.items())
+        return tuple((k, freeze_value(v)) for k, v in value.items())
     if isinstance(value, list | tuple):
-        return (type(value), *map(frozen, value))
+        return (type(value), *map(freeze_value, value))
     if isinstance(value, Weights):
-        return "weights", value.layout, frozen(value.flat)
+        return "weights", value.layout, freeze_value(value.flat)
     if isinstance(value, Tensor):
         numbers = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
         return "tensor", value.shape, value.dtype, hashlib.sha256(numbers.tobytes()).digest()
     if isinstance(value, Local) or dataclasses.is_dataclass(value):
-        return type(value), *((k, frozen(v)) for k, v in vars(value).items())
+        return type(value), *((k, freeze_value(v)) for k, v in vars(value).items())
     try:
         hash(value)
     except TypeError:
@@ -64,16 +64,16 @@ def frozen(value: Any) -> Any:
     return type(value), value  # the type, too: 1 == 1.0 == True
 
 
-def _row_shape(tensor: Tensor) -> Any:
+def _describe_rows(tensor: Tensor) -> Any:
     return tensor.shape[1:], tensor.dtype
 
 
-def _shape(tree: Any) -> Any:
+def _describe_shape(tree: Any) -> Any:
     """A tree's structure: shapes of tensors, values of everything that stays a Python constant in the graph."""
     if isinstance(tree, Mapping):
-        return tuple((k, _shape(v)) for k, v in sorted(tree.items()))
+        return tuple((k, _describe_shape(v)) for k, v in sorted(tree.items()))
     if isinstance(tree, list | tuple):
-        return tuple(_shape(v) for v in tree)
+        return tuple(_describe_shape(v) for v in tree)
     if isinstance(tree, Weights):
         return ("weights", tree.layout)
     if isinstance(tree, Tensor):
@@ -81,12 +81,12 @@ def _shape(tree: Any) -> Any:
     return "number" if isinstance(tree, float) else ("constant", tree)
 
 
-def _buffers(tree: Any, device: torch.device) -> Any:
+def _make_buffers(tree: Any, device: torch.device) -> Any:
     """Buffers of a tree's structure; floats become tensors, because they may change from round to round."""
     if isinstance(tree, Mapping):
-        return {k: _buffers(v, device) for k, v in tree.items()}
+        return {k: _make_buffers(v, device) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_buffers(v, device) for v in tree]
+        return [_make_buffers(v, device) for v in tree]
     if isinstance(tree, Weights):
         return tree.like(torch.empty_like(tree.flat, device=device))
     if isinstance(tree, Tensor):
@@ -94,13 +94,13 @@ def _buffers(tree: Any, device: torch.device) -> Any:
     return torch.tensor(tree, dtype=torch.float64, device=device) if isinstance(tree, float) else tree
 
 
-def _load(buffer: Any, tree: Any) -> None:
+def _load_buffers(buffer: Any, tree: Any) -> None:
     if isinstance(tree, Mapping):
         for k, v in tree.items():
-            _load(buffer[k], v)
+            _load_buffers(buffer[k], v)
     elif isinstance(tree, list | tuple):
         for b, v in zip(buffer, tree, strict=True):
-            _load(b, v)
+            _load_buffers(b, v)
     elif isinstance(tree, Weights):
         buffer.flat.copy_(tree.flat, non_blocking=True)
     elif isinstance(tree, Tensor):
@@ -109,7 +109,7 @@ def _load(buffer: Any, tree: Any) -> None:
         buffer.fill_(tree)
 
 
-def _room(like: Tensor, rows: int) -> Tensor:
+def _make_rows(like: Tensor, rows: int) -> Tensor:
     """An empty buffer of `rows` rows as those of `like`."""
     return like.new_empty((rows, *like.shape[1:]))
 
@@ -118,9 +118,9 @@ class _PlanBuffers:
     """Room for one pool's plan, and where its cursor stands."""
 
     def __init__(self, plan: Plan, rows: int):
-        self.order, self.u, self.masks = (_room(t, rows) for t in (plan.order, plan.u, plan.masks))
+        self.order, self.u, self.masks = (_make_rows(t, rows) for t in (plan.order, plan.u, plan.masks))
 
-    def holds(self, plan: Plan) -> bool:
+    def can_hold(self, plan: Plan) -> bool:
         return len(self.order) >= len(plan.order)
 
     def load(self, plan: Plan) -> None:
@@ -137,32 +137,35 @@ class StepBuffers:
         self.captured: dict[tuple[int, ...], Callable[[], None]] = {}
         self.met: Counter[tuple[int, ...]] = Counter()  # steps of these sizes before their capture
         self.carry = fit.carry
-        self.down, self.mine = _buffers(fit.down, device), _buffers(fit.step_mine, device)
+        self.broadcast, self.client_state = (
+            _make_buffers(fit.broadcast, device),
+            _make_buffers(fit.step_client_state, device),
+        )
         # Allocate for twice this client (at most the largest client): growing the buffers later means capturing again.
         batch, largest = fit.size, max(fit.world.sizes)
         rows = max(len(fit.x), min(2 * len(fit.x), largest))
         places = max(len(fit.plan.order), min(2 * len(fit.plan.order), fit.request.epochs * (largest + batch)))
-        self.x, self.y = _room(fit.x, rows), _room(fit.y, rows)
-        self.aux = {name: _room(values, rows) for name, values in fit.aux.items()}
-        self.state = {name: _room(values, rows) for name, values in fit.state.items()}
+        self.x, self.y = _make_rows(fit.x, rows), _make_rows(fit.y, rows)
+        self.aux = {name: _make_rows(values, rows) for name, values in fit.aux.items()}
+        self.state = {name: _make_rows(values, rows) for name, values in fit.state.items()}
         self.plan = _PlanBuffers(fit.plan, places)
         self.more = {name: _PlanBuffers(plan, 2 * len(plan.order)) for name, plan in fit.more.items()}
         self.cursors = torch.zeros(1 + len(self.more), dtype=torch.int64, device=device)
         self.count = torch.arange(batch, device=device)
         self.at = [0] * (1 + len(self.more))  # where the cursors stand, as the host knows
 
-    def holds(self, fit: ClientFit) -> bool:
+    def can_hold(self, fit: ClientFit) -> bool:
         """Whether a client's data fit into the buffers."""
-        plans = all(self.more[name].holds(plan) for name, plan in fit.more.items())
-        return len(self.x) >= len(fit.x) and self.plan.holds(fit.plan) and plans
+        plans = all(self.more[name].can_hold(plan) for name, plan in fit.more.items())
+        return len(self.x) >= len(fit.x) and self.plan.can_hold(fit.plan) and plans
 
     def load(self, fit: ClientFit) -> None:
         """Copy a fit's inputs in; its weights lie in the workspace already. From here on its per-sample state is what
         lies in these buffers.
         """
         self.fit = fit
-        _load(self.down, fit.down)
-        _load(self.mine, fit.step_mine)
+        _load_buffers(self.broadcast, fit.broadcast)
+        _load_buffers(self.client_state, fit.step_client_state)
         for mine, its in (
             (self.x, fit.x),
             (self.y, fit.y),
@@ -177,7 +180,7 @@ class StepBuffers:
         self.cursors.zero_()
         self.at = [0] * len(self.at)
 
-    def seek(self, k: int) -> tuple[int, ...]:
+    def seek_step(self, k: int) -> tuple[int, ...]:
         """Put the cursors where step k begins, if they are not there already, and the step's learning rate in place;
         returns the step's batch sizes.
         """
@@ -186,41 +189,41 @@ class StepBuffers:
             if start != self.at[j]:
                 self.cursors[j].fill_(start)
         self.at = [end for _, end in steps]
-        rate = self.fit.rate(k)
+        rate = self.fit.get_rate(k)
         if rate is not None:
-            self.down["lr"].fill_(rate)
+            self.broadcast["lr"].fill_(rate)
         return tuple(end - start for start, end in steps)
 
     def step(self, sizes: tuple[int, ...]) -> None:
         """What is captured: build the batch at the cursors, run the method's step, move the cursors on."""
         fit = self.fit
-        batch = self._batch(self.plan, 0, sizes[0])
+        batch = self._build_batch(self.plan, 0, sizes[0])
         for j, (name, plan) in enumerate(self.more.items(), start=1):
-            batch.more[name] = self._batch(plan, j, sizes[j])
+            batch.more[name] = self._build_batch(plan, j, sizes[j])
         # copies of what came down and is kept: a change in place would reach later steps, and nobody else
-        were = [*versions(self.mine), *versions(self.down, "down")]
-        fit.advance(batch, self.carry, self.down, self.mine, self.state)
+        were = [*record_versions(self.client_state), *record_versions(self.broadcast, "broadcast")]
+        fit.advance_carry(batch, self.carry, self.broadcast, self.client_state, self.state)
         refuse_changed(type(fit.local).__name__, fit.request.client, were)
         for j, size in enumerate(sizes):
             self.cursors[j].add_(size)
 
-    def _batch(self, plan: _PlanBuffers, cursor: int, size: int) -> Batch:
+    def _build_batch(self, plan: _PlanBuffers, cursor: int, size: int) -> Batch:
         at = self.cursors[cursor] + self.count[:size]
         i, numbers, masks = (t.index_select(0, at) for t in (plan.order, plan.u, plan.masks))
-        views, u = self.fit.views(self.x.index_select(0, i), numbers)
+        views, u = self.fit.make_views(self.x.index_select(0, i), numbers)
         aux, state = ({n: v.index_select(0, i) for n, v in rows.items()} for rows in (self.aux, self.state))
         return Batch(views, self.y.index_select(0, i), i, u, masks, aux, state)
 
-    def _written(self) -> list[Tensor]:
+    def _list_written(self) -> list[Tensor]:
         weights = (t for trained in self.carry.values() for t in (trained.w.flat, trained.grad, *trained.memory))
         return [self.cursors, *weights, *self.state.values()]
 
-    def snapshot(self) -> list[Tensor]:
+    def take_snapshot(self) -> list[Tensor]:
         """Copies of all that a step writes."""
-        return [t.detach().clone() for t in self._written()]
+        return [t.detach().clone() for t in self._list_written()]
 
-    def restore(self, kept: list[Tensor]) -> None:
+    def restore_snapshot(self, kept: list[Tensor]) -> None:
         """Undo steps since the snapshot."""
         with torch.no_grad():
-            for mine, was in zip(self._written(), kept, strict=True):
+            for mine, was in zip(self._list_written(), kept, strict=True):
                 mine.copy_(was)

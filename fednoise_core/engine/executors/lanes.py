@@ -3,7 +3,7 @@
 A lane owns everything its captured steps touch: weights, gradient and optimiser memory (its Workspace), the client's
 images, targets and plan, and copies of what came down. Loading a client is a few copies into them; a step is one
 replay, which reads the plan at a cursor that it moves on itself. Methods need not know: the step is the same
-`Local.step` that `sequential` runs.
+`Local.train_step` that `sequential` runs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from fednoise_core.engine.client_store import WireError
-from fednoise_core.engine.executors.captured import StepBuffers, signature
+from fednoise_core.engine.executors.captured import StepBuffers, compute_signature
 from fednoise_core.engine.executors.graphs import Graphs, graphs_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
-from fednoise_core.ops.weights import clone
+from fednoise_core.ops.weights import clone_tree
 
 __all__ = ["LanePool", "Lanes"]
 
@@ -57,15 +57,15 @@ class Lanes(Sequential):
         mine: list[Lane] = []  # to give back, also after an error: other runs wait for them
         try:
             while waiting or running:
-                while waiting and (lane := self.pool.take(wait=not running)) is not None:
+                while waiting and (lane := self.pool.acquire_lane(wait=not running)) is not None:
                     mine.append(lane)
                     number, request = waiting.popleft()
-                    running.append((number, lane, lane.start(self._run, self.world, request, self._refused)))
+                    running.append((number, lane, lane.start_fit(self._run, self.world, request, self._refused)))
                 number, lane, steps = running.popleft()
                 if next(steps, None) is None:  # all its steps are launched
-                    done[number] = lane.finish()
+                    done[number] = lane.finish_fit()
                     mine.remove(lane)
-                    self.pool.give(lane)
+                    self.pool.release_lane(lane)
                 else:
                     running.append((number, lane, steps))
                 while turn in done:
@@ -73,8 +73,8 @@ class Lanes(Sequential):
                     turn += 1
         finally:
             for lane in mine:
-                lane.abandon()
-                self.pool.give(lane)
+                lane.abandon_fit()
+                self.pool.release_lane(lane)
 
     def close(self) -> None:
         """Give up the buffers and graphs that this run had in the pool."""
@@ -108,7 +108,7 @@ class LanePool:
         self._free = deque(self.lanes)
         self._changed = threading.Condition()
 
-    def take(self, wait: bool) -> Lane | None:
+    def acquire_lane(self, wait: bool) -> Lane | None:
         """A free lane; None if there is none and the caller has other work."""
         with self._changed:
             while not self._free:
@@ -117,13 +117,13 @@ class LanePool:
                 self._changed.wait()
             return self._free.popleft()
 
-    def give(self, lane: Lane) -> None:
+    def release_lane(self, lane: Lane) -> None:
         """Hand a lane back."""
         with self._changed:
             self._free.append(lane)
             self._changed.notify()
 
-    def warn(self, method: str, error: Exception) -> None:
+    def warn_once(self, method: str, error: Exception) -> None:
         """Say once per method why its step runs eagerly."""
         with self._changed:
             if method in self.warned:
@@ -144,11 +144,11 @@ class RunOnLane:
     def buffers_for(self, key: Any, fit: ClientFit) -> StepBuffers:
         """The buffers of this signature, large enough for the client."""
         buffers = self.steps.pop(key, None)
-        if buffers is None or not buffers.holds(fit):  # with the smaller buffers go their captures
+        if buffers is None or not buffers.can_hold(fit):  # with the smaller buffers go their captures
             buffers = StepBuffers(fit)
         self.steps[key] = buffers
         if len(self.steps) > SIGNATURES:
-            # Reached, for example, when an int in `down` changes every round: each value is its own captured step.
+            # Reached, for example, when an int in `broadcast` changes every round: each value is its own captured step.
             del self.steps[next(iter(self.steps))]
         return buffers
 
@@ -168,7 +168,7 @@ class Lane:
         self.fit: ClientFit | None = None
         self.runs: dict[int, RunOnLane] = {}  # by run number: each is touched by its run's thread only
 
-    def start(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
+    def start_fit(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
         """Open a fit; the iterator launches one step at a time. refused: signatures known to run eagerly."""
         self.graphs.stream_waits(self.stream)
         with self.graphs.on(self.stream):
@@ -176,27 +176,27 @@ class Lane:
                 self.runs[run] = RunOnLane(self.graphs)
             mine = self.runs[run]
             self.fit = fit = ClientFit(world, request, mine.workspace).open()
-        return self._steps(mine, fit, refused)
+        return self._iterate_steps(mine, fit, refused)
 
-    def _steps(self, mine: RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
+    def _iterate_steps(self, mine: RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
         """Launch the steps of one stretch after the other; what a stretch needs is copied in at its start."""
-        stretches = fit.stretches()
+        stretches = fit.iterate_stretches()
         while True:
             with self.graphs.on(self.stream):
                 steps = next(stretches, None)  # runs client-side code between stretches
                 if steps is None:
                     return
-                key = signature(fit)
+                key = compute_signature(fit)
                 buffers = mine.buffers_for(key, fit)
                 buffers.load(fit)
             for k in steps:
                 with self.graphs.on(self.stream):
-                    self._launch(mine, buffers, key, k, refused)
+                    self._launch_step(mine, buffers, key, k, refused)
                 yield k
 
-    def _launch(self, mine: RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
-        sizes = buffers.seek(k)
-        step, why = (None, None) if key in refused else self._step(mine, buffers, sizes)
+    def _launch_step(self, mine: RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
+        sizes = buffers.seek_step(k)
+        step, why = (None, None) if key in refused else self._find_step(mine, buffers, sizes)
         if step is not None:
             step()
             return
@@ -204,9 +204,9 @@ class Lane:
         refused.add(key)
         # Warn only after the eager step succeeded; if it fails too, its own error is the useful one.
         if why is not None:
-            self.pool.warn(type(buffers.fit.local).__name__, why)
+            self.pool.warn_once(type(buffers.fit.local).__name__, why)
 
-    def _step(
+    def _find_step(
         self, mine: RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
     ) -> tuple[Callable[[], None] | None, Exception | None]:
         """The captured step of these batch sizes, or why it cannot be captured.
@@ -220,31 +220,34 @@ class Lane:
             rare = buffers.fit.sizes_vary and min(sizes) < buffers.fit.size
             if rare and buffers.met[sizes] < self.graphs.capture_after:
                 return lambda: buffers.step(sizes), None
-            kept = buffers.snapshot()
+            kept = buffers.take_snapshot()
             try:
                 buffers.captured[sizes] = self.graphs.capture(
-                    lambda: buffers.step(sizes), lambda: buffers.restore(kept), self.stream, mine.memory
+                    lambda: buffers.step(sizes), lambda: buffers.restore_snapshot(kept), self.stream, mine.memory
                 )
             except WireError:  # the method's mistake, wherever it runs
                 raise
             except Exception as error:
-                buffers.restore(kept)
+                buffers.restore_snapshot(kept)
                 mine.memory = self.graphs.memory()  # torch does not take a pool again after a failed capture
                 return None, error
         return buffers.captured[sizes], None
 
-    def finish(self) -> FitResult:
+    def finish_fit(self) -> FitResult:
         """The result, in the caller's memory."""
         assert self.fit is not None
         with self.graphs.on(self.stream):
             result = self.fit.close()
         self.graphs.join(self.stream)
-        handed = replace(result, **{part: clone(getattr(result, part)) for part in ("up", "mine", "targets", "relay")})
+        handed = replace(
+            result,
+            **{part: clone_tree(getattr(result, part)) for part in ("update", "client_state", "targets", "relay")},
+        )
         self.graphs.stream_waits(self.stream)  # the copies above read memory that is this stream's to hand out again
         self.fit = None
         return handed
 
-    def abandon(self) -> None:
+    def abandon_fit(self) -> None:
         """End a fit that failed: what was launched may still read its inputs."""
         self.graphs.join(self.stream)
         self.fit = None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fednoise_core.engine.client import Client, call_on
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.world import World
@@ -17,32 +17,32 @@ __all__ = ["Sequential", "Together"]
 
 
 class Together:
-    """Fits of several clients that are open at once, so that each step can depend on what all said before it.
+    """Fits of several clients that are open at once, so that each step can depend on the messages of all before it.
 
     Each has a workspace of its own. steps: how many each takes.
     """
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
         self._fits = [ClientFit(world, request, Workspace()).open() for request in requests]
-        self._steps = [[k for stretch in fit.stretches() for k in stretch] for fit in self._fits]
+        self._steps = [[k for stretch in fit.iterate_stretches() for k in stretch] for fit in self._fits]
         self._batches: list[Batch] = []
         self.steps = [len(steps) for steps in self._steps]
 
-    def say(self, k: int) -> list[dict[str, Any]]:
-        """What each client says before step k."""
-        self._batches = [fit.batch(k) for fit in self._fits]
+    def collect_messages(self, k: int) -> list[dict[str, Any]]:
+        """The message of each client before step k."""
+        self._batches = [fit.make_batch(k) for fit in self._fits]
         with torch.no_grad():
             return [
-                fit.local.say(fit.net, fit.carry, batch, fit.down, fit.step_mine)
+                fit.local.make_message(fit.net, fit.carry, batch, fit.broadcast, fit.step_client_state)
                 for fit, batch in zip(self._fits, self._batches, strict=True)
             ]
 
-    def step(self, k: int, heard: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client, on the batch it spoke about; heard: what `down` holds beside the rest in it."""
-        for fit, batch, more in zip(self._fits, self._batches, heard, strict=True):
-            rate = fit.rate(k)
-            down = {**fit.down, **more, **({} if rate is None else {"lr": rate})}
-            fit.advance(batch, fit.carry, down, fit.step_mine, fit.state)
+    def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
+        """Step k of each client, on the batch of its message; replies: what `broadcast` holds beside the rest in it."""
+        for fit, batch, more in zip(self._fits, self._batches, replies, strict=True):
+            rate = fit.get_rate(k)
+            broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
+            fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:
         """The clients' results."""
@@ -65,20 +65,20 @@ class Sequential:
         """Results in the order of the requests."""
         for request in requests:
             fit = ClientFit(self.world, request, self.workspace).open()
-            for steps in fit.stretches():
+            for steps in fit.iterate_stretches():
                 for k in steps:
                     fit.step(k)
             yield fit.close()
 
     def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
-        for client, down in zip(clients, downs, strict=True):
-            yield call_on(client, fn, fetched(down)), client
+        for client, broadcast in zip(clients, downs, strict=True):
+            yield call_on(client, fn, load_mapping(broadcast)), client
 
     def together(self, requests: Sequence[FitRequest]) -> Together:
-        """Open these fits at once (see Federation.lockstep)."""
+        """Open these fits at once (see Federation.fit_lockstep)."""
         return Together(self.world, requests)
 
     def close(self) -> None:

@@ -10,16 +10,17 @@ would wait for each other at every small kernel (docs/performance.md).
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import pickle
 import threading
 import time
-from collections import deque
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from fednoise_core.engine.client import Client, call_on
-from fednoise_core.engine.client_store import KeptSource, fetched
+from fednoise_core.engine.client_store import MappingSource, load_mapping
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
@@ -36,8 +37,10 @@ from fednoise_core.ops.weights import Layout, Weights
 
 __all__ = ["WorkerDied", "Workers"]
 
-PARENT_SECONDS = 1.0  # between looks for the parent, and of the parent for workers that are gone
-_FORKING = threading.Lock()  # runs in several threads tell their processes apart
+PARENT_SECONDS = 1.0  # between looks for the parent
+# mallopt: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. Else each fit asks the system for its memory anew.
+_KEEP_FREED = {-3: 1 << 25, -1: 1 << 27}
+_FORKING = threading.Lock()  # a worker that another thread forks would keep the pipe of this one open beyond its death
 
 
 class WorkerDied(RuntimeError):
@@ -50,14 +53,14 @@ class _Call:
 
     fn: Callable[[Client, Any], Any]
     client: int
-    mine: KeptSource
+    client_state: MappingSource
     targets: Any
     round: int
-    down: KeptSource
+    broadcast: MappingSource
 
     def loaded(self) -> _Call:
         """The same with what the client keeps and what comes down at hand, to be sent."""
-        return replace(self, mine=fetched(self.mine), down=fetched(self.down))
+        return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
 
 
 class Workers(Sequential):
@@ -74,13 +77,17 @@ class Workers(Sequential):
         self.world = world
         self.count = count or _cores()
         self._layouts = [net.layout for net in world.nets]
+        self.processes: list[Any] = []
+        self._pipes: list[Connection] = []
+        context = mp.get_context("fork")
         with _FORKING:
-            others = mp.active_children()
-            self._pool = ProcessPoolExecutor(self.count, mp.get_context("fork"), _begin, (world, os.getpid()))
-            self._pool.submit(os.getpid).result()  # now they are forked
-            self.processes = [one for one in mp.active_children() if one not in others]
-            # else the pool would wait for ever for the rest of an answer whose worker was killed
-            self._pool._result_queue._writer.close()  # type: ignore[attr-defined]
+            for _ in range(self.count):
+                here, there = context.Pipe()
+                process = context.Process(target=_serve, args=(world, there, os.getpid()), daemon=True)
+                process.start()
+                there.close()
+                self.processes.append(process)
+                self._pipes.append(here)
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
         """Results in the order of the requests; the largest clients start first, so that no worker ends with a long
@@ -90,51 +97,69 @@ class Workers(Sequential):
         return self._spread(requests, sorted(range(len(requests)), key=lambda k: -size[k]))
 
     def call(
-        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[KeptSource]
+        self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
         """fn(client, down) for each, with the client as it is afterwards."""
         calls = [
-            _Call(fn, me.id, me.kept, me.relabelled, me.round, down) for me, down in zip(clients, downs, strict=True)
+            _Call(fn, me.id, me.kept, me.relabelled, me.round, broadcast)
+            for me, broadcast in zip(clients, downs, strict=True)
         ]
-        for me, (said, mine, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
-            if mine is not None:
-                me.mine = mine
+        for me, (said, client_state, targets) in zip(clients, self._spread(calls, range(len(calls))), strict=True):
+            if client_state is not None:
+                me.state = client_state
             if targets is not None:
                 me.targets = targets
             yield said, me
 
     def _spread(self, work: Sequence[Any], order: Sequence[int]) -> Iterator[Any]:
-        todo, turn = deque(order), 0
-        running: dict[Future[bytes], int] = {}
+        messages = ((number, _dumps(work[number].loaded(), self._layouts)) for number in order)
+        following = next(messages, None)
+        idle, turn = list(self._pipes), 0
+        busy: dict[Any, int] = {}
+        answers: list[tuple[int, bytes]] = []
         done: dict[int, Any] = {}
         try:
             while turn < len(work):
-                while todo and len(running) <= self.count:  # what all keep may not fit into memory
-                    number = todo.popleft()
-                    message = _dumps(work[number].loaded(), self._layouts)
-                    running[self._pool.submit(_work, message)] = number
-                ended = wait(running, PARENT_SECONDS, FIRST_COMPLETED).done
-                if not ended and not all(process.is_alive() for process in self.processes):
-                    raise BrokenProcessPool("killed while it answered, which the pool does not see")
-                for future in ended:
-                    done[running[future]] = _loads(future.result(), self._layouts)
-                    del running[future]
+                while following and idle:
+                    pipe, (number, message) = idle.pop(), following
+                    busy[pipe] = number
+                    with _alive(work[number].client):
+                        pipe.send_bytes(message)
+                    following = next(messages, None)  # only one waits ready: what all keep may not fit into memory
+                for number, answer in answers:  # when the workers are busy again
+                    done[number] = _loads(answer, self._layouts)
+                    if isinstance(done[number], Exception):
+                        raise done[number]
                 while turn in done:
                     yield done.pop(turn)
                     turn += 1
-        except BrokenProcessPool as error:
-            raise WorkerDied("a worker process ended without an answer (killed, or out of memory)") from error
+                answers = []
+                ready: list[Any] = wait(list(busy)) if busy else []
+                for pipe in ready:
+                    with _alive(work[busy[pipe]].client):
+                        answers.append((busy[pipe], pipe.recv_bytes()))
+                    del busy[pipe]
+                    idle.append(pipe)
         finally:
-            if running:  # after an error, or left early: nobody waits for these any more
+            if busy:  # after an error, or left early: nobody waits for these any more
                 self.close()
 
     def close(self) -> None:
         """End the processes."""
-        for process in self.processes:
+        for process, pipe in zip(self.processes, self._pipes, strict=True):
             process.kill()
-        self._pool.shutdown(cancel_futures=True)
-        for process in self.processes:
             process.join()
+            pipe.close()
+
+
+@contextmanager
+def _alive(client: int) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise WorkerDied(
+            f"the worker process of client {client} ended without an answer (killed, or out of memory)"
+        ) from error
 
 
 def _cores() -> int:
@@ -187,7 +212,7 @@ def _dumps(message: Any, layouts: Sequence[Layout]) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TypeError(
             f"cannot be sent to or from a worker process ({error}): functions and classes given to `fit` and "
-            "`on_clients` (lr= among them) stand at the top level of a module"
+            "`run_on_clients` (lr= among them) stand at the top level of a module"
         ) from error
     return file.getvalue()
 
@@ -198,14 +223,17 @@ def _loads(message: bytes, layouts: Sequence[Layout]) -> Any:
 
 # in a worker
 
-_RUNNER: list[Sequential] = []
 
-
-def _begin(world: World, parent: int) -> None:
-    """The start of a worker. parent: the process that asks."""
+def _serve(world: World, pipe: Connection, parent: int) -> None:
+    """The life of a worker, which answers each message with a result or an exception. parent: the asking process."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    _RUNNER[:] = [Sequential(world)]
+    with suppress(AttributeError):  # only in glibc
+        for option, size in _KEEP_FREED.items():
+            ctypes.CDLL(None).mallopt(option, size)
+    runner, layouts = Sequential(world), [net.layout for net in world.nets]
+    while True:
+        pipe.send_bytes(_answer_message(runner, pipe.recv_bytes(), layouts))
 
 
 def _end_with(parent: int) -> None:
@@ -215,14 +243,15 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _work(message: bytes) -> bytes:
-    """A worker's answer to a piece of work."""
-    runner = _RUNNER[0]
-    layouts = [net.layout for net in runner.world.nets]
-    work = _loads(message, layouts)
-    if isinstance(work, FitRequest):
-        return _dumps(next(runner.run([work])), layouts)
-    me = Client(runner.world, work.client, work.mine, work.targets, work.round)
-    said = call_on(me, work.fn, fetched(work.down))
-    kept = me.take(getattr(work.fn, "__qualname__", "client-side code"))
-    return _dumps((said, kept, me.targets if me.changed else None), layouts)
+def _answer_message(runner: Sequential, message: bytes, layouts: Sequence[Layout]) -> bytes:
+    try:
+        work = _loads(message, layouts)
+        if isinstance(work, FitRequest):
+            return _dumps(next(runner.run([work])), layouts)
+        client = Client(runner.world, work.client, work.client_state, work.targets, work.round)
+        answer = call_on(client, work.fn, load_mapping(work.broadcast))
+        kept = client.release_state(getattr(work.fn, "__qualname__", "client-side code"))
+        return _dumps((answer, kept, client.targets if client.changed else None), layouts)
+    except Exception as error:
+        error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+        return _dumps(error, layouts)

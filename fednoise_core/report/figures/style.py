@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
-from fednoise_core.io import ArtifactError, atomic
+from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.report.text.escape import filled, one_line
 
 __all__ = [
@@ -340,5 +340,5 @@ def words_of(path: str | Path) -> tuple[str, str, str]:
 def save(drawn: Drawn, prefix: str | Path) -> None:
     """Write `prefix`.svg, .png and .pdf, each whole or not at all."""
     for ending, content in (("svg", svg(drawn)), ("png", png(drawn)), ("pdf", pdf(drawn))):
-        with atomic(f"{prefix}.{ending}", "wb") as file:
+        with open_atomic(f"{prefix}.{ending}", "wb") as file:
             file.write(content)

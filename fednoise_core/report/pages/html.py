@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fednoise_core import __version__
+from fednoise_core.version import __version__
 
 __all__ = ["json_text", "render", "slug"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.io import canonical
+from fednoise_core.io import canonical_json
 from fednoise_core.report.figures.axis_minimum import floor
 from fednoise_core.report.figures.style import COLOURS, DASHES, look
 from fednoise_core.report.pages.run_details import (
@@ -128,7 +128,7 @@ class _Shared:
         self._places: dict[str, int] = {}
 
     def at(self, kind: str, value: Any) -> int:
-        key = kind + canonical(value)
+        key = kind + canonical_json(value)
         if key not in self._places:
             self._places[key] = len(self.lists[kind])
             self.lists[kind].append(value)

@@ -89,5 +89,5 @@ def cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], r
 
 
 def command_words(words: Mapping[str, str]) -> str:
-    """`make cell` with these settings."""
-    return " ".join(["make cell", *(f"{key}={shlex.quote(value)}" for key, value in words.items())])
+    """`fednoise cell` with these settings."""
+    return " ".join(["fednoise cell", *(f"--{key.lower()} {shlex.quote(value)}" for key, value in words.items())])

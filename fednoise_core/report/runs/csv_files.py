@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.io import ArtifactError, atomic, plain_cell, safe_cell
+from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell
 from fednoise_core.report.text.escape import one_line
 
 __all__ = ["at_hand", "csv_text", "read_csv", "read_texts", "write_csv"]
@@ -46,7 +46,7 @@ DECIMALS = 4  # of percent: far below any spread, so that a rounded file loses n
 
 def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
     """Write `csv_text` of a frame, whole or not at all."""
-    with atomic(path) as file:
+    with open_atomic(path) as file:
         file.write(csv_text(frame))
 
 

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from string import Formatter
 from typing import Any
 
-from fednoise_core.io import canonical
+from fednoise_core.data import SOURCES
+from fednoise_core.io import canonical_json
+from fednoise_core.noise.registry import NOISES
+from fednoise_core.partition.registry import PARTITIONS
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import one_line
+from fednoise_core.settings.functions import resolve_kind
 
 __all__ = ["Names", "apart", "apart_from_rate", "describe", "field_words"]
 
-SOURCES = {
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "svhn": "SVHN",
-    "clothing1m": "Clothing1M",
-}
-KINDS = {  # as papers write them, where the id is not it
-    "dirichlet": "Dirichlet",
-    "bernoulli_dirichlet": "Bernoulli–Dirichlet",
-    "quantity": "quantity skew",
-    "fedcorr": "FedCorr noise",
-    "fednoro": "FedNoRo noise",
-    "instance": "instance-dependent",
-    "openset_images": "open-set images",
-    "globalized": "globalised",
-    "localized": "localised",
-}
-COUNTS = {  # kinds that are told by a number, and the setting that it is
-    "classes_per_client": ("n", "classes a client"),
-    "random_draws": ("size", "images a client"),
-}
 FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
 SAID = {  # settings in words; "{}" is the value
     "alpha": "α = {}",
@@ -96,16 +78,14 @@ def describe(spec: Mapping[str, Any], fallback: str) -> str:
         return _dataset(spec) or fallback
     if kind in ("none", "clean"):
         return "no noise"
-    count, of = COUNTS.get(kind, ("", ""))
-    words = [KINDS.get(kind, kind.replace("_", " "))]
-    if count in spec:
-        words = [f"{_number(spec[count])} {'shards a client' if spec.get('mode') == 'shards' else of}"]
+    name, counts = _kind_name(spec, kind)
+    words = [name]
     if spec.get("rate") is not None:
         words[0] += f" {_number(spec['rate'])}"
     for key, value in spec.items():
         if (
             key in TECHNICAL
-            or key == count
+            or key in counts
             or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
             or not _plain(value)
             or USUAL.get(key) == value
@@ -118,14 +98,30 @@ def describe(spec: Mapping[str, Any], fallback: str) -> str:
     return ", ".join(words)
 
 
+def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
+    """The name of a noise or a partition, and the settings that it says ("3 classes a client")."""
+    name = _display_name(spec, NOISES | PARTITIONS)
+    said = {key for _, key, *_ in Formatter().parse(name) if key}
+    if not name or not said <= spec.keys():
+        return kind.replace("_", " "), set()
+    if spec.get("mode") == "shards":
+        name = name.replace("classes", "shards")
+    return name.format_map({key: _number(spec[key]) for key in said}), said
+
+
 def _dataset(spec: Mapping[str, Any]) -> str:
     """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
     part of it.
     """
-    name, part = SOURCES.get(str(spec.get("source")), ""), spec.get("subset")
+    name, part = _display_name(spec, SOURCES, "source"), spec.get("subset")
     name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
     size = part.get("train") if isinstance(part, Mapping) else None
     return f"{name}, {size:,} images" if name and size else name
+
+
+def _display_name(spec: Mapping[str, Any], registry: Mapping[str, Any], key: str = "kind") -> str:
+    """The name that a data set, a noise or a partition has itself; "" without one."""
+    return str(resolve_kind(spec, registry, "", key).display_name) if spec.get(key) in registry else ""  # type: ignore[attr-defined]
 
 
 def _said(key: str, value: Any) -> str:
@@ -146,7 +142,7 @@ def apart(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Id -> words, different for different ids: to equal words are added the settings that differ, else the id."""
     words = {name: describe(spec, name) for name, spec in specs.items()}
     for same in _equal(words):
-        values = {key: {canonical(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
+        values = {key: {canonical_json(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
             told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
             said = [_said(key, value) for key, value in told.items() if _plain(value)]
@@ -162,9 +158,9 @@ def apart_from_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
     first: dict[str, str] = {}
     for name, spec in rest.items():
-        first.setdefault(canonical(spec), name)
+        first.setdefault(canonical_json(spec), name)
     words = apart({name: rest[name] for name in first.values()})
-    return {name: words[first[canonical(spec)]] for name, spec in rest.items()}
+    return {name: words[first[canonical_json(spec)]] for name, spec in rest.items()}
 
 
 def _equal(words: Mapping[str, str]) -> list[list[str]]:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fednoise_core.index import FILES, read_runs
-from fednoise_core.io import ArtifactError, SpecError, digest
+from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.runs.confusion import Confusion, read_confusion
 from fednoise_core.report.text.escape import one_line
-from fednoise_core.settings.variants import position
+from fednoise_core.settings.variants import index_of
 
 __all__ = ["COLUMNS", "METRICS", "ListedRun", "RecordedRun", "Setting", "listed_runs", "load", "select"]
 
@@ -140,14 +140,14 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = 
         if wanted is None:
             continue
         known = {getattr(listed, field) for listed in kept}
-        kept = [listed for listed in kept if position(wanted, getattr(listed, field)) is not None]
+        kept = [listed for listed in kept if index_of(wanted, getattr(listed, field)) is not None]
         if not kept and none:
             return []
         if not kept:
             raise SpecError(f"{key}: {wanted} matches no run; there are {', '.join(map(str, sorted(known)))}")
     for key in ("seeds", "methods", "partitions", "noises", "datasets"):  # stable sorts, the outermost last
         if spec.get(key) is not None:
-            rank = {listed: position(spec[key], getattr(listed, SELECTORS[key])) or 0 for listed in kept}
+            rank = {listed: index_of(spec[key], getattr(listed, SELECTORS[key])) or 0 for listed in kept}
             kept.sort(key=rank.__getitem__)
     return kept
 
@@ -164,10 +164,10 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
             raise ArtifactError(
                 f"{listed.dir / 'summary.json'}: is of seed {summary['run'].get('seed')!r}, expected {listed.seed!r}"
             )
-        if summary["spec_digest"] != digest(record["spec"]):
+        if summary["spec_digest"] != json_digest(record["spec"]):
             raise ArtifactError(
                 f"{listed.dir / 'summary.json'}: spec digest {summary['spec_digest']} is not that of spec.json, "
-                f"{digest(record['spec'])}: one of the two files was changed"
+                f"{json_digest(record['spec'])}: one of the two files was changed"
             )
         shown = {"method_label": listed.label, "oracle_rate": listed.oracle_rate, "pooled": listed.pooled}
         summary |= {key: value for key, value in shown.items() if value is not None}

@@ -24,7 +24,7 @@ from fednoise_core.report.figures.style import Drawn, Look, look, panels
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import marked, marks_of
-from fednoise_core.settings.variants import family, settings, swept_field, told, without
+from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
 __all__ = ["sweep"]
 
@@ -77,10 +77,10 @@ def _lines(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.D
     """The scores with the `value` of the field as a text ("": the method does not have it) and the `line` it is on."""
     found, marks = [], {run.listed.method: marks_of(run.summary) for run in runs}
     for method, label in zip(table["method"], table["method_label"], strict=True):
-        rest = dict(settings(method))
+        rest = dict(parse_settings(method))
         value = rest.pop(field, "")
-        name = marked(without(label, method), marks[method])
-        found.append((value, ", ".join(filter(None, [name, told(rest)])), family(method)))
+        name = marked(strip_settings(label, method), marks[method])
+        found.append((value, ", ".join(filter(None, [name, format_settings(rest)])), base_method(method)))
     values, lines, families = zip(*found, strict=True)
     table = table.assign(field=field, value=values, line=lines)
     twice = table.assign(family=families).groupby("line")["family"].transform("nunique") > 1

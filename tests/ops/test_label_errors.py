@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fednoise_core.engine.truth import auroc
-from fednoise_core.ops.label_errors import Opinion, judge, verdicts
+from fednoise_core.ops.label_errors import MethodScores, classify_labels, estimate_label_errors
 
 K = 5
 RATES = (0.0, 0.05, 0.2, 0.5)
@@ -27,9 +27,8 @@ def drawn(n: int, rate: float, seed: int, flat: float = 1.0) -> tuple[np.ndarray
 
 def sites(n: int, flat: float = 1.0):
     parts = [drawn(n, rate, seed, flat) for seed, rate in enumerate(RATES)]
-    found = judge(
-        [p for p, _, _ in parts], [y for _, y, _ in parts], [np.arange(n)] * len(parts), range(len(parts))
-    )
+    predicted, given = [p for p, _, _ in parts], [y for _, y, _ in parts]
+    found = estimate_label_errors(predicted, given, [np.arange(n)] * len(parts), range(len(parts)))
     return found, [given != true for _, given, true in parts], parts
 
 
@@ -61,7 +60,7 @@ def test_the_sites_rate_decides_what_the_predictions_leave_open():
     odd = (np.log(np.array([[0.6, 0.39, 0.004, 0.003, 0.003]])), np.array([1]))
     p = []
     for log_p, given, _ in parts:
-        more = judge([np.vstack([log_p, odd[0]])], [np.append(given, odd[1])], [np.arange(1501)], [0])
+        more = estimate_label_errors([np.vstack([log_p, odd[0]])], [np.append(given, odd[1])], [np.arange(1501)], [0])
         p.append(more[0].p_wrong[-1])
     assert p[0] < p[2] < p[3]
     assert auroc(np.concatenate([one.p_wrong for one in found]), np.concatenate([g != t for _, g, t in parts])) > 0.97
@@ -85,9 +84,9 @@ def test_a_method_says_who_and_the_estimate_how_many():
     opinions = {}
     for site, mask in enumerate(wrong):
         score = rng.random(n) / 2 + mask / 2  # it knows better: all wrong ones come first
-        opinions[site] = Opinion(np.ones(n, bool), score, np.full(n, 3))
+        opinions[site] = MethodScores(np.ones(n, bool), score, np.full(n, 3))
     data = [p for p, _, _ in parts], [y for _, y, _ in parts], [np.arange(n)] * 4, range(4)
-    told = judge(*data, opinions)
+    told = estimate_label_errors(*data, opinions)
     for one, other, mask, (_, given, _) in zip(told, plain, wrong, parts, strict=True):
         np.testing.assert_allclose(np.sort(one.p_wrong), np.sort(other.p_wrong))
         assert (one.wrong, one.low, one.high) == (other.wrong, other.low, other.high)
@@ -95,14 +94,15 @@ def test_a_method_says_who_and_the_estimate_how_many():
         assert (one.proposed[given != 3] == 3).all()
         assert (one.proposed != given).all()
         assert (one.p_proposed <= one.p_wrong).all()
-    half = {2: Opinion(np.arange(n) < n // 2, np.zeros(n // 2), np.full(n // 2, 3))}  # equal: the estimate's order
-    np.testing.assert_allclose(judge(*data, half)[2].p_wrong, plain[2].p_wrong)
+    half = {2: MethodScores(np.arange(n) < n // 2, np.zeros(n // 2), np.full(n // 2, 3))}  # equal: the estimate's order
+    np.testing.assert_allclose(estimate_label_errors(*data, half)[2].p_wrong, plain[2].p_wrong)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_small_sites(n):
     log_p, given, _ = drawn(n, 0.0, 1)
-    both = judge([log_p, drawn(300, 0.2, 2)[0]], [given, drawn(300, 0.2, 2)[1]], [np.arange(n), np.arange(300)], [4, 7])
+    other_log_p, other_given, _ = drawn(300, 0.2, 2)
+    both = estimate_label_errors([log_p, other_log_p], [given, other_given], [np.arange(n), np.arange(300)], [4, 7])
     assert [one.site for one in both] == [4, 7]
     assert both[0].p_wrong.shape == both[0].proposed.shape == (n,)
     assert np.isfinite(both[0].p_wrong).all()
@@ -111,19 +111,19 @@ def test_small_sites(n):
 
 def test_one_class_and_two_classes():
     log_p = np.log(np.tile([0.97, 0.01, 0.01, 0.01], (50, 1)))
-    only = judge([log_p], [np.zeros(50, np.int64)], [np.arange(50)], [0])[0]
+    only = estimate_label_errors([log_p], [np.zeros(50, np.int64)], [np.arange(50)], [0])[0]
     assert only.p_wrong.max() < 0.05
     rng = np.random.default_rng(0)
     true = rng.integers(0, 2, 400)
     given = np.where(np.arange(400) % 10 == 0, 1 - true, true)
     sure = rng.uniform(0.9, 0.9999, 400)[:, None]
     log_p = np.log(np.where(np.arange(2) == true[:, None], sure, 1 - sure))
-    two = judge([log_p], [given], [np.arange(400)], [0])[0]
+    two = estimate_label_errors([log_p], [given], [np.arange(400)], [0])[0]
     assert two.wrong == pytest.approx(40, abs=8)
     assert ((two.p_wrong > 0.5) == (given != true)).all()
 
 
 def test_verdicts():
-    assert verdicts(np.array([0.0, 0.2, 0.21, 0.5, 0.51, 1.0])).tolist() == [
+    assert classify_labels(np.array([0.0, 0.2, 0.21, 0.5, 0.51, 1.0])).tolist() == [
         *("keep", "keep", "check", "check", "wrong", "wrong")
     ]

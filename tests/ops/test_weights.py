@@ -5,7 +5,16 @@ import io
 import pytest
 import torch
 
-from fednoise_core.ops.weights import Entry, Layout, Weights, clone, from_plain, mean, nbytes, to_plain
+from fednoise_core.ops.weights import (
+    Entry,
+    Layout,
+    Weights,
+    clone_tree,
+    count_bytes,
+    from_plain,
+    to_plain,
+    weighted_mean,
+)
 
 ENTRIES = [
     Entry("conv.weight", (2, 3, 2, 2)),
@@ -61,7 +70,7 @@ def test_arithmetic_is_elementwise_and_refuses_other_layouts():
 
 def test_clone_is_independent_and_named_is_contiguous():
     w = numbered()
-    tree = clone({"w": w, "list": [torch.ones(2)], "n": 3})
+    tree = clone_tree({"w": w, "list": [torch.ones(2)], "n": 3})
     w.flat.zero_()
     assert tree["w"].flat[5] == 5
     assert tree["n"] == 3
@@ -72,36 +81,33 @@ def test_clone_is_independent_and_named_is_contiguous():
 
 def test_mean_by_hand():
     a, b = {"x": torch.tensor([1.0, 2.0]), "n": 4}, {"x": torch.tensor([5.0, 4.0]), "n": 8}
-    assert mean([a, b])["x"].tolist() == [3.0, 3.0]
-    assert mean([a, b], [3, 1])["x"].tolist() == [2.0, 2.5]
-    assert mean([a, b], [3, 1])["n"] == 5.0
-    assert mean([a, b], [300, 100])["x"].tolist() == [2.0, 2.5]  # weights are normalised
-    assert mean([[a["x"]], [b["x"]]])[0].tolist() == [3.0, 3.0]
+    assert weighted_mean([a, b])["x"].tolist() == [3.0, 3.0]
+    assert weighted_mean([a, b], [3, 1])["x"].tolist() == [2.0, 2.5]
+    assert weighted_mean([a, b], [3, 1])["n"] == 5.0
+    assert weighted_mean([a, b], [300, 100])["x"].tolist() == [2.0, 2.5]  # weights are normalised
+    assert weighted_mean([[a["x"]], [b["x"]]])[0].tolist() == [3.0, 3.0]
 
 
 def test_mean_of_counters_is_the_largest():
     counters = [torch.tensor([3, 9]), torch.tensor([4, 1]), torch.tensor([2, 2])]
-    assert mean(counters, [0.5, 0.1, 0.4]).tolist() == [4, 9]
-    assert mean(counters).dtype == torch.int64
-    assert mean([torch.tensor(True), torch.tensor(False)]).item() is True
+    assert weighted_mean(counters, [0.5, 0.1, 0.4]).tolist() == [4, 9]
+    assert weighted_mean(counters).dtype == torch.int64
+    assert weighted_mean([torch.tensor(True), torch.tensor(False)]).item() is True
 
 
 def test_mean_sums_in_float32_and_keeps_the_type():
     ones = [torch.tensor([1.0], dtype=torch.float16)] * 4096  # in half precision a sum of ones stops at 2048
-    assert mean(ones).item() == 1.0
-    assert mean(ones).dtype == torch.float16
-    assert mean([torch.tensor([1.0], dtype=torch.float64)]).dtype == torch.float64
+    assert weighted_mean(ones).item() == 1.0
+    assert weighted_mean(ones).dtype == torch.float16
+    assert weighted_mean([torch.tensor([1.0], dtype=torch.float64)]).dtype == torch.float64
 
 
 @pytest.mark.parametrize("shares", [[0.0, 0.0], [1.0, -1.0], [1.0], [float("nan"), 1.0]])
 def test_mean_refuses_weights_without_a_sum(shares):
     with pytest.raises(ValueError, match="positive sum"):
-        mean([torch.ones(1), torch.ones(1)], shares)
-
-
-def test_mean_of_nothing_is_refused():
+        weighted_mean([torch.ones(1), torch.ones(1)], shares)
     with pytest.raises(ValueError, match="no trees"):
-        mean([])
+        weighted_mean([])
 
 
 def test_bytes_by_hand():
@@ -115,7 +121,7 @@ def test_bytes_by_hand():
         "none": None,
         "list": [torch.zeros(2, dtype=torch.int64), {"a": torch.zeros((), dtype=torch.float64)}],
     }
-    assert nbytes(tree) == 37 * 4 + 6 + 3 + 8 + 8 + 8 + 0 + 16 + 8
+    assert count_bytes(tree) == 37 * 4 + 6 + 3 + 8 + 8 + 8 + 0 + 16 + 8
 
 
 def test_plain_trees_pass_torch_safe_loading_and_come_back():

@@ -28,14 +28,14 @@ from fednoise_core.settings.declare import (
     NoBool,
     Rounds,
     Settings,
-    check,
+    build_settings,
+    check_value,
     json_schema,
     model_of,
-    parse,
     settings_of,
 )
 from fednoise_core.settings.train import Train
-from fednoise_core.settings.words import words
+from fednoise_core.settings.words import describe_schema
 from workflow_scripts.config.validation import Schemas
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
@@ -148,7 +148,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("key", "value", "taken"), TAKEN)
 def test_values_are_taken_in_the_settings_type(key: str, value: Any, taken: Any) -> None:
-    found = getattr(check(model_of(example), {key: value}, "here"), key)
+    found = getattr(check_value(model_of(example), {key: value}, "here"), key)
     assert found == taken
     assert type(found) is type(taken)
 
@@ -156,7 +156,7 @@ def test_values_are_taken_in_the_settings_type(key: str, value: Any, taken: Any)
 @pytest.mark.parametrize(("key", "value", "message"), REFUSED)
 def test_wrong_values_are_named_in_words(key: str, value: Any, message: str) -> None:
     with pytest.raises(SpecError, match=f"^here{re.escape(message)}$"):
-        check(model_of(example), {key: value}, "here")
+        check_value(model_of(example), {key: value}, "here")
 
 
 def test_the_schema_has_all_types_and_takes_the_word_that_the_workflow_replaces() -> None:
@@ -193,7 +193,7 @@ def test_the_schema_has_all_types_and_takes_the_word_that_the_workflow_replaces(
     assert "default" not in made["map"]
     either = json_schema(Annotated[float, AlsoAccepts("oracle"), Field(ge=0)])
     assert either == {"anyOf": [{"type": "number", "minimum": 0}, {"const": "oracle"}]}
-    assert words(either) == 'number ≥ 0, or "oracle"'
+    assert describe_schema(either) == 'number ≥ 0, or "oracle"'
 
 
 def test_settings_that_do_nothing_are_none() -> None:
@@ -201,7 +201,7 @@ def test_settings_that_do_nothing_are_none() -> None:
     for name in methods.METHODS:
         cls = methods.method_class(name)
         needed = {"name": name, **cls.example}
-        for key in {key for base in cls.__mro__ for key in base.__dict__.get("without", ())}:
+        for key in {key for base in cls.__mro__ for key in base.__dict__.get("excluded_settings", ())}:
             for refuse in (
                 lambda spec: make(spec, Train()),
                 lambda spec: schemas.check_kind("method", spec, ConfigPath("method")),
@@ -215,7 +215,7 @@ def test_settings_that_do_nothing_are_none() -> None:
 def test_a_subclass_may_drop_and_take_up_again() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Drops(Pull):
-        without = ("mu",)
+        excluded_settings = ("mu",)
 
     @dataclass(frozen=True, kw_only=True)
     class Again(Drops):
@@ -236,7 +236,7 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
 
     assert Toy(train=Train(), draws=3).draws == 3  # in Python only
     with pytest.raises(SpecError, match=r"here\.draws: unknown key"):
-        parse(Toy, {"draws": 3}, "here", train=Train())
+        build_settings(Toy, {"draws": 3}, "here", train=Train())
     with pytest.raises(TypeError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
         config_schema.describe_kind("method", "toy", Toy)
 
@@ -255,7 +255,7 @@ def test_a_training_setting_that_a_method_cannot_work_with_is_refused() -> None:
     with pytest.raises(SpecError, match=r"^train\.optimiser: Scaffold works with 'sgd' only, not with 'adam'$"):
         make({"name": "scaffold"}, Train(optimiser="adam"))
     with pytest.raises(SpecError, match=r"^train\.momentun: unknown key; did you mean 'momentum'\?$"):
-        parse(Train, {"momentun": 0.9}, "train")
+        build_settings(Train, {"momentun": 0.9}, "train")
 
 
 def test_declaring_settings_costs_planning_no_torch() -> None:

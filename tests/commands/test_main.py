@@ -1,0 +1,89 @@
+"""The command `fednoise`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import toy
+
+from fednoise_core import methods
+from workflow_scripts.commands import main, new, run
+
+
+def test_the_help_names_every_verb_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    lines = [line.split(maxsplit=1) for line in printed.splitlines() if line.startswith("  ")]
+    assert [verb for verb, _ in lines] == list(main.VERBS)
+    assert all(text.endswith(".") for _, text in lines)
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_every_verb_has_a_help_by_its_own_name(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fednoise"])
+    with pytest.raises(SystemExit) as done:
+        main.main([verb, "--help"])
+    assert done.value.code == 0
+    assert f"usage: fednoise {verb}" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["audti"]) == 2
+    assert "unknown command 'audti'; did you mean 'audit'?" in capsys.readouterr().err
+
+
+def test_run_calls_snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+
+    class Done:
+        returncode = 75
+
+    monkeypatch.setattr(run.subprocess, "run", lambda command, check: called.append(command) or Done)
+    monkeypatch.chdir(tmp_path)
+    assert run.main(["quick"]) == 2  # no Snakefile here
+    Path("Snakefile").touch()
+    assert run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"]) == 75
+    assert run.main([]) == 75
+    assert called == [
+        ["snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
+        ["snakemake", "--cores", "all", "--"],
+    ]
+
+
+def test_a_new_method_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Path(methods.__file__).read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("fednoise_core/methods", "tests/methods", "docs/methods"):
+        Path(folder).mkdir(parents=True)
+    new.REGISTRY.write_text(registry, encoding="utf-8")
+    assert len(new.write_method("fed_pull", "FedPull")) == 4
+    assert '    "fed_pull": "fednoise_core.methods.fed_pull:FedPull",\n}\n' in new.REGISTRY.read_text(encoding="utf-8")
+    monkeypatch.setitem(methods.METHODS, "fed_pull", "fednoise_core.methods.fed_pull:FedPull")
+    _load("fednoise_core.methods.fed_pull", Path("fednoise_core/methods/fed_pull.py"), monkeypatch)
+    test = _load("test_fed_pull", Path("tests/methods/test_fed_pull.py"), monkeypatch)
+    test.test_strength_zero_is_fedavg_bit_for_bit()  # type: ignore[attr-defined]
+    assert toy.play("fed_pull").outcome.state.round == toy.play("fedavg").outcome.state.round
+    with pytest.raises(new.SpecError, match=r"fed_pull\.py exists already"):
+        new.write_method("fed_pull", "FedPull")
+
+
+@pytest.mark.parametrize("name", ["FedPull", "fed-pull", "", "1fed"])
+def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert new.main(["method", name, "--class-name", "FedPull"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def _load(name: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,69 @@
+"""The command `fednoise <verb>`: one entry for everything that a person types beside `snakemake` and `dvc`."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from fednoise_core.settings.declare import did_you_mean
+from workflow_scripts.steps.common import USER_ERROR
+
+VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
+    "run": "workflow_scripts.commands.run",
+    "cell": "workflow_scripts.commands.cell",
+    "progress": "workflow_scripts.commands.progress",
+    "audit": "workflow_scripts.commands.audit",
+    "record": "workflow_scripts.commands.record",
+    "prune": "workflow_scripts.commands.prune",
+    "label-study": "label_review.label_study",
+    "labels-page": "label_review.make_labels",
+    "apply-decisions": "label_review.apply_decisions",
+    "new": "workflow_scripts.commands.new",
+    "schema": "workflow_scripts.docgen.config_schema",
+    "publish": "workflow_scripts.docgen.publish",
+}
+EXIT_CODES = "Exit status: 0 done; 1 problems found; 2 a mistake in a file or an argument; 75 interrupted, run it again"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a verb.
+
+    Args:
+        arguments: The verb and its own arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see EXIT_CODES.
+    """
+    verb, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if verb in ("-h", "--help", "help"):
+        print(format_help())
+        return 0
+    if verb not in VERBS:
+        print(f"fednoise: unknown command {verb!r}{did_you_mean(verb, VERBS)}; see fednoise --help", file=sys.stderr)
+        return USER_ERROR
+    sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
+    status: int = import_module(VERBS[verb]).main(rest)
+    return status
+
+
+def format_help() -> str:
+    """The help: a line for each verb, read from the modules without importing them."""
+    width = max(map(len, VERBS)) + 2
+    lines = [f"  {verb:{width}}{_read_summary(module)}" for verb, module in VERBS.items()]
+    title = "fednoise: federated learning with noisy labels. Each command has its own help: fednoise <command> --help"
+    return "\n".join([title, "", "Commands:", *lines, "", EXIT_CODES])
+
+
+def _read_summary(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
