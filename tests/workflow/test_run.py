@@ -200,8 +200,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/methods/__init__.py",
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
-        "fednoise_core/settings/functions.py",  # kinds of noise, partitions and tables
-        "fednoise_core/report/figures/kinds.py",  # kinds of figures
+        "fednoise_core/settings/functions.py",  # kinds of noise, partitions, tables, figures
         "workflow_scripts/commands/main.py",  # the verbs of `fednoise`; of no step's code
         "workflow_scripts/docgen/config_schema.py",  # writes config/schema; of no step's code
     }

@@ -35,6 +35,7 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
     "table": ("fednoise_core/report/tables/registry.py", "TABLES"),
+    "figure": ("fednoise_core/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
 # keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands

@@ -26,6 +26,8 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
+from fednoise_core.report.figures.draw import FIGURES
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
@@ -67,10 +69,19 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "is made without_runs or is of_a_paper (see TableKind). Every table is written as CSV (all numbers), Markdown "
         "and LaTeX. The lists pick runs and order them; a name without runs at the present scale is passed over.",
     ),
+    "figure": (
+        "the files of the kinds in fednoise_core/report/figures",
+        "Figures: kind → what it is, its settings (JSON schema), which of them are required, an example, and whether "
+        "it is drawn from tables of_a_paper (see FigureKind). Every figure is written as SVG, PNG, PDF and the CSV "
+        "that was drawn. The lists pick runs and order them; a name without runs at the present scale is passed over. "
+        f"{', '.join(SETTING_FIGURES)} read the settings' artifacts only (labels, partition, arrays of the first seed "
+        "listed); the others read run folders.",
+    ),
 }
 FACTS = {
     "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled"),
     "table": ("without_runs", "of_a_paper"),
+    "figure": ("of_a_paper",),
 }
 
 
@@ -152,6 +163,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "noise": NOISES,
     "partition": PARTITIONS,
     "table": TABLES,
+    "figure": FIGURES,
 }
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),

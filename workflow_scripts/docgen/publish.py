@@ -22,18 +22,18 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
-from fednoise_core.report.figures.style import words_of
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures.style import read_words
 from fednoise_core.report.pages import paper_markdown, study_page
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import results
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
 from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
-from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps import metrics
@@ -94,13 +94,13 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
         paper = paper_parts(told, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
-        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
+        words = {name: read_words(root / f"figures/{name}.svg") for name in light}
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, software_commit()))
-    write_json(out / "metrics.json", metrics.study_metrics(results(runs)))
+    write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
     texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
@@ -130,12 +130,12 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
     drawn = []
     for name, spec in specs.items():
         chosen = select(found, spec, none=True)
-        if spec["kind"] in paths.SETTING_FIGURE_KINDS:
+        if spec["kind"] in SETTING_FIGURES:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
         if not chosen:
             continue
         try:
-            draw.make(found, spec, root / "figures" / name)
+            draw.write_figure(found, spec, root / "figures" / name)
         except SpecError as error:  # such as differences to a method that was not run yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue

@@ -14,10 +14,10 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
-from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.runs.csv_files import write_csv
-from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, results
+from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import METRICS, RecordedRun, load
 from fednoise_core.report.text.footnotes import append_marks, marks_of
@@ -79,7 +79,7 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
     `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
-    frame, lost = by_round(runs), count_diverged(results(runs))
+    frame, lost = by_round(runs), count_diverged(tabulate_results(runs))
     words: dict[tuple[str, ...], str] = {}
     for one in runs:
         words[(*one.listed.setting, one.listed.method)] = append_marks(one.label, marks_of(one.summary))
@@ -98,7 +98,7 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [floor(list(one["drawn"])) for _, one in group.groupby("setting")]
+    starts = {dataset: [find_axis_minimum(list(one["drawn"])) for _, one in group.groupby("setting")]
               for dataset, group in last.groupby("dataset")}  # fmt: skip
     start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
     table["start"] = table["dataset"].map(start)
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
         runs = load(shown_runs(args))
         if not runs:
             raise ArtifactError(f"{args.root}: no runs")
-        frame = results(runs)
+        frame = tabulate_results(runs)
         if args.headline:
             clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
             write_json(args.headline, headline_numbers(frame, clean))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import json_digest, sha256_file
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.provenance.step_code import ROOT, StepCode
@@ -45,7 +46,7 @@ class OutputPlans:
             chosen, given = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _run_plans(chosen)
             marks: list[Any] = _row_digests(chosen)
-            if spec["kind"] in paths.SETTING_FIGURE_KINDS:
+            if spec["kind"] in SETTING_FIGURES:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
                     first.setdefault((run.row["labels"], run.row["partition_file"]), run)

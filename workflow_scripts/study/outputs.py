@@ -65,7 +65,7 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
         _check_output(study, key, name, spec, known)
-        if key == "figures" and spec["kind"] in paper_tables.PAPER_FIGURE_KINDS:
+        if key == "figures" and study.project.schemas.flags(spec).get("of_a_paper"):
             spec = paper_tables.with_source_tables(tables or {}, spec, place)
         substituted = _with_substitutes(study, spec)
         runs = study.select_runs(substituted)

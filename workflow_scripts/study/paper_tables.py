@@ -20,7 +20,6 @@ from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study.grid import StudyGrid
 
-PAPER_FIGURE_KINDS = ("scoreboard", "gains")  # kinds of figures that are made of such tables
 AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
@@ -73,7 +72,7 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
     Raises SpecError for an id that is no such table's.
     """
     known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
-    one = spec["kind"] == "gains"
+    one = "table" in spec
     asked = [spec["table"]] if one else spec.get("tables") or list(known)
     for number, name in enumerate(asked):
         if name not in known:

@@ -62,7 +62,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         study: As the page gets it, with completed tables (`registry.complete_tables`).
         runs: Those of the study.
     """
-    frame, words = frames.results(runs), Names.of_runs(runs)
+    frame, words = frames.tabulate_results(runs), Names.of_runs(runs)
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
     tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
     seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
@@ -133,7 +133,7 @@ def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     facts = pd.DataFrame(
         {**run.cost.get("versions", {}), **{key: run.cost.get(key) for key in ("device", "executor")}} for run in runs
     )
-    frame = frames.results(runs).assign(
+    frame = frames.tabulate_results(runs).assign(
         spec_digest=[run.summary["spec_digest"] for run in runs], code=[str(run.record.get("code", "")) for run in runs]
     )
     resumed = sum(int(run.cost.get("resumed", 0)) > 0 for run in runs)
