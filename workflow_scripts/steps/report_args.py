@@ -28,8 +28,14 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
 def run(
     name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
 ) -> int:
-    """Do the work of the step `name` and print its line; see `common.run`. figures: it draws all pictures of settings.
-    tables: the kinds of tables that it makes or shows.
+    """Do the work of the step `name` and print its line, as `common.run`.
+
+    Args:
+        name: The step.
+        work: Makes its files, and returns the line.
+        args: Of the command line.
+        figures: Whether it draws all pictures of settings.
+        tables: The kinds of tables that it makes or shows.
     """
     return common.run(
         name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else (), tables), args

@@ -106,8 +106,9 @@ def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]
 
 
 def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame:
-    """A frame of `tidy` whose `value` is NaN from the first round on in which any run of the same method and setting is
-    not finite: beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
+    """Make `value` NaN from the first round on in which any run of the same method and setting is not finite.
+
+    Beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
     """
     lost = frame["round"].where(frame["value"].isna())
     stop = lost.groupby([frame[key] for key in of]).transform("min")
@@ -115,8 +116,9 @@ def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataF
 
 
 def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
-    """At each evaluation (a series by round) the mean of the last `window`: at the end, with a window of LAST, the
-    table's mean. The evaluation before training, round 0, stands alone.
+    """At each evaluation (a series by round) the mean of the last `window`.
+
+    With a window of LAST it ends at the table's mean. The evaluation before training, round 0, stands alone.
     """
     trained = column[column.index > 0].rolling(window, min_periods=1).mean()
     return pd.concat([column[column.index <= 0], trained]).where(column.notna())

@@ -113,8 +113,9 @@ def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
 
 
 def _describe_dataset(spec: Mapping[str, Any]) -> str:
-    """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
-    part of it.
+    """For instance "CIFAR-10N, 6,000 images", for a source that has a name of its own.
+
+    Which images, and how many are public, is not part of it.
     """
     name, part = _display_name(spec, SOURCES, "source"), spec.get("subset")
     name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""

@@ -49,7 +49,7 @@ def summary_counts(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
 
 
 def _count_settings(runs: Sequence[RecordedRun]) -> str:
-    """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
+    """For instance "4 + 3 without noise". Those on clean labels are ceilings: methods are not compared there."""
     noisy = {run.listed.setting for run in runs if not is_noiseless(run.spec.get("noise", {}))}
     clean = {run.listed.setting for run in runs} - noisy
     return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))

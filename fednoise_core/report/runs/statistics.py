@@ -1,5 +1,6 @@
-"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, differences paired by seed, and the front of those
-methods that no other beats in accuracy and cost at once.
+"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, and differences paired by seed.
+
+Also the front of those methods that no other beats in accuracy and cost at once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ DRAWS = 9999
 
 
 class Spread(NamedTuple):
-    """Of n values: mean, sample standard deviation (NaN for one), and the ends of the 95 % bootstrap interval of the
-    mean (NaN for fewer than `LEAST`). All NaN, n included as counted, where a value is.
+    """Mean, sample standard deviation (NaN for one value), and ends of an interval of n values.
+
+    `low` and `high` are those of the 95 % bootstrap interval of the mean, NaN for fewer than `LEAST` values. All but n
+    are NaN where a value is.
     """
 
     n: int

@@ -47,9 +47,9 @@ class Reference(Settings):
 
 
 class ReproductionSettings(RunSelection):
-    """A paper's table, cell by cell beside the paper's numbers - theirs, ours, the difference and a verdict (the latter
-    two at scale `paper` only), gains over a baseline, ranks, and the paper's claims, judged by the columns that were
-    run.
+    """A paper's table, cell by cell: its numbers, ours, their difference, a verdict, gains, ranks, and the claims.
+
+    Differences and verdicts are made at scale `paper` only. Claims are judged by the columns that were run.
     """
 
     metric: Annotated[
