@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from workflow_scripts.config_file import Place
-from workflow_scripts.schemas import Schemas
 
 import fednoise_core
 from fednoise_core.data import SOURCES, sources
+from workflow_scripts.config.validation import Schemas
+from workflow_scripts.config.yaml_file import Place
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "add_a_dataset.md"

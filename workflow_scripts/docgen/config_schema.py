@@ -101,8 +101,10 @@ def _entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
 def kinds(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
-        about = augment.ABOUT.items()
-        return {name: _entry(told, augment.model(name), {"example": {"name": name, **e}}) for name, (told, e) in about}
+        return {
+            name: _entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
+            for name, one in augment.AUGMENTS.items()
+        }
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
