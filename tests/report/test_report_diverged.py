@@ -188,4 +188,4 @@ def test_which_runs_diverged(root: Path) -> None:
         *(("local", seed) for seed in (0, 1, 2)),
         *(("fedcorr", seed) for seed in (0, 2)),
     }
-    assert frames.results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)
+    assert frames.tabulate_results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)

@@ -27,7 +27,7 @@ from fednoise_core.report.pages import paper_markdown, study_page
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import results
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
@@ -100,7 +100,7 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, commit()))
-    write_json(out / "metrics.json", metrics.metrics(results(runs)))
+    write_json(out / "metrics.json", metrics.metrics(tabulate_results(runs)))
     texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}

@@ -17,7 +17,7 @@ from fednoise_core.io import ArtifactError, write_json
 from fednoise_core.report.figures.axis_minimum import floor
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.runs.csv_files import write_csv
-from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, results
+from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import METRICS, RecordedRun, load
 from fednoise_core.report.text.footnotes import append_marks, marks_of
@@ -27,8 +27,8 @@ from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
 def metrics(frame: pd.DataFrame) -> dict[str, Any]:
     """{method: {dataset/noise/partition: {best, last, last10_mean}}}: means over seeds as fractions, five decimals.
 
-    `frame` is `frames.results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there are no
-    means but {diverged, runs}, two counts.
+    `frame` is of `tabulate_results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there
+    are no means but {diverged, runs}, two counts.
     """
     found: dict[str, Any] = {}
     for (dataset, noise, partition, method), group in frame.groupby(
@@ -79,7 +79,7 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
     `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
-    frame, lost = by_round(runs), count_diverged(results(runs))
+    frame, lost = by_round(runs), count_diverged(tabulate_results(runs))
     words: dict[tuple[str, ...], str] = {}
     for one in runs:
         words[(*one.listed.setting, one.listed.method)] = append_marks(one.label, marks_of(one.summary))
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
         runs = load(shown_runs(args))
         if not runs:
             raise ArtifactError(f"{args.root}: no runs")
-        frame = results(runs)
+        frame = tabulate_results(runs)
         if args.headline:
             clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
             write_json(args.headline, headline(frame, clean))

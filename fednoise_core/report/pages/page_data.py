@@ -185,7 +185,7 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
     It is the same start as in the figure. clean: ids of the noises that are none, whose lines are shown in the other
     settings.
     """
-    means = frames.results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
+    means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
     free = means["noise"].isin(clean)
     starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
     for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(

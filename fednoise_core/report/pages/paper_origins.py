@@ -50,7 +50,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
             continue
         shown = [by_listed[one] for one in select_table_runs(by_listed, spec)]
         metric = spec["metric"]
-        values = frames.results(shown, spec["view"])[metric] if shown else []
+        values = frames.tabulate_results(shown, spec["view"])[metric] if shown else []
         for run, value in zip(shown, values, strict=True):
             listed, versions = run.listed, run.cost.get("versions", {})
             found.append(

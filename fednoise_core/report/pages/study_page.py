@@ -19,7 +19,7 @@ from fednoise_core.report.figures.kinds import figure_function
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import png, styled, words_of
 from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
-from fednoise_core.report.pages.html import json_text, render_page, slug
+from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
 from fednoise_core.report.pages.paper_sections import paper_parts
@@ -186,11 +186,11 @@ def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: N
 
 def _table_part(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
     files = _embed_files(root / "tables" / name, ("csv", "md", "tex"))
-    return {"id": f"table-{slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
+    return {"id": f"table-{make_slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
 
 
 def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCache) -> dict[str, Any]:
-    prefix, here = root / "figures" / name, f"figure-{slug(name)}"
+    prefix, here = root / "figures" / name, f"figure-{make_slug(name)}"
     title, caption, alt = words_of(f"{prefix}.svg")
     image = _read_bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
@@ -217,7 +217,7 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
     """
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
-    end = slug("-".join((one.dataset, one.noise, one.partition)))
+    end = make_slug("-".join((one.dataset, one.noise, one.partition)))
     for kind, where in SETTING_FIGURES.items():
         if kind == "transition" and (is_noiseless(one.labels.spec.get("noise", {})) or not told):
             continue

@@ -19,8 +19,8 @@ __all__ = [
     "by_round",
     "count_diverged",
     "diverged_words",
-    "results",
-    "tidy",
+    "load_metric",
+    "tabulate_results",
 ]
 
 IDS = ["dataset", "noise", "partition", "method"]
@@ -32,7 +32,7 @@ RUN = [*IDS, "seed"]
 LAST = 10  # evaluations in `last10_mean`
 
 
-def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
+def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
     """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
 
     `as_told`: the method's own rate is the setting's, by chance (`uses_true_rate`); an oracle has its mark instead.
@@ -67,7 +67,7 @@ def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
-def tidy(
+def load_metric(
     runs: Sequence[RecordedRun], metric: str = "accuracy", view: str = "headline", client: int | None = -1
 ) -> pd.DataFrame:
     """Load a metric of runs as a long frame: ids, label, round, work, phase, client, value.
@@ -96,7 +96,7 @@ def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]
     """How many runs of a method in a setting diverged, for those of which any did.
 
     Args:
-        found: A frame of `results`.
+        found: A frame of `tabulate_results`.
 
     Returns:
         (diverged runs, all runs) by `IDS`.
@@ -139,7 +139,7 @@ def by_round(
     Returns:
         The frame, with the window as a column.
     """
-    frame = _cut_at_divergence(tidy(runs, "accuracy", view), of)
+    frame = _cut_at_divergence(load_metric(runs, "accuracy", view), of)
     frame = frame.sort_values("round", kind="stable")
     count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
     frame["window"] = (count // 4).clip(1, LAST) if window is None else window

@@ -14,7 +14,7 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "spread"]
+__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "summarize_seeds"]
 
 LEAST = 3  # values below which an interval would say more than they do
 LEVEL = 0.95
@@ -35,7 +35,7 @@ class Spread(NamedTuple):
     high: float
 
 
-def spread(values: Sequence[float]) -> Spread:
+def summarize_seeds(values: Sequence[float]) -> Spread:
     """Mean, deviation and bootstrap interval of the values of a few seeds.
 
     The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same

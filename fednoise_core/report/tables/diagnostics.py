@@ -53,7 +53,7 @@ class DiagnosticsSettings(RunSelection):
 
 def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
-    frame, names = frames.results(runs), Names.of_runs(runs)
+    frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     for key in ("noise_rate", *ESTIMATES):
         frame[key] = pd.Series([run.summary.get("diagnostics", {}).get(key) for run in runs], dtype=float)
     parts = []

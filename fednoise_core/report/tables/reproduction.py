@@ -21,7 +21,7 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
-from fednoise_core.report.runs.statistics import spread
+from fednoise_core.report.runs.statistics import summarize_seeds
 from fednoise_core.report.tables.claims import ClaimSettings, judge_columns
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.tables.reproduction_layout import lay_out_reproduction
@@ -204,14 +204,14 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     if not runs:
         return {}
     metric, view = spec["metric"], spec["view"]
-    frame = frames.results(runs, view).assign(value=lambda table: table[metric], member="")
+    frame = frames.tabulate_results(runs, view).assign(value=lambda table: table[metric], member="")
     parts = [frame, *([_by_client(runs, metric, view, frame)] if spec["clients"] else [])]
     found = {}
     for ids, group in pd.concat(parts).groupby(KEYS, sort=False):
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
-            **_spread_values([math.nan] if lost else values.tolist()),
+            **_summarize_values([math.nan] if lost else values.tolist()),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
@@ -219,13 +219,13 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     return found
 
 
-def _spread_values(values: Sequence[float]) -> dict[str, float]:
-    return {key: value for key, value in spread(values)._asdict().items() if key != "n"}
+def _summarize_values(values: Sequence[float]) -> dict[str, float]:
+    return {key: value for key, value in summarize_seeds(values)._asdict().items() if key != "n"}
 
 
 def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The same columns, a row for every client's own model."""
-    told = frames.tidy(runs, "accuracy", view, client=None)
+    told = frames.load_metric(runs, "accuracy", view, client=None)
     told = told[(told["client"] >= 0) & (told["round"] > 0)].sort_values("round", kind="stable")
     groups = told.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
     found = {

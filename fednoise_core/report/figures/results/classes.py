@@ -28,7 +28,7 @@ def classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mappin
     """
     shown, _ = split_clean(runs)
     here = [run for run in runs if run.listed.setting in shown]
-    each = frames.tidy(here, "accuracy_class_*", spec.get("view", "headline"))
+    each = frames.load_metric(here, "accuracy_class_*", spec.get("view", "headline"))
     each = each[each["round"] > 0].sort_values("round", kind="stable")
     if each.empty:
         raise SpecError("none of the runs has an accuracy per class: choose others (`methods`, `view`)")

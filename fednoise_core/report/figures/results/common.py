@@ -56,7 +56,7 @@ def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame
     """Accuracy of every method in every setting, in %: over `n` runs their `mean`, `std` (sample standard deviation),
     `low` and `high`, all NaN where a run diverged.
     """
-    frame = frames.results(runs, spec.get("view", "headline"))
+    frame = frames.tabulate_results(runs, spec.get("view", "headline"))
     grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
     values = grouped[spec.get("metric", METRIC)]
     table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
@@ -134,7 +134,7 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
     """The methods that take no part in a setting, and the words of the legend: what no federation can have, and what
     goes by the setting's own noise rate.
     """
-    frame = frames.results(runs)
+    frame = frames.tabulate_results(runs)
     found, marks = set(), ""
     for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
         if told or not is_compared([mark]):
@@ -201,7 +201,7 @@ def drawn(
     """Finish: the caption with its footnotes, and a text for those who cannot see: what is drawn (`shape`), and who is
     highest and lowest by the column `mean` of `end` (`which` accuracy that is, in `unit`) in each setting.
     """
-    results = frames.results(runs, spec.get("view", "headline"))
+    results = frames.tabulate_results(runs, spec.get("view", "headline"))
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
@@ -228,7 +228,7 @@ def drawn(
 
 def _order(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
     """The highest and the lowest of a setting's methods, in words; ties by the rule of the tables. Those that are not
-    compared stand apart. group: what is drawn of the setting, a row a method; results: `frames.results` of its runs.
+    compared stand apart. group: what is drawn of the setting, a row a method; results: `tabulate_results` of its runs.
     """
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")

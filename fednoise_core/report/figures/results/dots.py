@@ -34,7 +34,8 @@ def dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     table, (shown, clean) = scores(runs, spec), split_clean(runs)
     here = in_settings(table, shown)
     rows, base = Rows(runs, shown, ranked(here), spec), baseline_of(runs)
-    seeds = frames.results(runs, spec.get("view", "headline")).set_index([*frames.IDS])[spec.get("metric", METRIC)]
+    results = frames.tabulate_results(runs, spec.get("view", "headline")).set_index([*frames.IDS])
+    seeds = results[spec.get("metric", METRIC)]
     dotted, several = None, table["n"].max() > 1
     cut = rows.cut(here, shown, top=np.nanmax([-np.inf, *table["high"]]))
     for axis, setting in zip(rows.axes, shown, strict=True):

@@ -52,7 +52,7 @@ def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.Data
     """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far; and over
     how many evaluations the mean is, in words. Models that were not trained yet are no result: they are left out.
     """
-    step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
+    step = frames.load_metric(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
     each, window = smoothed(runs, spec)
     found = each.merge(total, on=[*frames.IDS, "seed", "round"], how="left")
