@@ -27,8 +27,8 @@ from workflow_scripts.steps.report_args import add_runs_arguments, run_report_st
 def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
     """{method: {dataset/noise/partition: {best, last, last10_mean}}}: means over seeds as fractions, five decimals.
 
-    `frame` is `frames.results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there are no
-    means but {diverged, runs}, two counts.
+    `frame` is of `tabulate_results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there
+    are no means but {diverged, runs}, two counts.
     """
     found: dict[str, Any] = {}
     for (dataset, noise, partition, method), group in frame.groupby(

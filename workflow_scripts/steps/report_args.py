@@ -29,9 +29,14 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
 def run_report_step(
     name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
 ) -> int:
-    """Do the work of the step `name` and print its line; see `common.run_step`.
+    """Do the work of the step `name` and print its line, as `common.run_step`.
 
-    figures: it draws all pictures of settings. tables: the kinds of tables that it makes or shows.
+    Args:
+        name: The step.
+        work: Makes its files, and returns the line.
+        args: Of the command line.
+        figures: Whether it draws all pictures of settings.
+        tables: The kinds of tables that it makes or shows.
     """
 
     def entries(steps: StepCode) -> list[str]:

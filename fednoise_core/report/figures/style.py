@@ -54,7 +54,7 @@ __all__ = [
     "set_titles",
     "use_house_style",
     "width_inches",
-    "wrap_text",
+    "wrap_to_width",
 ]
 
 # Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.

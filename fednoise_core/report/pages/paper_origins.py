@@ -71,8 +71,9 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
 
 
 def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
-    """The line for a shell that trains the run of a table again, in the paper's ids; with data set and partition only
-    where method and noise alone name several cells.
+    """The line for a shell that trains the run of a table again, in the paper's ids.
+
+    It has data set and partition only where method and noise alone name several cells.
     """
     listed = run.listed
     stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]

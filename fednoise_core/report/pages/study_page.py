@@ -211,8 +211,9 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
 
 
 def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
-    """Facts and pictures of a setting; flips are shown where there are any and something is known about them. A picture
-    that the page has already is named by the id of its place.
+    """Facts and pictures of a setting. Flips are shown where there are any and something is known about them.
+
+    A picture that the page has already is named by the id of its place.
     """
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []

@@ -39,9 +39,7 @@ SHOWN = {
 
 
 class CostSettings(RunSelection):
-    """What a run of each method costs, averaged over settings and seeds - rounds, work, traffic, parameters, time,
-    memory.
-    """
+    """What a run of each method costs: rounds, work, traffic, parameters, time, memory; means over settings, seeds."""
 
 
 def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:

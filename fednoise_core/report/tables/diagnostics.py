@@ -116,8 +116,9 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 
 def _format_estimate(row: pd.Series, name: str, digits: int) -> str:
-    """A number of the diagnostics, and of how many seeds it is if not of all: some have none, such as the ranking of
-    noisy clients where every client is noisy, or none is.
+    """A number of the diagnostics, and of how many seeds it is if not of all.
+
+    Some have none, such as the ranking of noisy clients where every client is noisy, or none is.
     """
     text, n = mean_std(row[f"{name}_mean"], row[f"{name}_std"], digits, True), row.get(f"{name}_n", row["seeds"])
     return f"{text} (n = {n:.0f})" if 0 < n < row["seeds"] else text

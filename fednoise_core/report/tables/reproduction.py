@@ -47,9 +47,9 @@ class Reference(Settings):
 
 
 class ReproductionSettings(RunSelection):
-    """A paper's table, cell by cell beside the paper's numbers - theirs, ours, the difference and a verdict (the latter
-    two at scale `paper` only), gains over a baseline, ranks, and the paper's claims, judged by the columns that were
-    run.
+    """A paper's table, cell by cell: its numbers, ours, their difference, a verdict, gains, ranks, and the claims.
+
+    Differences and verdicts are made at scale `paper` only. Claims are judged by the columns that were run.
     """
 
     metric: Annotated[
@@ -211,7 +211,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
-            **_spread_values([math.nan] if lost else values.tolist()),
+            **_summarize_values([math.nan] if lost else values.tolist()),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
@@ -219,7 +219,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     return found
 
 
-def _spread_values(values: Sequence[float]) -> dict[str, float]:
+def _summarize_values(values: Sequence[float]) -> dict[str, float]:
     return {key: value for key, value in summarize_seeds(values)._asdict().items() if key != "n"}
 
 

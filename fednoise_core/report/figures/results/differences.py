@@ -100,7 +100,8 @@ def _paired_differences(
             ids = tuple(map(str, (*place, method)))
             each[ids] = list(found.values())
             told = dict(zip(frames.IDS, ids, strict=True))
-            rows.append({**told, "method_label": labels[method], "baseline": base, **summarize_seeds(each[ids])._asdict()})
+            told |= {"method_label": labels[method], "baseline": base}
+            rows.append(told | summarize_seeds(each[ids])._asdict())
     columns = [*frames.IDS, "method_label", "baseline", "n", "mean", "std", "low", "high"]
     return pd.DataFrame(rows, columns=columns), each
 
