@@ -11,6 +11,7 @@ from workflow_scripts.codehash import GPU_ONLY, closure_hash, module_file, regis
 
 ROOT = Path(__file__).resolve().parents[1]
 """The project whose code this process runs."""
+SHOWN = (("data/__init__.py", "SOURCES"), ("noise/registry.py", "NOISES"), ("partition/registry.py", "PARTITIONS"))
 
 
 def own_file(folder: str | Path, factory: str) -> str:
@@ -64,10 +65,13 @@ class StepCode:
         return ["workflow_scripts/training.py", *modules, *(GPU_ONLY if gpu else ())]
 
     def report(self, script: str, figures: Iterable[str] = ()) -> list[str]:
-        """A step that makes tables, figures, summaries or pages. figures: the kinds that it draws."""
+        """A step that makes tables, figures, summaries or pages. figures: the kinds that it draws. It asks any data set,
+        noise and partition for its name or its nominal rate.
+        """
         kinds = list(figures)
         drawn = [*self._figures("result", kinds), *self._figures("setting", kinds)]
-        return [f"workflow_scripts/{script}.py", *drawn]
+        shown = [one for place in SHOWN for one in self._modules(*place)]
+        return [f"workflow_scripts/{script}.py", *drawn, *shown]
 
     def setting_figures(self) -> list[str]:
         """The kinds of figures that a setting's page shows, and a study's."""
@@ -95,11 +99,11 @@ class StepCode:
     def _figures(self, family: str, kinds: list[str]) -> list[str]:
         return self._modules(f"report/{family}_figures/__init__.py", f"{family.upper()}_FIGURES", kinds)
 
-    def _modules(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
-        """Files and objects behind a registry's lines "module:object"; a registry that holds objects imports their
-        modules itself.
+    def _modules(self, file: str, name: str, keys: Iterable[str] | None = None) -> list[str]:
+        """Files and objects behind a registry's lines "module:object", by default all; a registry that holds objects
+        imports their modules itself.
         """
         known = registry(self.folder, f"fednoise_core/{file}", name)
-        lines = {known[key].partition(":") for key in keys if key in known}
+        lines = {known[key].partition(":") for key in (known if keys is None else keys) if key in known}
         files = {(module_file(self.folder, module), found) for module, _, found in lines}
         return sorted(f"{file}:{found}" for file, found in files if file is not None)

@@ -190,11 +190,10 @@ def test_only_registries_import_by_computed_names() -> None:
     }
     assert users <= {
         "fednoise_core/__init__.py",  # public names, imported on use by whoever asks for them
-        "fednoise_core/data/sources.py",
         "fednoise_core/methods/__init__.py",
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
-        "fednoise_core/params.py",  # the kinds of noise/registry.py and partition/registry.py
+        "fednoise_core/params.py",  # of data/__init__.py, noise/registry.py and partition/registry.py
         "fednoise_core/report/kinds.py",  # kinds of figures
         "workflow_scripts/schema.py",  # writes config/schema; of no step's code
     }
