@@ -65,8 +65,8 @@ class StepCode:
         return ["workflow_scripts/training.py", *modules, *(GPU_ONLY if gpu else ())]
 
     def report(self, script: str, figures: Iterable[str] = ()) -> list[str]:
-        """A step that makes tables, figures, summaries or pages. figures: the kinds that it draws. It asks any data set,
-        noise and partition for its name or its nominal rate.
+        """A step that makes tables, figures, summaries or pages. figures: the kinds that it draws. It asks any data
+        set, noise and partition for its name or its nominal rate.
         """
         kinds = list(figures)
         drawn = [*self._figures("result", kinds), *self._figures("setting", kinds)]
