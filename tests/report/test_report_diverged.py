@@ -18,7 +18,8 @@ from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import listed_runs, load
-from fednoise_core.report.tables import build, latex, layout, markdown
+from fednoise_core.report.tables import latex, markdown, registry
+from fednoise_core.report.text.cells import Grid
 from workflow_scripts.steps import figure as figure_step
 from workflow_scripts.steps import metrics as metrics_step
 from workflow_scripts.steps import table as table_step
@@ -51,9 +52,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def table(root: Path, name: str) -> tuple[pd.DataFrame, layout.Grid]:
-    frame = build.build(listed_runs(root / "runs.json"), TABLES[name])
-    return frame, layout.grid(frame, TABLES[name])
+def table(root: Path, name: str) -> tuple[pd.DataFrame, Grid]:
+    frame = registry.build_table(listed_runs(root / "runs.json"), TABLES[name])
+    return frame, registry.lay_out_table(frame, TABLES[name])
 
 
 def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:
@@ -75,7 +76,7 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     lost = frame[frame["diverged"] > 0]
     assert dict(zip(lost["method"], lost["diverged"], strict=True)) == {"fedcorr": 2, "local": 3}
     assert lost.filter(regex="_(mean|std)$").isna().all(axis=None)
-    assert "nan" not in markdown.markdown(grid) + latex.latex(grid, "x")
+    assert "nan" not in markdown.render_markdown(grid) + latex.render_latex(grid, "x")
 
 
 def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_study_that_went_well_has_no_such_columns_or_words(tmp_path: Path) -> 
     for name in TABLES:
         frame, grid = table(tmp_path, name)
         assert "diverged" not in frame
-        assert "diverged" not in markdown.markdown(grid)
+        assert "diverged" not in markdown.render_markdown(grid)
     assert "diverged" not in drawn(tmp_path, "curves").frame
 
 

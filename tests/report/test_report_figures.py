@@ -35,7 +35,7 @@ from fednoise_core.report.runs.confusion import read_confusion
 from fednoise_core.report.runs.ranking import best_methods
 from fednoise_core.report.runs.run import listed_runs
 from fednoise_core.report.runs.settings import SettingArtifacts
-from fednoise_core.report.tables import build
+from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import method_words
 from workflow_scripts.steps import figure
 from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
@@ -140,7 +140,7 @@ def test_beside_a_line_stands_the_number_of_the_table(root: Path, metric: str, w
     mean = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
     wanted = [mean[0], *(mean[max(1, n + 1 - window) : n + 1].mean() for n in range(1, 13))]
     assert line.get_ydata() == pytest.approx(wanted)
-    table = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": metric})
+    table = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": metric})
     row = table.query("noise == 'sym40' and partition == 'iid' and method == 'fedavg'").iloc[0]
     assert f"{row[f'{metric}_mean']:.1f} FedAvg" in beside(made.figure.axes[0])
     assert f"FedAvg {row[f'{metric}_mean']:.1f} %" in made.alt
@@ -156,7 +156,7 @@ def test_names_stand_beside_the_axes_in_order_and_poor_ones_are_marked(root: Pat
     (low, high), said = axis.get_ylim(), beside(axis)
     assert y is None or [low, high] == y
     assert [word.startswith("▾") for word in said].count(True) == (ends < low).sum()
-    table = build.build(
+    table = registry.build_table(
         listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean", **ONE, "methods": list(METHODS)}
     )
     means = sorted(table["last10_mean_mean"], reverse=True)
@@ -213,7 +213,7 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
 
 def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
     select = {**ONE, "methods": list(METHODS), "metric": "last"}
-    frame = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
+    frame = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
     best = [
         f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
         for method, mean in frame.sort_values("last_mean", ascending=False)[["method", "last_mean"]].to_numpy()
@@ -383,7 +383,7 @@ def test_confusion_is_the_mean_of_the_seeds_shares(root: Path) -> None:
     i, j = max(((i, j) for i, j in often if i != j), key=lambda place: wanted[place])
     assert f"Local only §: class {i} as class {j} ({wanted[i, j]:.0f} %)" in made.alt
     order = list(made.frame.groupby("method", sort=False)["n"].first().index)
-    means = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
+    means = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean"})
     means = means[(means["partition"] == "openset-uniform") & (means["noise"] == "sym40")].set_index("method")
     assert list(means.loc[order, "last10_mean_mean"]) == sorted(means.loc[order, "last10_mean_mean"], reverse=True)
 

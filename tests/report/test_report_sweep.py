@@ -16,7 +16,7 @@ from layout_check import problems
 from fednoise_core.io import SpecError, write_json
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build
+from fednoise_core.report.tables import registry
 
 MU = ("0", "0.01", "0.1", "1")
 GRID = [{"noises": ["sym40", "random40"], "partitions": ["iid"], "methods": ["fedavg", *(f"prox@mu={m}" for m in MU)]}]
@@ -44,7 +44,7 @@ def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
     assert axis.get_xscale() == "symlog"
     assert axis.get_xlabel() == "mu" or made.figure.axes[-1].get_xlabel() == "mu"
     line = next(bars.lines[0] for bars in axis.containers if bars.get_label() == "FedProx")
-    plain = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
+    plain = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
     mine = plain[(plain["noise"] == "sym40") & plain["method"].str.startswith("prox")]
     assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(
         {float(m.split("=")[1]): v for m, v in zip(mine["method"], mine["last_mean"], strict=True)}

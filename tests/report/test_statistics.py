@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fednoise_core.report.runs.statistics import LEAST, non_dominated, paired, spread
+from fednoise_core.report.runs.statistics import LEAST, non_dominated, paired_differences, spread
 from fednoise_core.rng import stream
 
 RNG = stream(0, "test statistics")
@@ -51,11 +51,11 @@ def test_an_interval_holds_the_mean_and_moves_with_the_values(values: np.ndarray
 def test_pairing_takes_away_what_seeds_share() -> None:
     shared = dict(enumerate((60.0, 80.0, 70.0)))
     ours = {seed: value + gain for (seed, value), gain in zip(shared.items(), (1.0, 2.0, 3.0), strict=True)}
-    found = paired({**ours, 7: 99.0}, shared)
+    found = paired_differences({**ours, 7: 99.0}, shared)
     assert found == {0: 1.0, 1: 2.0, 2: 3.0}
     assert spread(list(found.values())).std == 1.0  # of either alone: 10 or more
     assert spread(list(ours.values())).std > 9
-    assert paired(ours, {}) == {}
+    assert paired_differences(ours, {}) == {}
 
 
 @pytest.mark.parametrize("n", [2, 5, 12])

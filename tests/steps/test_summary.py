@@ -40,8 +40,8 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(
     assert [line.partition(":")[2].partition(" at ")[0] for line in won] == [" FedAvg leads"] * 2
     loaded = load(listed_runs(tmp_path / "runs.json"))
     monkeypatch.setattr(report_headline, "LINES", 1)
-    assert [line.split(" ", 1)[0] for line in report_headline.closing(loaded)[2:]] == ["and"]
-    (alone,) = report_headline.closing([run for run in loaded if run.listed.partition == "openset-uniform"])
+    assert [line.split(" ", 1)[0] for line in report_headline.summary_lines(loaded)[2:]] == ["and"]
+    (alone,) = report_headline.summary_lines([run for run in loaded if run.listed.partition == "openset-uniform"])
     assert alone.startswith("FedAvg leads at ")
     frame = results(loaded)
     only_clean = metrics_step.headline(frame[frame["noise"] == "clean"], {"clean"})

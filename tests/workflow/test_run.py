@@ -132,7 +132,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
             ["--spec", '{"kind": "iid", "clients": 3}', "--seed", "0", "--arrays", arrays, "--out", "build/p.npz"],
         ),
         "table": (
-            steps.report("table"),
+            steps.report("table", tables=["accuracy"]),
             ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", "build/t"],
         ),
         "figure": (
@@ -141,7 +141,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         ),
         "metrics": (steps.report("metrics"), [*report, "--out", "build/m.json"]),
         "study_page": (
-            steps.report("study_page", steps.setting_figures()),
+            steps.report("study_page", steps.setting_figures(), [one["kind"] for one in study.tables.values()]),
             ["--study", json.dumps(study.described()), *report, "--out", "build/r.html"],
         ),
         "setting_page": (
@@ -196,7 +196,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/methods/__init__.py",
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
-        "fednoise_core/settings/functions.py",  # the kinds of noise/registry.py and partition/registry.py
+        "fednoise_core/settings/functions.py",  # kinds of noise, partitions and tables
         "fednoise_core/report/figures/kinds.py",  # kinds of figures
         "workflow_scripts/commands/main.py",  # the verbs of `fednoise`; of no step's code
         "workflow_scripts/docgen/config_schema.py",  # writes config/schema; of no step's code

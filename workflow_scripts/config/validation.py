@@ -35,10 +35,11 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "net": ("fednoise_core/nets/__init__.py", "NETS"),
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
+    "table": ("fednoise_core/report/tables/registry.py", "TABLES"),
 }
 
 # keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
-OTHER = {"oneOf", "uniqueItems", "maxLength", "minProperties", "maxProperties"}
+OTHER = {"oneOf", "maxLength", "minProperties", "maxProperties"}
 
 Schema = Mapping[str, Any]
 
@@ -79,6 +80,11 @@ class Schemas:
                 }
             )
         _compare(value, self._validators[family, kind], place)
+
+    def flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the schema says of a table's or figure's kind, such as `without_runs`; nothing for a bare selection."""
+        kind = str(spec.get("kind"))
+        return self.load("table").get(kind) or self.load("figure").get(kind) or {}
 
     def normal(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:
@@ -151,8 +157,9 @@ def _types(schema: Schema) -> list[str]:
 def _compare(value: Any, validator: Any, place: Place) -> None:
     errors = list(validator.iter_errors(value))
     if errors:
-        # an unknown key says more than that another is missing
-        error = _innermost(next((one for one in errors if one.validator == "additionalProperties"), errors[0]))
+        # an unknown key says more than that another is missing, and our own words more than the library's
+        first = min(errors, key=lambda one: (one.validator != "additionalProperties", one.validator in OTHER))
+        error = _innermost(first)
         for key in error.absolute_path:
             place = place / key
         raise _problem(error, place)

@@ -24,14 +24,14 @@ from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.style import words_of
 from fednoise_core.report.pages import paper_markdown, study_page
-from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
 from fednoise_core.report.runs.frames import results
-from fednoise_core.report.runs.provenance import limits
-from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load
-from fednoise_core.report.tables import build, layout, markdown
-from fednoise_core.report.tables.claims import STATES, state
+from fednoise_core.report.runs.provenance import list_limits
+from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
+from fednoise_core.report.tables import markdown, registry
+from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
@@ -83,7 +83,7 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
     found = runs_at_hand(study)
     if not found:
         raise ArtifactError(f"{study.root}: no run of the study was made")
-    runs, told = load(found), study.described()
+    runs, told = load(found), registry.complete_tables(study.described())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -115,12 +115,12 @@ def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[
     shown = []
     for name, spec in specs.items():
         prefix = root / "tables" / name
-        write_csv(f"{prefix}.csv", build.build(found, spec))
-        made = layout.grid(read_csv(f"{prefix}.csv"), spec)
-        for ending, text in (("md", markdown.markdown(made)), ("tex", "")):
+        write_csv(f"{prefix}.csv", registry.build_table(found, spec))
+        made = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
+        for ending, text in (("md", markdown.render_markdown(made)), ("tex", "")):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
-        if spec["kind"] == "setup" or build.runs_of(found, spec):
+        if registry.find_kind(spec).without_runs or registry.select_table_runs(found, spec):
             shown.append(name)
     return shown
 
@@ -129,7 +129,7 @@ def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence
     """Draw every figure that the runs suffice for; returns their names."""
     drawn = []
     for name, spec in specs.items():
-        chosen = build.runs_of(found, {**spec, "kind": "reproduction"})
+        chosen = select(found, spec, none=True)
         if spec["kind"] in paths.ARTIFACTS:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
         if not chosen:
@@ -167,8 +167,8 @@ def _page(
         first = paper_markdown.first_screen(paper, _picture(board, words[board]) if board else "", made)
         parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
     else:
-        notes = "\n".join(f"- {line}" for line in limits(told, runs))
-        parts = [made, own, *text, "\n".join(f"- {line}" for line in closing(runs)), "## Notes and limits", notes]
+        notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
+        parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
     parts += [_made_on(runs), "## Tables"]
     parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
     left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
@@ -202,7 +202,8 @@ def write_papers(folder: Path) -> Path:
     lines = []
     for file in sorted(folder.rglob("claims.csv")):
         rows = read_texts(file)
-        states = [state(map(HELD.get, group["ours"])) for _, group in rows.groupby(["table", "claim"], sort=False)]
+        groups = rows.groupby(["table", "claim"], sort=False)["ours"]
+        states = [combine_verdicts(map(HELD.get, group)) for _, group in groups]
         readme = file.with_name("README.md")
         title = readme.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         link = f"[{title}]({readme.relative_to(folder).as_posix()})"

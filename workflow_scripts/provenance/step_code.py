@@ -63,11 +63,11 @@ class StepCode:
         modules += [own_file(self.folder, net) for net in nets if ":" in net]
         return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
 
-    def report(self, script: str, figures: Iterable[str] = ()) -> list[str]:
-        """A step that makes tables, figures, summaries or pages. figures: the kinds that it draws."""
+    def report(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
+        """A step that makes tables, figures, summaries or pages. figures, tables: the kinds that it makes."""
         kinds = list(figures)
         drawn = [*self._figures("result", kinds), *self._figures("setting", kinds)]
-        return [f"workflow_scripts/steps/{script}.py", *drawn]
+        return [f"workflow_scripts/steps/{script}.py", *drawn, *self._tables(tables)]
 
     def setting_figures(self) -> list[str]:
         """The kinds of figures that a setting's page shows, and a study's."""
@@ -94,6 +94,9 @@ class StepCode:
 
     def _figures(self, family: str, kinds: list[str]) -> list[str]:
         return self._modules(f"report/figures/{family}s/__init__.py", f"{family.upper()}_FIGURES", kinds)
+
+    def _tables(self, kinds: Iterable[str]) -> list[str]:
+        return self._modules("report/tables/registry.py", "TABLES", kinds)
 
     def _modules(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
         """Files and objects behind a registry's lines "module:object"; a registry that holds objects imports their

@@ -15,12 +15,12 @@ import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
 from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.runs.csv_files import write_csv
-from fednoise_core.report.runs.frames import IDS, by_round, divergence, results
-from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, results
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import METRICS, RecordedRun, load
-from fednoise_core.report.text.footnotes import marked, marks_of
+from fednoise_core.report.text.footnotes import append_marks, marks_of
 from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
 
 
@@ -64,7 +64,7 @@ def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a method and setting, in the runs list's order: means over seeds in %, the method with its marks. Where a
     run diverged they are empty; a column `diverged` counts such runs, if there are any.
     """
-    words = [marked(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
+    words = [append_marks(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
     words = words if len(set(words)) == frame["method"].nunique() else list(frame["method"])
     grouped = frame.assign(method=words).groupby(IDS, sort=False)
     table = grouped.agg(seeds=("seed", "size"), **{key: (key, "mean") for key in METRICS}, diverged=("diverged", "sum"))
@@ -79,13 +79,13 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
     `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
-    frame, lost = by_round(runs), divergence(results(runs))
+    frame, lost = by_round(runs), count_diverged(results(runs))
     words: dict[tuple[str, ...], str] = {}
     for one in runs:
-        words[(*one.listed.setting, one.listed.method)] = marked(one.label, marks_of(one.summary))
+        words[(*one.listed.setting, one.listed.method)] = append_marks(one.label, marks_of(one.summary))
     words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
     order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
-    clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+    clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
     grouped = frame.dropna(subset=["value"]).groupby([*IDS, "round"], sort=False)
     table = grouped.agg(work=("work", "mean"), accuracy=("value", "mean"), drawn=("trailing", "mean")).reset_index()
     table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
@@ -121,14 +121,14 @@ def main(argv: list[str] | None = None) -> int:
             raise ArtifactError(f"{args.root}: no runs")
         frame = results(runs)
         if args.headline:
-            clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+            clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
             write_json(args.headline, headline(frame, clean))
         if args.accuracy:
             write_csv(args.accuracy, accuracy(frame))
         if args.curves:
             write_csv(args.curves, curves(runs))
         write_json(args.out, metrics(frame))
-        return "\n".join(closing(runs) or [f"{len(runs)} runs"])
+        return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
     return run("metrics", work, args)
 

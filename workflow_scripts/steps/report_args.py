@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fednoise_core.report.runs.run import ListedRun, listed_runs
 from workflow_scripts.steps import common
@@ -25,6 +25,12 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
     return listed_runs(args.runs_list or args.root)
 
 
-def run(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
-    """Do the work of the step `name` and print its line, as `common.run`. figures: it draws pictures of settings."""
-    return common.run(name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else ()), args)
+def run(
+    name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
+) -> int:
+    """Do the work of the step `name` and print its line; see `common.run`. figures: it draws all pictures of settings.
+    tables: the kinds of tables that it makes or shows.
+    """
+    return common.run(
+        name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else (), tables), args
+    )

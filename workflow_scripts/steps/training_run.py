@@ -37,10 +37,10 @@ class TrainingJob:
 
     def inputs(self) -> dict[str, str]:
         """SHA-256 of every file that the run reads."""
-        from fednoise_core.nets.weights import paths
+        from fednoise_core.nets.weights import weight_files
 
         files = {name: getattr(self, name) for name in ("arrays", "labels", "partition", "donor")}
-        files |= {f"weights {path}": path for path in paths(self.spec["train"].get("net"))}
+        files |= {f"weights {path}": path for path in weight_files(self.spec["train"].get("net"))}
         return {name: sha256_file(path) for name, path in files.items() if path}
 
 

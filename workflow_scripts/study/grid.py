@@ -20,7 +20,6 @@ from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import store_of
 
 SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # what a table or figure may choose its runs by
-RUNLESS = ("setup",)  # kinds of tables that read no run at all
 Ids = tuple[str, str, str, str, int]  # data set, noise, partition, method, seed
 Runs = dict[Ids, PlannedRun]
 
@@ -100,7 +99,7 @@ class StudyGrid:
 
     def select(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
         """The runs that a table or figure shows: those allowed by its lists `datasets`, …, `seeds` (no list: all)."""
-        if spec.get("kind") in RUNLESS:
+        if self.project.schemas.flags(spec).get("without_runs"):
             return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
         named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)

@@ -73,8 +73,9 @@ def shown(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -
         runs = study.select(stood)
         if runs:
             check_compared(spec, runs, place)
-        if spec["kind"] in paper_tables.OF_PAPERS:
-            found[name] = paper_tables.completed(study, spec, place) | {"datasets": stood.get("datasets")}
+        if key == "tables" and study.project.schemas.flags(spec).get("of_a_paper"):
+            own = {"datasets": stood["datasets"]} if "datasets" in stood else {}
+            found[name] = paper_tables.completed(study, spec, place) | own
         elif runs:
             found[name] = stood
         elif study.data is study.full and not study.project.part and not paper_tables.wholly_absent(study, spec):

@@ -18,10 +18,9 @@ from fednoise_core.settings.declare import did_you_mean as hint
 from fednoise_core.settings.variants import index_of
 from workflow_scripts.config.definitions import variants
 from workflow_scripts.config.yaml_file import Place
-from workflow_scripts.study.grid import RUNLESS, StudyGrid
+from workflow_scripts.study.grid import StudyGrid
 
 FIGURES = ("scoreboard", "gains")  # kinds of figures that are made of such tables
-OF_PAPERS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
 AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 NAMED: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
@@ -49,7 +48,7 @@ def completed(study: StudyGrid, spec: Mapping[str, Any], place: Place) -> dict[s
     cells: ids, one list each; labels: of methods; parts: settings of data sets, noises and partitions by their ids;
     scale; stand_ins; absent: data sets that are not here. Of `setup`: ours, the study's own values by row and column.
     """
-    if spec["kind"] == "setup":
+    if study.project.schemas.flags(spec).get("without_runs"):
         return {**spec, "scale": study.project.scale, "ours": _ours(study, spec, place)}
     found = cells(study, spec)
     used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
@@ -117,7 +116,7 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
 
 def wholly_absent(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
     """The data sets of a table or figure, if none of them is here; else nothing: it can be made, in part at least."""
-    if spec["kind"] in RUNLESS:
+    if study.project.schemas.flags(spec).get("without_runs"):
         return []
     found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or cells(study, spec)))
     return found if set(found) <= set(study.absent) else []

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError, canonical_json, json_digest, open_atomic, sha256_file
-from fednoise_core.report.runs.csv_files import at_hand
+from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -101,8 +101,9 @@ class Targets:
     @functools.cache  # noqa: B019
     def tables(self, study: Study) -> dict[str, Plan]:
         """Id of a table → its plan."""
-        code, found = self.steps.code(self.steps.report("table")), {}
+        found = {}
         for name, spec in study.tables.items():
+            code = self.steps.code(self.steps.report("table", tables=[spec["kind"]]))
             chosen, given = study.select(spec), {"name": name, "spec": as_whole_numbers(spec)}
             folder = f"store/tables/{spec['kind']}/{json_digest(given, code, _printed(spec), _row_digests(chosen))}"
             found[name] = Plan(folder, code, _runs(chosen), spec=given | {"runs": [run.row for run in chosen]})
@@ -138,7 +139,8 @@ class Targets:
     @functools.cache  # noqa: B019
     def page(self, study: Study) -> Plan:
         """The page of a study."""
-        code = self.steps.code(self.steps.report("study_page", self.steps.setting_figures()))
+        kinds = [spec["kind"] for spec in study.tables.values()]
+        code = self.steps.code(self.steps.report("study_page", self.steps.setting_figures(), kinds))
         shown = {
             f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
             for key, plans, suffixes in self._shown(study)
@@ -398,7 +400,7 @@ def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
 
 def _printed(spec: Mapping[str, Any]) -> list[str]:
     """Digests of the files of a paper's numbers that a table or figure is made from."""
-    return [sha256_file(at_hand(file)) for file in paths.printed(spec) if at_hand(file).is_file()]
+    return [sha256_file(resolve_user_file(file)) for file in paths.printed(spec) if resolve_user_file(file).is_file()]
 
 
 def _without_run(run: PlannedRun) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def draw(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         return figure_function(SETTING_FIGURES[kind])(artifacts_of(chosen), spec)
     runs = load(chosen)
     drawn = figure_function(RESULT_FIGURES[kind])(runs, look([listed.method for listed in found]), spec)
-    drawn.caption = f"{drawn.caption} {agreement.note(agreement.datasets(runs))}".rstrip()
+    drawn.caption = f"{drawn.caption} {agreement.untrusted_note(agreement.untrusted_datasets(runs))}".rstrip()
     return drawn
 
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from fednoise_core.report.figures.axis_minimum import floor
 from fednoise_core.report.figures.style import FAINT, INK, SIZE, inches
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = ["BELOW", "End", "cut_words", "focus", "name_ends", "room"]
 
@@ -35,7 +35,7 @@ class End:
     def words(self, low: float) -> str:
         """Value and name in lines; an axis that starts at `low` may leave the line's end out."""
         below = BELOW if self.y < low and self.value else ""
-        return filled(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
+        return wrap_text(f"{below} {self.value} {self.name}".strip(), LETTERS, break_long_words=False)
 
 
 def focus(

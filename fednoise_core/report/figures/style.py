@@ -24,7 +24,7 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 from fednoise_core.io import ArtifactError, open_atomic
-from fednoise_core.report.text.escape import filled, one_line
+from fednoise_core.report.text.escape import one_line, wrap_text
 
 __all__ = [
     "CEILING",
@@ -265,7 +265,7 @@ def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
 def wrap(text: str, inches: float, size: float = SIZE) -> str:
     """Break a text so that it fits a width."""
     letters = max(12, int(inches * 72 / (size * 0.56)))
-    return filled(text, letters, break_long_words=False)
+    return wrap_text(text, letters, break_long_words=False)
 
 
 def titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:

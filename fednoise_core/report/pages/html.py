@@ -15,12 +15,12 @@ from markupsafe import Markup
 
 from fednoise_core.version import __version__
 
-__all__ = ["json_text", "render", "slug"]
+__all__ = ["json_text", "render_page", "slug"]
 
 HERE = Path(__file__).parent / "assets"
 
 
-def render(
+def render_page(
     template: str,
     styles: Sequence[str],
     scripts: Sequence[str] = (),
@@ -28,9 +28,15 @@ def render(
     folder: Path = HERE,
     **values: Any,
 ) -> str:
-    """A template with `style`, `script` and their hashes for its Content-Security-Policy.
+    """Fill a template, with `style`, `script` and their hashes for its Content-Security-Policy.
 
-    extra: more CSS. folder: where the files lie; those of the reports are found, too.
+    Args:
+        template: Its file.
+        styles: Files of CSS.
+        scripts: Files of JavaScript.
+        extra: More CSS.
+        folder: Where the files lie. Those of the reports are found, too.
+        values: What the template shows.
     """
     loader = FileSystemLoader([folder, HERE])
     environment = Environment(
@@ -43,14 +49,18 @@ def render(
         version=__version__,
         style=Markup(style),
         script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=_csp_hash(style),
+        script_hash=_csp_hash(script),
         **values,
     )
 
 
 def json_text(value: Any) -> Markup:
-    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment."""
+    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment.
+
+    Args:
+        value: What JSON can hold.
+    """
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
 
@@ -60,6 +70,6 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """What a Content-Security-Policy calls an inline script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -30,7 +30,14 @@ class Confusion(NamedTuple):
 
 
 def read_confusion(path: Path) -> Confusion:
-    """Raises ArtifactError, naming the file, if it is missing or damaged."""
+    """Read a confusion.csv.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        ArtifactError: With the file's name, if it is missing or damaged.
+    """
     rows = read_texts(path)
     try:
         counts = rows.iloc[:, 2:].to_numpy(np.int64)

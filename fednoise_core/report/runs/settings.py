@@ -168,7 +168,11 @@ def _dataset_of(path: Path) -> Any:
 
 
 def artifacts_of(found: Sequence[ListedRun]) -> list[SettingArtifacts]:
-    """The settings of the runs, each once, with the seed that comes first in the list."""
+    """The settings of runs, each once.
+
+    Args:
+        found: Lines of a runs list. The seed that comes first there is taken.
+    """
     made: dict[Setting, SettingArtifacts] = {}
     for listed in found:
         if listed.setting not in made:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-__all__ = ["LEAST", "Spread", "non_dominated", "paired", "spread"]
+__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "spread"]
 
 LEAST = 3  # values below which an interval would say more than they do
 LEVEL = 0.95
@@ -33,8 +33,13 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Percentile bootstrap: for the few seeds of a study the corrected kinds rest on too little. The draws are the same
+    """Mean, deviation and bootstrap interval of the values of a few seeds.
+
+    The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same
     every time, so that equal values give equal ends.
+
+    Args:
+        values: One a seed.
     """
     known = np.asarray(values, dtype=float)
     nothing = math.nan
@@ -52,16 +57,27 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(len(known), mean, std, float(found.low), float(found.high))
 
 
-def paired(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Ours less the other's for each key (a seed) that both have, in the order of ours. Equal seeds share labels,
-    partition and first weights, so what they have in common falls out.
+def paired_differences(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Ours less the other's for each key (a seed) that both have, in the order of ours.
+
+    Equal seeds share labels, partition and first weights, so what they have in common falls out.
+
+    Args:
+        ours: Key -> value.
+        other: Key -> value.
     """
     return {key: value - other[key] for key, value in ours.items() if key in other}
 
 
 def non_dominated(cost: Sequence[float], gain: Sequence[float]) -> list[bool]:
-    """Which points no other dominates: none costs as little or less and gains as much or more, with one of both
-    strictly so. Equal points stand together; a point with a NaN is dominated, and dominates none.
+    """Which points no other dominates.
+
+    A point dominates another if it costs as little or less and gains as much or more, with one of both strictly so.
+    Equal points stand together. A point with a NaN is dominated, and dominates none.
+
+    Args:
+        cost: Of each point.
+        gain: Of each point.
     """
     points = np.column_stack([np.asarray(cost, float), -np.asarray(gain, float)])
     known = ~np.isnan(points).any(axis=1)

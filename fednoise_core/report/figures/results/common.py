@@ -16,11 +16,18 @@ from fednoise_core.report.figures.line_labels import End, cut_words, focus, name
 from fednoise_core.report.figures.style import Drawn, outer, titles
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.noise_rate import noiseless
-from fednoise_core.report.runs.ranking import is_compared, level
+from fednoise_core.report.runs.noise_rate import is_noiseless
+from fednoise_core.report.runs.ranking import is_compared, tied_best
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words, signed
-from fednoise_core.report.text.footnotes import NO_MEMBERS, ORACLE, as_told_notes, marked, marks_of, notes
+from fednoise_core.report.text.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words, format_signed
+from fednoise_core.report.text.footnotes import (
+    NO_MEMBERS,
+    ORACLE,
+    append_marks,
+    explain_marks,
+    explain_true_rates,
+    marks_of,
+)
 
 __all__ = [
     "METRIC",
@@ -92,7 +99,7 @@ def time_of(runs: Sequence[RecordedRun]) -> tuple[str, str]:
 
 def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
     """Settings with a panel, and those on clean labels, which are drawn into the others (if there are any)."""
-    clean = {run.listed.setting: None for run in runs if noiseless(run.spec.get("noise", {}))}
+    clean = {run.listed.setting: None for run in runs if is_noiseless(run.spec.get("noise", {}))}
     settings = dict.fromkeys(run.listed.setting for run in runs)
     noisy = [key for key in settings if key not in clean]
     return (noisy, clean) if noisy else (list(settings), {})
@@ -116,7 +123,7 @@ def ranked(table: pd.DataFrame) -> list[str]:
 
 def labels_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Method -> its words in the legend: label, dagger, and how many of its runs diverged."""
-    found = {run.listed.method: marked(run.label, marks_of(run.summary)) for run in runs}
+    found = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
     for method in found:
         lost = [run.diverged for run in runs if run.listed.method == method]
         found[method] += f", diverged ({sum(lost)} of {len(lost)})" if any(lost) else ""
@@ -199,8 +206,9 @@ def drawn(
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
     words = [names.title(run.listed.setting) for run in runs]
-    caption += "".join(f" {note}" for note in [*notes(results), *as_told_notes(results.assign(setting=words))])
-    lost = frames.divergence(results)
+    notes = [*explain_marks(results), *explain_true_rates(results.assign(setting=words))]
+    caption += "".join(f" {note}" for note in notes)
+    lost = frames.count_diverged(results)
     if lost:
         caption += " A run diverged: its outputs were not finite, so it has no accuracy, nor has a mean with it."
         table = table.assign(diverged=[lost.get(ids, (0, 0))[0] for ids in table[frames.IDS].itertuples(False, None)])
@@ -225,15 +233,15 @@ def _order(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
     words = {
-        str(method): f"{marked(row['method_label'], marks[str(method)])} "
-        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{signed(row['mean'], 1)} {unit}")
+        str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
+        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
         for method, row in group.iterrows()
     }
     fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
     best = fair[:1]
     if "std" in group:
         values = group.loc[fair, ["mean", "std"]].itertuples(index=False, name=None)
-        best = level(dict(zip(fair, values, strict=True)), ACCURACY_DIGITS) or best
+        best = tied_best(dict(zip(fair, values, strict=True)), ACCURACY_DIGITS) or best
     rows = list(words)
     text = " = ".join(words[method] for method in best) + (" (tie)" if len(best) > 1 else "")
     text += f" (not compared: {words[rows[0]]})" if rows[0] not in fair else ""

@@ -22,7 +22,7 @@ from fednoise_core.report.figures.results.rows import BASELINE, Rows, baseline_o
 from fednoise_core.report.figures.style import FILL, Drawn, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.runs.statistics import LEAST, paired, spread
+from fednoise_core.report.runs.statistics import LEAST, paired_differences, spread
 from fednoise_core.report.text.cells import count_words
 
 __all__ = ["differences"]
@@ -80,7 +80,7 @@ def _differences(
         }
         labels = dict(zip(group["method"], group["method_label"], strict=True))
         for method, ours in by_method.items():
-            found = paired(ours, by_method.get(base, {}))
+            found = paired_differences(ours, by_method.get(base, {}))
             if method == base or not found:
                 continue
             ids = tuple(map(str, (*place, method)))

@@ -24,9 +24,10 @@ from fednoise_core.report.figures.style import (
     titles,
 )
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.tables.reproduction import BASELINE, KEYS
-from fednoise_core.report.text.cells import count_words, settings_of, signed
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.tables.registry import complete_spec
+from fednoise_core.report.tables.verdicts import KEYS
+from fednoise_core.report.text.cells import count_words, format_signed, settings_of
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = ["compared", "gains"]
 
@@ -47,16 +48,17 @@ def compared(frame: pd.DataFrame) -> pd.DataFrame:
 def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
     """Methods × columns of one of the paper's tables: a ring for the paper's gain over the baseline, a line to ours."""
     found = [(table, compared(frame)) for table, frame in table_frames(runs, spec).values()]
-    table, rows = found[0] if found else ({}, pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"]))
-    base = str(table.get("baseline") or BASELINE)
-    label = str(table.get("labels", {}).get(base, base))
+    none = complete_spec({"kind": "reproduction"}), pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"])
+    table, rows = found[0] if found else none
+    base = table["baseline"]
+    label = str(table["labels"].get(base, base))
     columns = settings_of(rows)
     means = rows.groupby("method", sort=False)["paper_gain"].mean().sort_values(ascending=False, kind="stable")
     names = dict(zip(rows["method"], rows["method_label"], strict=True))
     wide = inches(spec) > 5
     count = max(1, len(columns))
     heads = [_head(rows, key) for key in columns] or ["nothing was run"]
-    lines = [filled(names[method], 24 if wide else 16) for method in means.index]
+    lines = [wrap_text(names[method], 24 if wide else 16) for method in means.index]
     size = 0.27 if all("\n" not in line for line in lines) else 0.33  # inches, of a row
     side = min(count, 4 if wide else 2)
     figure, axes = panels(count, spec, size * max(1, len(lines)) + 0.62, side, sharex=True, sharey=True)
@@ -96,7 +98,7 @@ def _told(figure: Any, rows: pd.DataFrame, spec: Mapping[str, Any], label: str) 
     caption += f" All on {' · '.join(common)}." if 0 < len(common) < 3 else ""
     each = [
         f"{_head(rows, tuple(row[key] for key in KEYS[:3]))}, {row['method_label']}: paper "
-        f"{signed(row['paper_gain'], 1)}, ours {signed(row['ours_gain'], 1)}"
+        f"{format_signed(row['paper_gain'], 1)}, ours {format_signed(row['ours_gain'], 1)}"
         for row in rows.to_dict("records")
     ]
     alt = f"{said} {'; '.join(each)}." if each else said
@@ -118,7 +120,7 @@ def _line(axis: Axes, y: int, row: pd.Series) -> None:
     axis.plot([paper], [y], color=QUIET, zorder=3, **RING)
     axis.plot([ours], [y], color=colour, zorder=4, **TIPS[same])
     axis.annotate(
-        signed(ours, 0),
+        format_signed(ours, 0),
         (ours, y),
         xytext=(0, 3.5),
         textcoords="offset points",

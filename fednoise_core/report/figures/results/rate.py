@@ -22,8 +22,8 @@ from fednoise_core.report.figures.results.common import (
 )
 from fednoise_core.report.figures.style import Drawn, Look, panels
 from fednoise_core.report.runs import frames
-from fednoise_core.report.runs.names import Names, apart_from_rate
-from fednoise_core.report.runs.noise_rate import noise_rate, stated_rate
+from fednoise_core.report.runs.names import Names, label_without_rate
+from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
 from fednoise_core.report.runs.run import RecordedRun, Setting
 
 __all__ = ["rate"]
@@ -32,7 +32,7 @@ __all__ = ["rate"]
 def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
     """Accuracy against the noise rate; one panel a (data set, kind of noise, partition). Clean runs stand at 0."""
     frame = scores(runs, spec)
-    kinds = apart_from_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
+    kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
     shown, ceiling = split_clean(runs)
     clean = {key[1] for key in ceiling}
     rates = _rates(runs)
@@ -67,7 +67,7 @@ def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
     table = pd.concat(parts, ignore_index=True)
     caption = f"Test accuracy ({metric_words(spec)}) against the nominal noise rate, methods a little apart; "
     caption += f"{n_words(table)} Beside each panel the values at the highest rate.{cut}"
-    came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if stated_rate(run) is None}
+    came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if nominal_run_rate(run) is None}
     if came_out:
         caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
     title, shape = "Accuracy against noise rate", "lines over the noise rate"

@@ -27,7 +27,7 @@ from fednoise_core.report.figures.style import (
 )
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
 
@@ -48,7 +48,7 @@ class Rows:
         width = inches(spec)
         self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
         self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
-        words = [filled(labels[m], 26 if width > 5 else 17) for m in order]
+        words = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
         sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
         columns = spec.get("columns") or min(4 if width > 5 else 2, len(shown))
         heads = [self.names.title(setting) for setting in shown]

@@ -16,10 +16,11 @@ from matplotlib.lines import Line2D
 from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, Drawn, Look, canvas, inches
 from fednoise_core.report.runs.run import RecordedRun, select
 from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
-from fednoise_core.report.tables.reproduction import reproduction
-from fednoise_core.report.tables.scorecard import score, states_words
+from fednoise_core.report.tables.registry import complete_spec
+from fednoise_core.report.tables.reproduction import reproduction_frame
+from fednoise_core.report.tables.scorecard import score_table, states_words
 from fednoise_core.report.text.cells import count_words, settings_of
-from fednoise_core.report.text.escape import filled
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = ["HELD", "claims_frame", "scoreboard", "table_frames"]
 
@@ -42,9 +43,10 @@ HELD = {AGREES: True, DISAGREES: False}
 def table_frames(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], Any]]:
     """Id → settings and frame of each of the paper's tables that the figure is of (`of`)."""
     listed = {run.listed: run for run in runs}
+    tables = {name: complete_spec(table) for name, table in spec.get("of", {}).items()}
     return {
-        name: (table, reproduction([listed[one] for one in select(listed, table, none=True)], table))
-        for name, table in spec.get("of", {}).items()
+        name: (table, reproduction_frame([listed[one] for one in select(listed, table, none=True)], table))
+        for name, table in tables.items()
     }
 
 
@@ -67,7 +69,7 @@ def _word(holds: bool | None, unknown: str) -> str:
 def scoreboard(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
     """The claims that were run, a row each: a square a column, ours above the paper's. The others are counted."""
     frames = table_frames(runs, spec)
-    scores = {name: score(frame, table) for name, (table, frame) in frames.items()}
+    scores = {name: score_table(frame, table) for name, (table, frame) in frames.items()}
     boards = [
         Board(str(table.get("title") or name).split(":")[0], frame[(frame["ceiling"] == 0)], scores[name].claims)
         for name, (table, frame) in frames.items()
@@ -131,7 +133,7 @@ def _draw(boards: Sequence[Board], width: float) -> Figure:
     right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
     step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
-    says = [[filled(_sentence(one.says), letters) for one in board.ran] for board in boards]
+    says = [[wrap_text(_sentence(one.says), letters) for one in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
     figure = canvas(width, sum(map(sum, sizes)) + 0.35 * len(boards) + (0.7 if narrow else 0.4))
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))

@@ -23,7 +23,7 @@ from fednoise_core.report.figures.results.common import (
 from fednoise_core.report.figures.style import Drawn, Look, look, panels
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.text.footnotes import marked, marks_of
+from fednoise_core.report.text.footnotes import append_marks, marks_of
 from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
 __all__ = ["sweep"]
@@ -79,7 +79,7 @@ def _lines(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.D
     for method, label in zip(table["method"], table["method_label"], strict=True):
         rest = dict(parse_settings(method))
         value = rest.pop(field, "")
-        name = marked(strip_settings(label, method), marks[method])
+        name = append_marks(strip_settings(label, method), marks[method])
         found.append((value, ", ".join(filter(None, [name, format_settings(rest)])), base_method(method)))
     values, lines, families = zip(*found, strict=True)
     table = table.assign(field=field, value=values, line=lines)
