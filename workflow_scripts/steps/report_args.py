@@ -10,7 +10,7 @@ from workflow_scripts.steps import common
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """--root, --code, and the runs in one of two ways."""
+    """Add --root, --code, and the two ways to give the runs."""
     common.add_plan_arguments(parser)
     parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
@@ -21,12 +21,22 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
-    """The runs that a command is to show."""
+    """Read the runs that a command is to show."""
     return listed_runs(args.runs_list or args.root)
 
 
 def run_report_step(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
-    """Do the work of the step `name` and print its line; see `step.run`. figures: it draws all pictures of settings."""
+    """Do the work of a report's step and print its line.
+
+    Args:
+        name: The name of the step.
+        work: Does it and returns the line.
+        args: The parsed arguments.
+        figures: It draws all figures of settings.
+
+    Returns:
+        The exit status.
+    """
     return common.run_step(
         name, work, lambda steps: steps.report_entries(name, steps.setting_figure_kinds() if figures else ()), args
     )

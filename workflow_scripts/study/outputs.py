@@ -17,7 +17,16 @@ from workflow_scripts.study.planned_run import PlannedRun
 
 
 def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The study as its page tells it: every id that its runs use, with its settings."""
+    """Describe a study for its page.
+
+    Args:
+        study: The study.
+        tables: Its checked tables.
+        figures: Its checked figures.
+
+    Returns:
+        What the page shows beside runs: every id that the runs use, with its settings.
+    """
     used = {field: dict.fromkeys(getattr(run, field) for run in study.runs) for field in SELECTORS}
     return {
         "id": study.name,
