@@ -17,7 +17,7 @@ import numpy as np
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import ArtifactError, json_digest
 from fednoise_core.noise.labels import Labels
-from fednoise_core.report.pages.html import json_text, render
+from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
 from label_review.decisions import DECISIONS, Suspect, data_digest
 from label_review.thumbnails import COLUMNS, PER_SHEET, pack_sheets, shown_images
@@ -85,7 +85,7 @@ def labels_page(
     worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
     longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
-    return render(
+    return render_page(
         "labels.html",
         ("page.css", "labels.css"),
         ("labels_csv.js", "labels.js"),

@@ -27,12 +27,6 @@ STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summ
     "plots/accuracy.csv": "accuracy.csv",
     "plots/curves.csv": "curves.csv",
 }
-SETTING_FIGURE_KINDS = (
-    "histogram",
-    "transition",
-    "clients",
-    "samples",
-)  # figures of settings: no result, but the artifacts
 
 
 def reference_files(spec: Mapping[str, Any]) -> list[str]:

@@ -3,9 +3,8 @@
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
-strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`fednoise schema`) and
-docs/reference.md.
+strict. "5" is not 5, true is not 1, and 5.0 is not a whole number, but 5 is taken for 5.0. Numbers are finite. The
+checks and their messages, config/schema (`fednoise schema`) and docs/reference.md come from the declarations.
 """
 
 from __future__ import annotations
@@ -20,7 +19,17 @@ from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    MISSING,
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.fields import FieldInfo
 
 from fednoise_core.io import SpecError
@@ -28,6 +37,7 @@ from fednoise_core.settings.words import describe_schema, short_repr
 
 __all__ = [
     "AlsoAccepts",
+    "Distinct",
     "NoBool",
     "Rounds",
     "Settings",
@@ -43,6 +53,7 @@ __all__ = [
     "model_of",
     "settings_of",
     "unknown_key",
+    "with_defaults",
 ]
 
 T = TypeVar("T")
@@ -61,6 +72,16 @@ def _refuse_bool(value: Any) -> Any:
 
 
 NoBool = BeforeValidator(_refuse_bool)  # beside a Literal of numbers, which takes True for 1
+
+
+def _refuse_repeats(values: list[T]) -> list[T]:
+    if any(value in values[:place] for place, value in enumerate(values)):
+        raise ValueError
+    return values
+
+
+# a list in which no value stands twice: Distinct[str]
+Distinct = Annotated[list[T], AfterValidator(_refuse_repeats), Field(json_schema_extra={"uniqueItems": True})]
 
 
 class Settings(BaseModel):
@@ -88,11 +109,13 @@ def model_of(*owners: Any) -> type[Settings]:
     What has no description is not a setting. The caller hands it over.
 
     Args:
-        *owners: A model, which is returned as it is, or dataclasses and functions whose settings are joined.
+        *owners: A model, which is returned as it is, objects that have their model as `settings`, or dataclasses and
+            functions whose settings are joined.
 
     Returns:
         The pydantic model.
     """
+    owners = tuple(getattr(owner, "settings", owner) for owner in owners)
     if len(owners) == 1 and isinstance(owners[0], type) and issubclass(owners[0], Settings):
         return owners[0]
     return _merged_model(owners)
@@ -119,6 +142,12 @@ def settings_of(owner: Any) -> dict[str, FieldInfo]:
         pydantic's fields by name. Those of base classes come first.
     """
     return model_of(owner).model_fields
+
+
+def with_defaults(owner: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with the defaults of those settings that they leave out."""
+    defaults = {name: one.get_default() for name, one in settings_of(owner).items() if not one.is_required()}
+    return {name: one for name, one in defaults.items() if one is not MISSING} | dict(values)
 
 
 def json_schema(hint: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K")
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer
 
 
@@ -60,10 +61,8 @@ def with_settings(*, example: Mapping[str, Any], display_name: str = "", **facts
     return decorate
 
 
-def resolve_kind(
-    spec: Mapping[str, Any], registry: Mapping[str, str | Callable[..., Any]], what: str, key: str = "kind"
-) -> Callable[..., Any]:
-    """Find the function or class that a spec names.
+def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str, key: str = "kind") -> K:
+    """Find the function, class or object that a spec names.
 
     Args:
         spec: Settings with the key `key`.

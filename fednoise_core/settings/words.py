@@ -51,7 +51,7 @@ def describe_schema(schema: Mapping[str, Any], quote: Callable[[Any], str] = sho
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         many = f"{least} " if least == most else f"{least}–{most} " if most else f"{least} or more " if least else ""
         plural = re.sub(r"^(integer|number|text|list)\b", r"\1s", describe_schema(schema.get("items", {}), quote))
-        return f"list of {many}{plural}"
+        return f"list of {many}{'different ' * bool(schema.get('uniqueItems'))}{plural}"
     if kind == "object":
         names = [*schema.get("properties", schema.get("required", []))]
         return "{" + ", ".join(names if "properties" in schema else [*names, "…"]) + "}"

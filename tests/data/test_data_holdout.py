@@ -16,7 +16,7 @@ import fednoise_core as fn
 from fednoise_core.data import sources
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.report.runs import agreement
-from fednoise_core.report.tables import layout
+from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import Grid
 
 
@@ -127,10 +127,10 @@ def frame(known: list[int] | None) -> pd.DataFrame:
 
 
 def grid(known: list[int] | None) -> Grid:
-    return layout.grid(frame(known), {"kind": "accuracy"})
+    return registry.lay_out_table(frame(known), {"kind": "accuracy"})
 
 
 def test_tables_say_what_their_numbers_are() -> None:
     assert not any("agreement" in note for note in grid(None).notes)
-    assert agreement.note(["mine"]) in grid([0, 1]).notes
-    assert agreement.note(["mine", "theirs"]) in grid([0, 0]).notes
+    assert agreement.untrusted_note(["mine"]) in grid([0, 1]).notes
+    assert agreement.untrusted_note(["mine", "theirs"]) in grid([0, 0]).notes

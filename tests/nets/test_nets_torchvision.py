@@ -58,9 +58,9 @@ def images(name: str, count: int) -> Tensor:
 def copied(net: Net, module: nn.Module) -> Weights:
     """All of torchvision's parameters and statistics, by name."""
     w = net.layout.zeros()
-    named = weights.renamed(module.state_dict())
+    named = weights.rename_torchvision(module.state_dict())
     assert named.keys() == w.views.keys()
-    weights.fill(w, named, "torchvision")
+    weights.fill_weights(w, named, "torchvision")
     return w
 
 
@@ -77,8 +77,8 @@ def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: No
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
     grad = made.backward(nn.functional.cross_entropy(logits, y))
     nn.functional.cross_entropy(expected, y).backward()
-    grads = weights.renamed({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
-    moved = weights.renamed(module.state_dict())
+    grads = weights.rename_torchvision({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
+    moved = weights.rename_torchvision(module.state_dict())
     for entry in net.layout.entries:
         if entry.kind == "stat":
             torch.testing.assert_close(made.w[entry.name], moved[entry.name], rtol=1e-10, atol=1e-10)

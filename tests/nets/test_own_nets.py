@@ -46,7 +46,7 @@ def test_a_module_is_the_same_net_as_the_librarys():
     torch.testing.assert_close(theirs.train(own, x), ours.train(w, x))
     torch.testing.assert_close(theirs.features(own, x), ours.features(w, x))
     assert (theirs.parameters, theirs.features_size, theirs.draws) == (ours.parameters, 6, 0)
-    assert list(theirs.named(own)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
+    assert list(theirs.named_tensors(own)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
 
 
 def test_modes_statistics_dropout_and_fresh_weights():
@@ -59,7 +59,7 @@ def test_modes_statistics_dropout_and_fresh_weights():
     assert {kinds[f"stem.1.running_{name}"] for name in ("mean", "var")} == {"stat"}
     assert net.draws == 6 + 6  # channels of the one dropout, features of the other
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    module.load_state_dict(net.named(w), strict=False)  # it has a constant besides
+    module.load_state_dict(net.named_tensors(w), strict=False)  # it has a constant besides
     torch.testing.assert_close(net.predict(w, x), module.eval()(x))
     before = w.clone()
     kept = torch.ones(4, 12)

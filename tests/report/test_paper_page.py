@@ -16,10 +16,10 @@ from layout_check import problems
 from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.csv_files import read_csv, read_texts
-from fednoise_core.report.runs.run import ListedRun, load, select
+from fednoise_core.report.runs.run import ListedRun
 from fednoise_core.report.tables.claims import Claim
-from fednoise_core.report.tables.reproduction import reproduction
-from fednoise_core.report.tables.scorecard import score, states_words
+from fednoise_core.report.tables.registry import build_table, complete_spec
+from fednoise_core.report.tables.scorecard import score_table, states_words
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.publish import find_study, finished_runs, publish_study, write_papers
@@ -152,7 +152,7 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
     out = folder / "docs/results/fedmixcon"
     publish_study(study, out)
-    shown = score(read_csv(out / "table3.csv"), study.tables["table3"])
+    shown = score_table(read_csv(out / "table3.csv"), study.tables["table3"])
     assert sum(shown.judged) == shown.ran == 6
     text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
     line = next(line for line in text.splitlines() if line.startswith("| Table 3"))
@@ -234,7 +234,7 @@ def test_scores_add_up() -> None:
     frame = pd.DataFrame(rows, columns=["method", "ours_mean", "paper_mean", "verdict"]).assign(
         dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed"
     )
-    one = score(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
+    one = score_table(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
     assert (one.ran, one.judged, one.ranks, one.states) == (3, [0, 1, 2], [1.0], [1, 0, 0, 1])
     both = one + one
     assert (both.ran, both.judged, len(both.ranks), both.states) == (6, [0, 2, 4], 2, [2, 0, 0, 2])
@@ -294,17 +294,17 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     paper = find_study("fedmixcon-cpu")
     found = finished_runs(study)
     for width in ("page", "column"):
-        with style.styled():
-            board = draw.draw(found, {**paper.figures["scoreboard"], "width": width})
-            gains = draw.draw(found, {**paper.figures["gains"], "width": width})
+        with style.use_house_style():
+            board = draw.draw_figure(found, {**paper.figures["scoreboard"], "width": width})
+            gains = draw.draw_figure(found, {**paper.figures["gains"], "width": width})
             assert problems(board.figure) == problems(gains.figure) == []
-    table = reproduction(load(found), paper.tables["table3"])
+    table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]
     assert list(gains.frame["ours_gain"]) == list(own["ours_gain"])
     assert {*gains.frame["method"]} == {"sce", "fedlsr"}
     same = int((own["ours_gain"] * own["paper_gain"] > 0).sum())
     assert f"{same} of {len(own)} gains over FedAvg have the paper's sign." in gains.alt
-    judged = score(table, paper.tables["table3"]).claims
+    judged = score_table(table, paper.tables["table3"]).claims
     ours = board.frame[board.frame["table"] == "table3"].groupby("claim", sort=False)["ours"].apply(list)
     words = {True: "agrees", False: "disagrees", None: "not run"}
     assert ours.to_dict() == {one.id: [words[holds] for holds in one.ours.values()] for one in judged}
@@ -316,4 +316,4 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
 
 def of(found: list[ListedRun], spec: dict[str, Any]) -> list[Claim]:
     """The claims of a table, judged on the runs that it shows."""
-    return score(reproduction(load(select(found, spec, none=True)), spec), spec).claims
+    return score_table(build_table(found, spec), complete_spec(spec)).claims

@@ -18,7 +18,8 @@ from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import listed_runs, load
-from fednoise_core.report.tables import build, latex, layout, markdown
+from fednoise_core.report.tables import latex, markdown, registry
+from fednoise_core.report.text.cells import Grid
 from workflow_scripts.steps import figure as figure_step
 from workflow_scripts.steps import metrics as metrics_step
 from workflow_scripts.steps import table as table_step
@@ -51,14 +52,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def table(root: Path, name: str) -> tuple[pd.DataFrame, layout.Grid]:
-    frame = build.build(listed_runs(root / "runs.json"), TABLES[name])
-    return frame, layout.grid(frame, TABLES[name])
+def table(root: Path, name: str) -> tuple[pd.DataFrame, Grid]:
+    frame = registry.build_table(listed_runs(root / "runs.json"), TABLES[name])
+    return frame, registry.lay_out_table(frame, TABLES[name])
 
 
 def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:
-    with style.styled():
-        return draw.draw(listed_runs(root / "runs.json"), {"kind": kind, **spec})
+    with style.use_house_style():
+        return draw.draw_figure(listed_runs(root / "runs.json"), {"kind": kind, **spec})
 
 
 @pytest.mark.parametrize("name", ["accuracy", "last"])
@@ -75,7 +76,7 @@ def test_a_table_says_diverged_and_gives_no_mean_and_no_bold(root: Path, name: s
     lost = frame[frame["diverged"] > 0]
     assert dict(zip(lost["method"], lost["diverged"], strict=True)) == {"fedcorr": 2, "local": 3}
     assert lost.filter(regex="_(mean|std)$").isna().all(axis=None)
-    assert "nan" not in markdown.markdown(grid) + latex.latex(grid, "x")
+    assert "nan" not in markdown.render_markdown(grid) + latex.render_latex(grid, "x")
 
 
 def test_tables_without_room_in_their_cells_say_it_beside_the_method(root: Path) -> None:
@@ -100,14 +101,14 @@ def test_a_study_that_went_well_has_no_such_columns_or_words(tmp_path: Path) -> 
     for name in TABLES:
         frame, grid = table(tmp_path, name)
         assert "diverged" not in frame
-        assert "diverged" not in markdown.markdown(grid)
+        assert "diverged" not in markdown.render_markdown(grid)
     assert "diverged" not in drawn(tmp_path, "curves").frame
 
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: str) -> None:
     made = drawn(root, kind)
-    with style.styled():
+    with style.use_house_style():
         assert problems(made.figure) == []
     legends = [*made.figure.legends, *(axis.get_legend() for axis in made.figure.axes if axis.get_legend())]
     beside = [text for axis in made.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
@@ -187,4 +188,4 @@ def test_which_runs_diverged(root: Path) -> None:
         *(("local", seed) for seed in (0, 1, 2)),
         *(("fedcorr", seed) for seed in (0, 2)),
     }
-    assert frames.results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)
+    assert frames.tabulate_results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from fednoise_core.report.pages.headline import Headline, headline
+from fednoise_core.report.pages.headline import Headline, make_headline
 
 
 def said(
@@ -24,7 +24,7 @@ def said(
         for noise, methods in means.items()
         for method, mean in methods.items()
     ]
-    found = headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "fedavg", given)
+    found = make_headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "fedavg", given)
     assert found is not None
     return found
 
@@ -58,7 +58,7 @@ def test_a_poor_method_whose_seeds_lie_far_apart_does_not_tie() -> None:
         }
         for name, mean, std in (("A", 90.0, 0.5), ("B", 85.0, 0.5), ("C", 60.0, 36.0))
     ]
-    found = headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "B")
+    found = make_headline([({"kind": "accuracy", "metric": "last"}, pd.DataFrame(rows))], "B")
     assert found is not None
     (won,) = found.rows
     assert (won.methods, won.next, won.lead, won.over) == (["A"], "B", 5.0, 5.0)

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from fednoise_core.report.runs.names import describe
+from fednoise_core.report.runs.names import describe_spec
 from fednoise_core.report.runs.ranking import TIE
-from fednoise_core.report.tables.latex import latex
+from fednoise_core.report.tables.latex import render_latex
 from fednoise_core.report.text.cells import MISSING, Cell, Grid, GridRow
-from fednoise_core.report.text.footnotes import MARKS, notes
+from fednoise_core.report.text.footnotes import MARKS, explain_marks
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def table(settings: int, methods: int = 6) -> Grid:
 
 
 def test_means_and_spreads_stand_below_each_other() -> None:
-    text = latex(table(2), "main")
+    text = render_latex(table(2), "main")
     assert r"\begin{tabular}{@{}lr@{}lr@{}l@{}}" in text
     assert r"80.12 & \,$\pm$\,8.34 & 80.12 & \,$\pm$\,9.34 \\" in text
     assert r"\best{82.12} & \,$\pm$\,\best{8.34}" in text
@@ -50,7 +50,7 @@ def test_means_and_spreads_stand_below_each_other() -> None:
     assert r"\multicolumn{2}{c}{\shortstack{symmetric, no \\ self-flips~0.0}}" in text
     assert text.count(r"\midrule") == 2  # below the head, and above the row that is set apart
     assert r"\begin{table}" in text
-    assert r"\begin{table*}" in latex(table(4), "main")
+    assert r"\begin{table*}" in render_latex(table(4), "main")
 
 
 ACCENTS = "äöüßéèêëàâáãåæçíîïñóôòõøœúùûšžłÄÖÜÉÈÅÆÇØŠŽ"  # inputenc knows these
@@ -63,7 +63,7 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     catalogue = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text(encoding="utf-8"))
     noises = yaml.safe_load((ROOT / "config/studies/gallery.yaml").read_text(encoding="utf-8"))
     specs = [spec for file in (catalogue, noises) for key in ("noises", "partitions") for spec in file[key].values()]
-    texts = [*notes(frame), TIE, *(describe(spec, "") for spec in specs)]
+    texts = [*explain_marks(frame), TIE, *(describe_spec(spec, "") for spec in specs)]
     texts += [f"{MISSING} 10\u202f000 −1", "s₁ σ² β λ σ γ η κ ζ 5° × ≥ √ → Müller"]
     texts += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "fednoise_core/report").glob("layout*.py"))]
     every = " ".join(texts)
@@ -71,7 +71,7 @@ def test_no_letter_is_left_that_latex_does_not_know() -> None:
     row = GridRow(every, [Cell(every, True), Cell(f"1.0 ± 0.1 {every}")])
     levels = [[(every, 2)], [(every, 1), (every, 1)]]
     shown = Grid(every, every, every, levels, [row, GridRow(every, [], "group")], [every])
-    assert sorted(set(latex(shown, "main")) - KNOWN) == []
+    assert sorted(set(render_latex(shown, "main")) - KNOWN) == []
 
 
 def tall(methods: int, settings: int = 5) -> Grid:
@@ -87,7 +87,7 @@ def tall(methods: int, settings: int = 5) -> Grid:
 
 def test_no_cell_is_lost() -> None:
     grid = tall(24, 60)
-    text = latex(grid, "main")
+    text = render_latex(grid, "main")
     cells = sum(len(row.cells) for row in grid.rows)
     assert text.count(r"$\pm$") + text.count("diverged (1 of 2)") + text.count("91.00") == cells
     assert text.count(r"\quad verdict") == 25
@@ -98,7 +98,7 @@ def test_no_cell_is_lost() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
 @pytest.mark.parametrize("grid", [table(1), table(20), tall(40), tall(24, 60)], ids=["1", "20", "high", "wide"])
 def test_it_compiles_and_nothing_is_too_wide_or_too_high(tmp_path: Path, grid: Grid) -> None:
-    (tmp_path / "paper.tex").write_text(PAPER % latex(grid, "main"), encoding="utf-8")
+    (tmp_path / "paper.tex").write_text(PAPER % render_latex(grid, "main"), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]

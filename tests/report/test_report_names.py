@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_spec_in_words(spec: dict[str, Any], words: str) -> None:
-    assert names.describe(spec, "its-id") == words
+    assert names.describe_spec(spec, "its-id") == words
 
 
 def test_equal_words_are_told_apart_by_the_settings_that_differ(
@@ -110,7 +110,7 @@ def test_two_settings_never_share_a_heading(seed: int) -> None:
     assert len({named.title(ids) for ids in chosen}) == len(chosen)
     for family in ("noise", "partition"):
         for few in itertools.combinations(parts[family], 2):  # the words of two that stand alone differ, too
-            assert len(set(names.apart({name: parts[family][name] for name in few}).values())) == 2
+            assert len(set(names.disambiguate_specs({name: parts[family][name] for name in few}).values())) == 2
 
 
 def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
@@ -122,7 +122,7 @@ def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:
         "e": {"kind": "fedcorr", "rho": 0.4, "tau": 0.5},
     }
     words = {"a": "random", "b": "random", "c": "random, printed diagonal", "d": "FedCorr noise", "e": "FedCorr noise"}
-    assert names.apart_from_rate(specs) == words
+    assert names.label_without_rate(specs) == words
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def test_the_rate_is_the_share_of_wrong_labels_that_the_noise_stands_for(noise: 
 
 def test_noise_that_changes_nothing_is_the_ceiling_whatever_its_key_rate_says() -> None:
     quiet = [{"kind": "none"}, {"kind": "pair", "rate": 0}, {"kind": "fedcorr", "rho": 0.0, "tau": 0.5}]
-    assert all(noise_rate.noiseless(spec) for spec in [*quiet, {"kind": "random", "rate": 1.0, "diag": "printed"}])
-    assert not noise_rate.noiseless({"kind": "random", "rate": 0.0, "diag": "printed"})  # keeps no label
-    assert not noise_rate.noiseless({})
+    assert all(noise_rate.is_noiseless(spec) for spec in [*quiet, {"kind": "random", "rate": 1.0, "diag": "printed"}])
+    assert not noise_rate.is_noiseless({"kind": "random", "rate": 0.0, "diag": "printed"})  # keeps no label
+    assert not noise_rate.is_noiseless({})

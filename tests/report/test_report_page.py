@@ -18,7 +18,7 @@ from html_page import Page
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.pages.study_page import study_page
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build, layout
+from fednoise_core.report.tables import registry
 from workflow_scripts.steps import figure as figure_step
 from workflow_scripts.steps import metrics as metrics_step
 from workflow_scripts.steps import setting_page as setting_page_step
@@ -170,7 +170,9 @@ def test_a_table_of_several_versions_of_torch_says_so(tmp_path: Path) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "versions": versions}))
     found = listed_runs(root / "runs.json")
     notes = {
-        noise: layout.grid(build.build(found, spec := {"kind": "accuracy", "noises": [noise]}), spec).notes
+        noise: registry.lay_out_table(
+            registry.build_table(found, spec := {"kind": "accuracy", "noises": [noise]}), spec
+        ).notes
         for noise in ("clean", "sym40")
     }
     words = "2.13.0: FedCorr (1); numpy 2.3.1, torch 2.14.1: FedAvg (1)."

@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import ListedRun, listed_runs
-from fednoise_core.report.tables import build
-from workflow_scripts.study.paper_tables import PAPER_FIGURE_KINDS as OF_PAPERS
+from fednoise_core.report.tables import registry
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     family: yaml.safe_load((Path("config/schema") / f"{family}.yaml").read_text(encoding="utf-8"))
@@ -34,8 +33,23 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[ListedRun]:
 
 
 def test_the_schema_lists_the_kinds_there_are() -> None:
-    assert set(SCHEMAS["table"]) == set(build.TABLES)
+    assert set(SCHEMAS["table"]) == set(registry.TABLES)
     assert set(SCHEMAS["figure"]) == set(draw.FIGURES)
+
+
+def test_the_kind_of_table_in_the_documentation_works(
+    found: list[ListedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs/add_a_table.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {"__name__": "range_table"}
+    block = text.split("```python\n")[1].split("```")[0]
+    exec(compile(block, "docs/add_a_table.md", "exec", dont_inherit=True), scope)
+    monkeypatch.setitem(registry.TABLES, "range", scope["KIND"])
+    spec = {"kind": "range", "noises": ["random40"], "methods": ["fedavg"], "title": "Apart"}
+    frame = registry.build_table(found, spec)
+    made = registry.lay_out_table(frame, spec)
+    assert (made.title, len(made.rows)) == ("Apart", 1)
+    assert [cell.text for cell in made.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
 
 
 @pytest.mark.parametrize(("family", "kind"), KINDS)
@@ -58,8 +72,8 @@ def test_every_example_is_valid_and_made(family: str, kind: str, found: list[Lis
     full = {name: one["default"] for name, one in entry["properties"].items() if "default" in one} | example
     for spec in (example, full):  # the defaults written out change nothing
         if family == "table":
-            frame = build.build(found, spec)
+            frame = registry.build_table(found, spec)
         else:
-            with style.styled():
-                frame = draw.draw(found, spec).frame
-        assert len(frame) > 0 or kind in OF_PAPERS  # these are of a paper's tables, and here is none
+            with style.use_house_style():
+                frame = draw.draw_figure(found, spec).frame
+        assert len(frame) > 0 or entry.get("of_a_paper")  # these are of a paper's tables, and here is none

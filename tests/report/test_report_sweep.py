@@ -16,7 +16,7 @@ from layout_check import problems
 from fednoise_core.io import SpecError, write_json
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build
+from fednoise_core.report.tables import registry
 
 MU = ("0", "0.01", "0.1", "1")
 GRID = [{"noises": ["sym40", "random40"], "partitions": ["iid"], "methods": ["fedavg", *(f"prox@mu={m}" for m in MU)]}]
@@ -33,8 +33,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def drawn(root: Path, spec: Mapping[str, Any]) -> style.Drawn:
-    with style.styled():
-        return draw.draw(listed_runs(root / "runs.json"), {"kind": "sweep", **spec})
+    with style.use_house_style():
+        return draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "sweep", **spec})
 
 
 def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
@@ -44,7 +44,7 @@ def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
     assert axis.get_xscale() == "symlog"
     assert axis.get_xlabel() == "mu" or made.figure.axes[-1].get_xlabel() == "mu"
     line = next(bars.lines[0] for bars in axis.containers if bars.get_label() == "FedProx")
-    plain = build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
+    plain = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
     mine = plain[(plain["noise"] == "sym40") & plain["method"].str.startswith("prox")]
     assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(
         {float(m.split("=")[1]): v for m, v in zip(mine["method"], mine["last_mean"], strict=True)}
@@ -83,8 +83,8 @@ def test_a_diverged_variant_is_a_gap_that_the_caption_names(root: Path) -> None:
 def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
     for file in root.glob("runs/digits/*/iid/prox@*/*/summary.json"):
         write_json(file, json.loads(file.read_text()) | {"oracle_rate": True})
-    with style.styled():
-        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "sweep"})
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "sweep"})
     labels = [bars.get_label() for bars in made.figure.axes[0].containers]
     assert "FedProx †" in labels
     assert "FedProx" not in labels

@@ -13,11 +13,11 @@ import yaml
 from fake_runs import METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.pages.headline import headline
+from fednoise_core.report.pages.headline import make_headline
 from fednoise_core.report.runs import noise_rate
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build, layout, markdown
+from fednoise_core.report.tables import markdown, registry
 from workflow_scripts.steps import table
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def frame_of(root: Path, **spec: Any) -> pd.DataFrame:
-    return build.build(listed_runs(root / "runs.json"), {"kind": "accuracy", **spec})
+    return registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", **spec})
 
 
 def scores(root: Path, method: str, noise: str, partition: str, key: str) -> np.ndarray:
@@ -65,7 +65,7 @@ def test_the_best_method_is_bold_and_the_ceiling_never(root: Path) -> None:
     frame = frame_of(root)
     frame.loc[frame["noise"] == "clean", "best_mean"] = 99.9
     frame.loc[frame["method"] == "coteaching-oracle", "best_mean"] = 98.0
-    made = layout.grid(frame, {"kind": "accuracy"})
+    made = registry.lay_out_table(frame, {"kind": "accuracy"})
     rows = {row.stub: row for row in made.rows}
     assert list(rows) == ["FedAvg", "Co-teaching †", "Local only §", "FedAvg, no noise"]
     assert not any(cell.bold for cell in rows["Co-teaching †"].cells)  # best, but told the rate
@@ -97,7 +97,7 @@ def test_means_tie_within_the_deviation_of_their_difference(
 ) -> None:
     frame = frame_of(root, noises=["random40"])
     frame["best_mean"], frame["best_std"] = [80.0, second], [1.0, spread]
-    made = layout.grid(frame, {"kind": "accuracy"})
+    made = registry.lay_out_table(frame, {"kind": "accuracy"})
     assert [row.cells[0].bold for row in made.rows] == bold
     assert "ties with it" in made.notes[0]
 
@@ -112,14 +112,14 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     frame = frame_of(tmp_path)
     assert list(frame[frame["as_told"] > 0]["noise"]) == ["sym40"]
     frame.loc[frame["method"] == "guess", "best_mean"] = 99.0
-    made = layout.grid(frame, {"kind": "accuracy"})
+    made = registry.lay_out_table(frame, {"kind": "accuracy"})
     told, free = next(row for row in made.rows if row.stub == "Guess").cells[:2]
     assert (told.bold, free.bold) == (False, True)
     assert told.text.endswith(" †")
     assert "†" not in free.text
     words = "The noise rate that Guess goes by is the nominal one in symmetric 0.4: there it is as if told (†)"
     assert f"{words}, and not compared." in made.notes
-    first = headline([({"kind": "accuracy"}, frame)], "fedavg")
+    first = make_headline([({"kind": "accuracy"}, frame)], "fedavg")
     assert first is not None
     assert [won.methods for won in first.rows if won.setting.noise == "sym40"] == [["FedAvg"]]
 
@@ -134,23 +134,23 @@ def test_the_settings_that_are_a_noise_rate_are_those_that_an_oracle_fills() -> 
         if {"const": "oracle_nominal"} in value.get("anyOf", [])
     }
     assert found == noise_rate.RATES
-    assert noise_rate.as_told({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
+    assert noise_rate.uses_true_rate({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
     inclusive = {"kind": "symmetric", "rate": 0.4, "inclusive": True}
-    assert not noise_rate.as_told({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
+    assert not noise_rate.uses_true_rate({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
 
 
 def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:
     frame = frame_of(root, kind="diagnostics", noises=["sym40"])
-    whole = layout.grid(frame, {"kind": "diagnostics"})
+    whole = registry.lay_out_table(frame, {"kind": "diagnostics"})
     assert not any("(n = " in cell.text for row in whole.rows for cell in row.cells)
     frame.loc[frame["method"] == "coteaching-oracle", "suspects_precision_n"] = 1
-    made = layout.grid(frame, {"kind": "diagnostics"})
+    made = registry.lay_out_table(frame, {"kind": "diagnostics"})
     assert any("(n = 1)" in cell.text for row in made.rows for cell in row.cells)
     assert any(note.startswith("(n = k): only k of the seeds") for note in made.notes)
 
 
 def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
-    made = layout.grid(frame_of(root), {"kind": "accuracy"})
+    made = registry.lay_out_table(frame_of(root), {"kind": "accuracy"})
     assert made.levels == [
         [("symmetric 0.4", 2), ("random 0.4", 1), ("", 1)],
         [("openset uniform", 1), ("iid", 1), ("iid", 1), ("above round\xa00", 1)],
@@ -160,13 +160,13 @@ def test_heads_span_and_constant_parts_go_to_the_caption(root: Path) -> None:
 
 
 def test_one_seed_has_no_spread(root: Path) -> None:
-    made = layout.grid(frame_of(root, seeds=[1]), {"kind": "accuracy"})
-    assert "±" not in markdown.markdown(made).split("|", 1)[1]
+    made = registry.lay_out_table(frame_of(root, seeds=[1]), {"kind": "accuracy"})
+    assert "±" not in markdown.render_markdown(made).split("|", 1)[1]
     assert "one seed, so no spread" in made.caption
 
 
 def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
-    made = layout.grid(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
+    made = registry.lay_out_table(frame_of(root, kind="diagnostics", noises=["sym40"]), {"kind": "diagnostics"})
     assert {row.stub for row in made.rows if row.style == ""} == {"Co-teaching †"}
     assert made.rows[0].stub == "digits · symmetric 0.4 · openset uniform: realised noise rate 0.404"
 
@@ -174,19 +174,19 @@ def test_diagnostics_leave_out_what_says_nothing(root: Path) -> None:
 def test_diagnostics_leave_out_settings_without_wrong_labels(root: Path) -> None:
     frame = frame_of(root, kind="diagnostics").assign(suspects_precision_mean=0.0)  # all methods name suspects
     frame.loc[frame["noise"] == "clean", "noise_rate_mean"] = 0.0
-    made = layout.grid(frame, {"kind": "diagnostics"})
+    made = registry.lay_out_table(frame, {"kind": "diagnostics"})
     assert not [row.stub for row in made.rows if "no noise" in row.stub]
-    alone = layout.grid(frame[frame["noise"] == "clean"], {"kind": "diagnostics"})
+    alone = registry.lay_out_table(frame[frame["noise"] == "clean"], {"kind": "diagnostics"})
     assert [row.stub for row in alone.rows if row.style == ""]
 
 
 def test_unknown_clean_labels_read_unknown(tmp_path: Path) -> None:
     grid = [{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "fedcorr"]}]
     write_study(tmp_path, grid=grid, rounds=12, clean_known=False)
-    made = layout.grid(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
+    made = registry.lay_out_table(frame_of(tmp_path, kind="diagnostics"), {"kind": "diagnostics"})
     assert made.rows == []
     assert "unknown: nobody knows the clean labels of digits." in made.notes
-    assert made.notes[-1] in markdown.markdown(made)
+    assert made.notes[-1] in markdown.render_markdown(made)
 
 
 def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_cost_counts_both_ways_and_names_sizes(root: Path, tmp_path: Path) -> No
     assert row["runs"] == 15
     assert row["cpu_seconds_mean"] == pytest.approx(0.97 * row["seconds_mean"])
     write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedmd"]}], rounds=12)
-    made = layout.grid(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
+    made = registry.lay_out_table(frame_of(tmp_path, kind="cost"), {"kind": "cost"})
     assert made.rows[0].cells[0].text == "4\u202f240 / 9\u202f930"
 
 
@@ -222,5 +222,5 @@ def test_the_command_writes_the_same_bytes_again(
         assert (tmp_path / "a" / f"main.{ending}").read_bytes() == (tmp_path / "b" / f"main.{ending}").read_bytes()
     capsys.readouterr()
     assert table.main(["--spec", '{"kind": "pie"}', *arguments[2:], "--out-prefix", str(tmp_path / "d")]) == 2
-    assert "table kind 'pie' is not one of accuracy" in capsys.readouterr().err
+    assert "table.kind: 'pie' is unknown" in capsys.readouterr().err
     assert not (tmp_path / "d.csv").exists()

@@ -20,7 +20,7 @@ from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build, layout
+from fednoise_core.report.tables import registry
 from fednoise_core.report.text.escape import one_line
 from workflow_scripts.steps import figure, table
 
@@ -104,7 +104,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
     label = '=HYPERLINK("http://x")'
     root = some_study(tmp_path, monkeypatch, label, "@noise")
     without = ("per_client", "sweep", "reproduction", "setup", "scoreboard", "gains")  # this study has none
-    paths = [make(root, kind, {"kind": kind}) for kind in (*build.TABLES, *draw.FIGURES) if kind not in without]
+    paths = [make(root, kind, {"kind": kind}) for kind in (*registry.TABLES, *draw.FIGURES) if kind not in without]
     texts = [path.with_suffix(".csv").read_text(encoding="utf-8") for path in paths]
     study = json.loads((root / "study.json").read_text()) | {"tables": {}, "figures": {}}
     page = study_page(study, listed_runs(root / "runs.json"), root)
@@ -116,7 +116,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
     assert "'@noise" in found
     risky = [cell for cell in found if cell.lstrip().startswith(("=", "+", "-", "@"))]
     assert [cell for cell in risky if not re.fullmatch(r"-?\d+(\.\d+)?", cell)] == []
-    grid = layout.grid(read_csv(root / "tables/accuracy.csv"), {"kind": "accuracy"})
+    grid = registry.lay_out_table(read_csv(root / "tables/accuracy.csv"), {"kind": "accuracy"})
     assert grid.rows[0].stub == label
     assert grid.levels[0][0][0] == "@noise"
 
@@ -124,7 +124,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
 def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, "two\nlines")
     prefix = make(root, "f", {"kind": "curves", "title": "A\n\n\x00B", "caption": "C\n\nD"})
-    title, caption, alt = style.words_of(f"{prefix}.svg")
+    title, caption, alt = style.read_words(f"{prefix}.svg")
     assert title == "A B"
     assert caption.startswith("C D Test accuracy")
     assert alt.startswith("A B: lines over rounds, 2 methods.")
@@ -132,8 +132,8 @@ def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatc
 
 def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, r"$\frac$")
-    with style.styled():
-        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "curves"})
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "curves"})
         made.figure.draw_without_rendering()
     assert any(text.get_text().endswith(r" $\frac$") for text in made.figure.axes[0].get_legend().get_texts())
 
@@ -142,4 +142,4 @@ def test_a_damaged_file_of_printed_numbers_is_named(tmp_path: Path, monkeypatch:
     found = listed_runs(some_study(tmp_path, monkeypatch, "FedAvg") / "runs.json")
     (tmp_path / "printed.csv").write_bytes(b"dataset,noise\n\xff\xfe,\n")
     with pytest.raises(ArtifactError, match=r"printed\.csv: damaged CSV"):
-        build.build(found, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})
+        registry.build_table(found, {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv")}})

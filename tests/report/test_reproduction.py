@@ -13,9 +13,8 @@ from fake_runs import write_study
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
-from fednoise_core.report.tables import build as tables
-from fednoise_core.report.tables import claims, latex, layout, markdown
-from fednoise_core.report.tables.reproduction import rank_correlation, verdict
+from fednoise_core.report.tables import claims, latex, markdown, registry
+from fednoise_core.report.tables.verdicts import compare_numbers, rank_correlation
 
 NAN = math.nan
 GRID = [{"noises": ["sym40"], "partitions": ["iid", "openset-uniform"], "methods": ["fedavg", "sce", "fedmd"]}]
@@ -35,7 +34,7 @@ HEAD = "table,dataset,noise,partition,method,member,mean,std,note\n"
     ],
 )
 def test_verdicts(ours: tuple[float, float], paper: tuple[float, float], said: str) -> None:
-    assert verdict(ours, paper) == said
+    assert compare_numbers(ours, paper) == said
 
 
 def test_ranks_need_three_methods_that_differ() -> None:
@@ -98,18 +97,18 @@ def frame(**columns: dict[str, float]) -> pd.DataFrame:
 def test_claims(claim: dict[str, Any], said: str) -> None:
     made = frame(low={"a": 90, "b": 80, "c": 70, "same": 70}, high={"a": 50, "b": 55, "c": 20})
     for whose in ("ours", "paper"):
-        assert claims.state(claims.columns(made, claim, whose).values()) == said
+        assert claims.combine_verdicts(claims.judge_columns(made, claim, whose).values()) == said
 
 
 def test_a_claim_is_judged_by_the_columns_that_were_run() -> None:
     some = frame(low={"a": 90, "b": 80}, high={"a": NAN, "b": 55}, other={"a": 40, "b": 50})
     some["paper"] = "printed"
-    one = claims.judged(some, {"id": "lead", "says": "a leads", "above": ["a", "b"]})
+    one = claims.judge_claim(some, {"id": "lead", "says": "a leads", "above": ["a", "b"]})
     assert (one.state, one.counted, one.against) == ("mixed", "1 of 2 columns run, of 3", ["other"])
     assert one.ours == {"low": True, "high": None, "other": False}
-    none = claims.judged(some, {"says": "a leads", "above": ["a", "b"], "noises": ["high"]})
+    none = claims.judge_claim(some, {"says": "a leads", "above": ["a", "b"], "noises": ["high"]})
     assert (none.state, none.counted, none.against) == ("not run", "0 of 1 column", [])
-    widens = claims.judged(some, {"says": "a falls", "widens": ["a", "b"], "along": ["low", "high"]})
+    widens = claims.judge_claim(some, {"says": "a falls", "widens": ["a", "b"], "along": ["low", "high"]})
     assert (widens.state, widens.ours) == ("not run", {"d · p": None})
 
 
@@ -119,7 +118,7 @@ def test_a_number_that_the_paper_lacks_is_not_one_that_nobody_can_read(state: st
     made["paper"] = ["printed", "printed", state, "printed"]
 
     def said(**claim: Any) -> str:
-        return claims.judged(made, {"says": "x", **claim}).in_paper
+        return claims.judge_claim(made, {"says": "x", **claim}).in_paper
 
     assert said(above=["a", "b"]) == f"1 of 1 column, 1 {words}"
     assert said(above=["a", "b"], noises=["high"]) == words
@@ -156,9 +155,9 @@ def made(root: Path, tmp_path: Path) -> Any:
 
     def build(**spec: Any) -> tuple[pd.DataFrame, Any]:
         full = {**base, **spec}
-        write_csv(tmp_path / "t.csv", tables.build(listed_runs(root / "runs.json"), full))
+        write_csv(tmp_path / "t.csv", registry.build_table(listed_runs(root / "runs.json"), full))
         table = read_csv(tmp_path / "t.csv")
-        return table, layout.grid(table, full)
+        return table, registry.lay_out_table(table, full)
 
     return build
 
@@ -178,9 +177,9 @@ def test_every_cell_says_why_it_has_no_verdict(made: Any) -> None:
     assert cell(table, "big", "iid", "lc")["verdict"] == "not run"
     assert cell(table, "gone", "iid", "fedavg")["verdict"] == "not run (data absent)"
     assert all(one.text for row in shown.rows for one in row.cells)  # no blank that looks like a result
-    text = markdown.markdown(shown)
+    text = markdown.render_markdown(shown)
     assert "1 apart, 1 paper unreadable" in text
-    assert latex.latex(shown, "t")
+    assert latex.render_latex(shown, "t")
 
 
 def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> None:
@@ -191,7 +190,7 @@ def test_at_another_scale_there_is_neither_difference_nor_verdict(made: Any) -> 
     assert table["difference"].isna().all()
     assert "Scale: cpu." in shown.caption
     assert "verdict" not in [row.stub for row in shown.rows]
-    assert "within 2 points" not in markdown.markdown(shown)
+    assert "within 2 points" not in markdown.render_markdown(shown)
 
 
 def test_the_csv_has_gains_ranks_and_the_claims_that_disagree(made: Any) -> None:
@@ -223,12 +222,12 @@ def test_clients_have_columns_of_their_own(made: Any) -> None:
 def test_without_any_run_all_cells_are_not_run(made: Any, tmp_path: Path) -> None:
     made()
     spec = {"kind": "reproduction", "reference": {"file": str(tmp_path / "printed.csv"), "table": 2}, "cells": []}
-    empty = tables.build([], spec)
+    empty = registry.build_table([], spec)
     assert set(empty["verdict"]) == {"not run"}
-    assert markdown.markdown(layout.grid(empty, spec))
+    assert markdown.render_markdown(registry.lay_out_table(empty, spec))
     (tmp_path / "bad.csv").write_text(HEAD + "2,d,n,p,m,,many,,\n")
     with pytest.raises(ArtifactError, match=r"bad\.csv: d / n / p / m: could not convert"):
-        tables.build([], {**spec, "reference": {"file": str(tmp_path / "bad.csv")}})
+        registry.build_table([], {**spec, "reference": {"file": str(tmp_path / "bad.csv")}})
 
 
 def test_setup_shows_ours_where_it_differs(tmp_path: Path) -> None:
@@ -240,6 +239,6 @@ def test_setup_shows_ours_where_it_differs(tmp_path: Path) -> None:
         "ours": [{"mnist": 100}, {}, {"mnist": 32}],
         "heads": {"mnist": "MNIST"},
     }
-    shown = layout.grid(tables.build([], spec), spec)
+    shown = registry.lay_out_table(registry.build_table([], spec), spec)
     assert [row.cells[0].text for row in shown.rows] == ["100", "9-layer CNN", "64 (ours 32)"]
     assert shown.notes == ["2 of 3 cells are settings of this study, and were compared."]

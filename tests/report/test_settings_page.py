@@ -76,7 +76,7 @@ def test_every_net_takes_a_training_step(name: str) -> None:
     shape = (12, 32, 32) if channels == 1 else (12, 32, 32, channels)
     x, y = draw.integers(0, 256, shape, dtype=np.uint8), np.arange(12) % 3
     data = Arrays(x[:8], y[:8], x[8:], y[8:], 3, (0.5,) * channels, (0.25,) * channels)
-    everything = Partition.build([np.arange(8)], {"artifact": "partition"})
+    everything = Partition.from_parts([np.arange(8)], {"artifact": "partition"})
     train = {"net": net, "rounds": 1, "fraction": 1.0, "epochs": 1, "batch": 8, "lr": 0.01}
     found = run(data, inject(data, {"kind": "none"}, 0), everything, "fedavg", train)
     losses = [value for *_, metric, value in found.outcome.record.metrics if metric == "loss"]

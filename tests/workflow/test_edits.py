@@ -41,7 +41,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a method's code": ([(FEDCORR, INIT, f"    never_used = 1\n\n{INIT}")], ONE_RUN),
     "the engine's code": ([(ENGINE, *FUTURE)], ALL_RUNS),
     "code of training's own step": (
-        [(STEPS + "training_run.py", "key = digest(spec,", "key = digest(None, spec,")],
+        [(STEPS + "training_run.py", "key = json_digest(spec,", "key = json_digest(None, spec,")],
         ALL_RUNS,
     ),
     "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),
@@ -53,7 +53,8 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
     "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *FUTURE)], {}),
     "what all figures share": ([(CORE + "report/figures/style.py", *FUTURE)], {"figure": 2, **PAGE}),
-    "code of tables": ([(CORE + "report/tables/layout.py", *FUTURE)], {"table": 2, **PAGE}),
+    "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **PAGE}),
+    "another kind of table": ([(CORE + "report/tables/cost.py", *FUTURE)], {}),
     "code of pages": ([(CORE + "report/pages/study_page.py", *FUTURE)], PAGE),
     "a template": ([(CORE + "report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
     "code of the GPU's executors": (

@@ -116,6 +116,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
     """Every project module that a step has loaded at its end lies in the closure that its hash is made from."""
     steps, project = StepCode(workflow.folder), Project(read_yaml(workflow.path(CONFIG)), workflow.folder)
     study = Study(project, "toy")
+    kinds = [spec["kind"] for spec in study.tables.values()]
     run = workflow.path(workflow.run("fedcorr"))
     row = workflow.rows()[0]
     arrays, labels, partition = row["arrays"], row["labels"], row["partition_file"]
@@ -135,7 +136,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
             ["--spec", '{"kind": "iid", "clients": 3}', "--seed", "0", "--arrays", arrays, "--out", "build/p.npz"],
         ),
         "table": (
-            steps.report_entries("table"),
+            steps.report_entries("table", tables=["accuracy"]),
             ["--spec", '{"kind": "accuracy"}', *report, "--out-prefix", "build/t"],
         ),
         "figure": (
@@ -144,7 +145,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         ),
         "metrics": (steps.report_entries("metrics"), [*report, "--out", "build/m.json"]),
         "study_page": (
-            steps.report_entries("study_page", steps.setting_figure_kinds()),
+            steps.report_entries("study_page", steps.setting_figure_kinds(), kinds),
             ["--study", json.dumps(study.page_metadata()), *report, "--out", "build/r.html"],
         ),
         "setting_page": (
@@ -199,8 +200,7 @@ def test_only_registries_import_by_computed_names() -> None:
         "fednoise_core/methods/__init__.py",
         "fednoise_core/nets/__init__.py",
         "fednoise_core/nets/module.py",  # a user's own factory, whose file is hashed by name
-        "fednoise_core/settings/functions.py",  # the kinds of noise/registry.py and partition/registry.py
-        "fednoise_core/report/figures/kinds.py",  # kinds of figures
+        "fednoise_core/settings/functions.py",  # kinds of noise, partitions, tables, figures
         "workflow_scripts/commands/main.py",  # the verbs of `fednoise`; of no step's code
         "workflow_scripts/docgen/config_schema.py",  # writes config/schema; of no step's code
     }

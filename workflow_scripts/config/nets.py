@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fednoise_core.nets.weights import paths as weight_files
+from fednoise_core.nets.weights import weight_files
 from fednoise_core.settings.train import Train
 
 

@@ -33,10 +33,12 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "net": ("fednoise_core/nets/__init__.py", "NETS"),
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
+    "table": ("fednoise_core/report/tables/registry.py", "TABLES"),
+    "figure": ("fednoise_core/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
 # keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
-LIBRARY_WORDED = {"oneOf", "uniqueItems", "maxLength", "minProperties", "maxProperties"}
+LIBRARY_WORDED = {"oneOf", "maxLength", "minProperties", "maxProperties"}
 
 Schema = Mapping[str, Any]
 
@@ -96,6 +98,11 @@ class Schemas:
                 }
             )
         _validate_value(value, self._validators[family, kind], place)
+
+    def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the schema says of a table's or figure's kind, such as `without_runs`; nothing for a bare selection."""
+        kind = str(spec.get("kind"))
+        return self.load("table").get(kind) or self.load("figure").get(kind) or {}
 
     def normalize_kind(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
         """Bring checked settings of a kind into normal form, so that equal settings are equal however they are written.
@@ -184,8 +191,9 @@ def _type_names(schema: Schema) -> list[str]:
 def _validate_value(value: Any, validator: Any, place: ConfigPath) -> None:
     errors = list(validator.iter_errors(value))
     if errors:
-        # an unknown key says more than that another is missing
-        error = _innermost_error(next((one for one in errors if one.validator == "additionalProperties"), errors[0]))
+        # an unknown key says more than that another is missing, and our own words more than the library's
+        first = min(errors, key=lambda one: (one.validator != "additionalProperties", one.validator in LIBRARY_WORDED))
+        error = _innermost_error(first)
         for key in error.absolute_path:
             place = place / key
         raise _to_spec_error(error, place)

@@ -26,6 +26,9 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
+from fednoise_core.report.figures.draw import FIGURES
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
@@ -60,8 +63,26 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "the functions in fednoise_core/partition",
         "Partitions: kind → what it is, its settings (JSON schema), which of them are required, and an example.",
     ),
+    "table": (
+        "the files of the kinds in fednoise_core/report/tables",
+        "Tables: kind → what it is, its settings (JSON schema), which of them are required, an example, and whether it "
+        "is made without_runs or is of_a_paper (see TableKind). Every table is written as CSV (all numbers), Markdown "
+        "and LaTeX. The lists pick runs and order them; a name without runs at the present scale is passed over.",
+    ),
+    "figure": (
+        "the files of the kinds in fednoise_core/report/figures",
+        "Figures: kind → what it is, its settings (JSON schema), which of them are required, an example, and whether "
+        "it is drawn from tables of_a_paper (see FigureKind). Every figure is written as SVG, PNG, PDF and the CSV "
+        "that was drawn. The lists pick runs and order them; a name without runs at the present scale is passed over. "
+        f"{', '.join(SETTING_FIGURES)} read the settings' artifacts only (labels, partition, arrays of the first seed "
+        "listed); the others read run folders.",
+    ),
 }
-FACTS = {"method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled")}
+FACTS = {
+    "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled"),
+    "table": ("without_runs", "of_a_paper"),
+    "figure": ("of_a_paper",),
+}
 
 
 def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
@@ -76,11 +97,12 @@ def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str,
     Raises:
         TypeError: Its class or function does not say what it is.
     """
-    told, where = doc_summary(owner), f"{owner.__module__}.{owner.__name__}"
-    if not told or told.startswith(f"{owner.__name__}("):  # `dataclass` writes that where there is no docstring
+    declared = getattr(owner, "settings", owner)
+    told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
+    if not told or told.startswith(f"{declared.__name__}("):  # `dataclass` writes that where there is no docstring
         raise TypeError(f"{where}: the first paragraph of its docstring says what it is")
-    for field in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
-        if field.name not in {*model_of(owner).model_fields, "train"}:
+    for field in dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ():
+        if field.name not in {*model_of(declared).model_fields, "train"}:
             cure = f"write Field(description=…), or, for a constant, `{field.name} = …` without a type"
             raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
@@ -97,10 +119,9 @@ def _schema_entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, 
 def _describe_family(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
-        about = augment.ABOUT.items()
         return {
-            name: _schema_entry(told, augment.model(name), {"example": {"name": name, **e}})
-            for name, (told, e) in about
+            name: _schema_entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
+            for name, one in augment.AUGMENTS.items()
         }
     found = {}
     for name in REGISTRIES[family]:
@@ -148,6 +169,8 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "net": NETS,
     "noise": NOISES,
     "partition": PARTITIONS,
+    "table": TABLES,
+    "figure": FIGURES,
 }
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),

@@ -22,18 +22,18 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
-from fednoise_core.report.figures.style import words_of
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures.style import read_words
 from fednoise_core.report.pages import paper_markdown, study_page
-from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import results
-from fednoise_core.report.runs.provenance import limits
-from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load
-from fednoise_core.report.tables import build, layout, markdown
-from fednoise_core.report.tables.claims import STATES, state
+from fednoise_core.report.runs.frames import tabulate_results
+from fednoise_core.report.runs.provenance import list_limits
+from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
+from fednoise_core.report.tables import markdown, registry
+from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
-from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps import metrics
@@ -100,7 +100,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
     found = finished_runs(study)
     if not found:
         raise ArtifactError(f"{study.root}: no run of the study was made")
-    runs, told = load(found), study.page_metadata()
+    runs, told = load(found), registry.complete_tables(study.page_metadata())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -111,13 +111,13 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
         paper = paper_parts(told, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
-        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
+        words = {name: read_words(root / f"figures/{name}.svg") for name in light}
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
             with open_atomic(html) as opened:
                 opened.write(study_page.study_page(told, found, root, software_commit()))
-    write_json(out / "metrics.json", metrics.study_metrics(results(runs)))
+    write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
     texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
@@ -132,12 +132,12 @@ def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
     shown = []
     for name, spec in specs.items():
         prefix = root / "tables" / name
-        write_csv(f"{prefix}.csv", build.build(found, spec))
-        made = layout.grid(read_csv(f"{prefix}.csv"), spec)
-        for ending, text in (("md", markdown.markdown(made)), ("tex", "")):
+        write_csv(f"{prefix}.csv", registry.build_table(found, spec))
+        made = registry.lay_out_table(read_csv(f"{prefix}.csv"), spec)
+        for ending, text in (("md", markdown.render_markdown(made)), ("tex", "")):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
-        if spec["kind"] == "setup" or build.runs_of(found, spec):
+        if registry.find_kind(spec).without_runs or registry.select_table_runs(found, spec):
             shown.append(name)
     return shown
 
@@ -146,13 +146,13 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
     """Draw every figure that the runs suffice for; returns their names."""
     drawn = []
     for name, spec in specs.items():
-        chosen = build.runs_of(found, {**spec, "kind": "reproduction"})
-        if spec["kind"] in paths.SETTING_FIGURE_KINDS:
+        chosen = select(found, spec, none=True)
+        if spec["kind"] in SETTING_FIGURES:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
         if not chosen:
             continue
         try:
-            draw.make(found, spec, root / "figures" / name)
+            draw.write_figure(found, spec, root / "figures" / name)
         except SpecError as error:  # such as differences to a method that was not run yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
@@ -177,8 +177,8 @@ def _page_markdown(
         first = paper_markdown.first_screen(paper, _picture_markdown(board, words[board]) if board else "", made)
         parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
     else:
-        notes = "\n".join(f"- {line}" for line in limits(told, runs))
-        parts = [made, own, *text, "\n".join(f"- {line}" for line in closing(runs)), "## Notes and limits", notes]
+        notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
+        parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
     parts += [_hardware_sentence(runs), *_tables_markdown(told["tables"], shown, out)]
     others = [name for name in words if name != board]
     parts += ["## Figures"] if others else []
@@ -236,7 +236,8 @@ def write_papers(folder: Path) -> Path:
     lines = []
     for file in sorted(folder.rglob("claims.csv")):
         rows = read_texts(file)
-        states = [state(map(HELD.get, group["ours"])) for _, group in rows.groupby(["table", "claim"], sort=False)]
+        groups = rows.groupby(["table", "claim"], sort=False)["ours"]
+        states = [combine_verdicts(map(HELD.get, group)) for _, group in groups]
         readme = file.with_name("README.md")
         title = readme.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         link = f"[{title}]({readme.relative_to(folder).as_posix()})"

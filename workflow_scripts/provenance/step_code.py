@@ -84,16 +84,17 @@ class StepCode:
         modules += [user_module_path(self.folder, net) for net in nets if ":" in net]
         return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
 
-    def report_entries(self, script: str, figures: Iterable[str] = ()) -> list[str]:
+    def report_entries(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
         """Code of a step that makes tables, figures, numbers or pages.
 
         Args:
             script: The name of its module.
             figures: The kinds of figures that it draws.
+            tables: The kinds of tables that it makes or shows.
         """
         kinds = list(figures)
         drawn = [*self._figure_entries("result", kinds), *self._figure_entries("setting", kinds)]
-        return [f"workflow_scripts/steps/{script}.py", *drawn]
+        return [f"workflow_scripts/steps/{script}.py", *drawn, *self._table_entries(tables)]
 
     def setting_figure_kinds(self) -> list[str]:
         """The kinds of figures that a setting's page shows, and a study's."""
@@ -136,6 +137,9 @@ class StepCode:
 
     def _figure_entries(self, family: str, kinds: list[str]) -> list[str]:
         return self._registry_entries(f"report/figures/{family}s/__init__.py", f"{family.upper()}_FIGURES", kinds)
+
+    def _table_entries(self, kinds: Iterable[str]) -> list[str]:
+        return self._registry_entries("report/tables/registry.py", "TABLES", kinds)
 
     def _registry_entries(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
         """Files and objects behind a registry's lines "module:object".

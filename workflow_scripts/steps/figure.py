@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def draw_figure() -> str:
-        draw.make(shown_runs(args), args.spec, args.out_prefix)
+        draw.write_figure(shown_runs(args), args.spec, args.out_prefix)
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
     return common.run_step(

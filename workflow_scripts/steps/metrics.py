@@ -14,13 +14,13 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.pages.headline import closing
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.runs.csv_files import write_csv
-from fednoise_core.report.runs.frames import IDS, by_round, divergence, results
-from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import METRICS, RecordedRun, load
-from fednoise_core.report.text.footnotes import marked, marks_of
+from fednoise_core.report.text.footnotes import append_marks, marks_of
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 
@@ -28,7 +28,7 @@ def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
     """Collect the numbers that git keeps.
 
     Args:
-        frame: `frames.results`.
+        frame: `tabulate_results`.
 
     Returns:
         {method: {dataset/noise/partition: {best, last, last10_mean}}}, means over seeds as fractions with five
@@ -52,7 +52,7 @@ def headline_numbers(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | 
     """Collect one number a method.
 
     Args:
-        frame: `frames.results`.
+        frame: `tabulate_results`.
         clean: Ids of noises without any. They count where there is nothing else.
 
     Returns:
@@ -74,13 +74,13 @@ def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Make the table of accuracies for `dvc plots`.
 
     Args:
-        frame: `frames.results`.
+        frame: `tabulate_results`.
 
     Returns:
         One row a method and setting, in the order of the list of runs: means over seeds in %, the method with its
         marks. Where a run diverged the means are empty, and a column `diverged` counts such runs.
     """
-    words = [marked(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
+    words = [append_marks(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
     words = words if len(set(words)) == frame["method"].nunique() else list(frame["method"])
     grouped = frame.assign(method=words).groupby(IDS, sort=False)
     table = grouped.agg(seeds=("seed", "size"), **{key: (key, "mean") for key in METRICS}, diverged=("diverged", "sum"))
@@ -101,13 +101,13 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         evaluations, means over seeds in %. Runs on clean labels stand in every setting of their data set and partition.
         `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
-    frame, lost = by_round(runs), divergence(results(runs))
+    frame, lost = by_round(runs), count_diverged(tabulate_results(runs))
     words: dict[tuple[str, ...], str] = {}
     for one in runs:
-        words[(*one.listed.setting, one.listed.method)] = marked(one.label, marks_of(one.summary))
+        words[(*one.listed.setting, one.listed.method)] = append_marks(one.label, marks_of(one.summary))
     words |= {ids: f"{words[ids]}, diverged ({count} of {n})" for ids, (count, n) in lost.items()}
     order = {name: place for place, name in enumerate(dict.fromkeys(one.listed.method for one in runs))}
-    clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+    clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
     grouped = frame.dropna(subset=["value"]).groupby([*IDS, "round"], sort=False)
     table = grouped.agg(work=("work", "mean"), accuracy=("value", "mean"), drawn=("trailing", "mean")).reset_index()
     table = table.sort_values("method", key=lambda names: names.map(order), kind="stable")
@@ -120,7 +120,7 @@ def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [floor(list(one["drawn"])) for _, one in group.groupby("setting")]
+    starts = {dataset: [find_axis_minimum(list(one["drawn"])) for _, one in group.groupby("setting")]
               for dataset, group in last.groupby("dataset")}  # fmt: skip
     start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
     table["start"] = table["dataset"].map(start)
@@ -148,16 +148,16 @@ def main(argv: list[str] | None = None) -> int:
         runs = load(shown_runs(args))
         if not runs:
             raise ArtifactError(f"{args.root}: no runs")
-        frame = results(runs)
+        frame = tabulate_results(runs)
         if args.headline:
-            clean = {one.listed.noise for one in runs if noiseless(one.spec.get("noise", {}))}
+            clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
             write_json(args.headline, headline_numbers(frame, clean))
         if args.accuracy:
             write_csv(args.accuracy, accuracy_table(frame))
         if args.curves:
             write_csv(args.curves, curves_table(runs))
         write_json(args.out, study_metrics(frame))
-        return "\n".join(closing(runs) or [f"{len(runs)} runs"])
+        return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
     return run_report_step("metrics", write_metrics, args)
 

@@ -67,13 +67,13 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
     from safetensors.torch import save
 
     from fednoise_core.nets import build
-    from fednoise_core.nets.weights import fill, read, renamed
+    from fednoise_core.nets.weights import fill_weights, read_tensors, rename_torchvision
 
-    named = read(source) if source.suffix == ".safetensors" else renamed(_state_dict(source))
+    named = read_tensors(source) if source.suffix == ".safetensors" else rename_torchvision(_state_dict(source))
     named = {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
     small = "conv1.weight" in named and named["conv1.weight"].shape[-1] == 3
     weights = build({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
-    fill(weights, named, source)
+    fill_weights(weights, named, source)
     ready = {name: tensor for name, tensor in weights.named().items() if not name.startswith("head.")}
     with open_atomic(out, "wb") as file:
         file.write(save(ready, {"source_sha256": sha256_file(source)}))

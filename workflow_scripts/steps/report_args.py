@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fednoise_core.report.runs.run import ListedRun, listed_runs
+from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.steps import common
 
 
@@ -25,18 +26,20 @@ def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
     return listed_runs(args.runs_list or args.root)
 
 
-def run_report_step(name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False) -> int:
-    """Do the work of a report's step and print its line.
+def run_report_step(
+    name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
+) -> int:
+    """Do the work of the step `name` and print its line, as `common.run_step`.
 
     Args:
-        name: The name of the step.
-        work: Does it and returns the line.
-        args: The parsed arguments.
-        figures: It draws all figures of settings.
-
-    Returns:
-        The exit status.
+        name: The step.
+        work: Makes its files, and returns the line.
+        args: Of the command line.
+        figures: Whether it draws all pictures of settings.
+        tables: The kinds of tables that it makes or shows.
     """
-    return common.run_step(
-        name, work, lambda steps: steps.report_entries(name, steps.setting_figure_kinds() if figures else ()), args
-    )
+
+    def entries(steps: StepCode) -> list[str]:
+        return steps.report_entries(name, steps.setting_figure_kinds() if figures else (), tables)
+
+    return common.run_step(name, work, entries, args)

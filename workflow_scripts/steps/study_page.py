@@ -61,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    return run_report_step("study_page", write_page, args, figures=True)
+    kinds = [spec["kind"] for spec in args.study.get("tables", {}).values()]
+    return run_report_step("study_page", write_page, args, figures=True, tables=kinds)
 
 
 if __name__ == "__main__":

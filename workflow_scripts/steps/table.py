@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fednoise_core.io import open_atomic
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
-from fednoise_core.report.tables import build, latex, layout, markdown
+from fednoise_core.report.tables import latex, markdown, registry
 from workflow_scripts.steps.common import json_argument
 from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
@@ -31,15 +31,15 @@ def main(argv: list[str] | None = None) -> int:
 
     def write_table() -> str:
         prefix = args.out_prefix
-        write_csv(f"{prefix}.csv", build.build(shown_runs(args), args.spec))
-        made = layout.grid(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
+        write_csv(f"{prefix}.csv", registry.build_table(shown_runs(args), args.spec))
+        made = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
         name = args.name or Path(prefix).name
-        for ending, text in (("md", markdown.markdown(made)), ("tex", latex.latex(made, name))):
+        for ending, text in (("md", markdown.render_markdown(made)), ("tex", latex.render_latex(made, name))):
             with open_atomic(f"{prefix}.{ending}") as file:
                 file.write(text)
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
 
-    return run_report_step("table", write_table, args)
+    return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])
 
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ class TrainingJob:
         Returns:
             Name of the input → SHA-256.
         """
-        from fednoise_core.nets.weights import paths
+        from fednoise_core.nets.weights import weight_files
 
         files = {name: getattr(self, name) for name in ("arrays", "labels", "partition", "donor")}
-        files |= {f"weights {path}": path for path in paths(self.spec["train"].get("net"))}
+        files |= {f"weights {path}": path for path in weight_files(self.spec["train"].get("net"))}
         return {name: sha256_file(path) for name, path in files.items() if path}
 
 

@@ -23,7 +23,6 @@ from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import store_of
 
 SELECTORS = ("dataset", "noise", "partition", "method", "seed")  # what a table or figure may choose its runs by
-KINDS_WITHOUT_RUNS = ("setup",)  # kinds of tables that read no run at all
 Ids = tuple[str, str, str, str, int]  # data set, noise, partition, method, seed
 Runs = dict[Ids, PlannedRun]
 
@@ -131,7 +130,7 @@ class StudyGrid:
         Args:
             spec: Its settings. Each of the lists `datasets`, …, `seeds` restricts the runs.
         """
-        if spec.get("kind") in KINDS_WITHOUT_RUNS:
+        if self.project.schemas.kind_flags(spec).get("without_runs"):
             return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
         named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import json_digest, sha256_file
-from fednoise_core.report.runs.csv_files import at_hand
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.provenance.step_code import ROOT, StepCode
 from workflow_scripts.study.plan import Plan
@@ -31,8 +32,9 @@ class OutputPlans:
         Returns:
             Id of a table → its plan.
         """
-        code, found = self.steps.hash_entries(self.steps.report_entries("table")), {}
+        found = {}
         for name, spec in study.tables.items():
+            code = self.steps.hash_entries(self.steps.report_entries("table", tables=[spec["kind"]]))
             chosen, given = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
             mark = json_digest(given, code, _reference_digests(spec), _row_digests(chosen))
             folder = f"store/tables/{spec['kind']}/{mark}"
@@ -52,7 +54,7 @@ class OutputPlans:
             chosen, given = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _run_plans(chosen)
             marks: list[Any] = _row_digests(chosen)
-            if spec["kind"] in paths.SETTING_FIGURE_KINDS:
+            if spec["kind"] in SETTING_FIGURES:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
                     first.setdefault((run.row["labels"], run.row["partition_file"]), run)
@@ -73,7 +75,10 @@ class OutputPlans:
     @functools.cache  # noqa: B019
     def plan_page(self, study: Study) -> Plan:
         """Plan the page of a study."""
-        code = self.steps.hash_entries(self.steps.report_entries("study_page", self.steps.setting_figure_kinds()))
+        entries = self.steps.report_entries(
+            "study_page", self.steps.setting_figure_kinds(), [spec["kind"] for spec in study.tables.values()]
+        )
+        code = self.steps.hash_entries(entries)
         shown = {
             f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
             for key, plans, suffixes in self.list_shown(study)
@@ -128,7 +133,8 @@ def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
 
 def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
     """Digests of the files of a paper's numbers that a table or figure is made from."""
-    return [sha256_file(at_hand(file)) for file in paths.reference_files(spec) if at_hand(file).is_file()]
+    files = map(resolve_user_file, paths.reference_files(spec))
+    return [sha256_file(file) for file in files if file.is_file()]
 
 
 def _without_run(run: PlannedRun) -> dict[str, Any]:

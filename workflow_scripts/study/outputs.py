@@ -74,15 +74,15 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
         _check_output(study, key, name, spec, known)
-        if key == "figures" and spec["kind"] in paper_tables.PAPER_FIGURE_KINDS:
+        if key == "figures" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
             spec = paper_tables.with_source_tables(tables or {}, spec, place)
         substituted = _with_substitutes(study, spec)
         runs = study.select_runs(substituted)
         if runs:
             _check_compared(spec, runs, place)
-        if spec["kind"] in paper_tables.PAPER_TABLE_KINDS:
-            context = paper_tables.with_study_context(study, spec, place)
-            found[name] = context | {"datasets": substituted.get("datasets")}
+        if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
+            own = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
+            found[name] = paper_tables.with_study_context(study, spec, place) | own
         elif runs:
             found[name] = substituted
         elif study.data is study.full and not study.project.subset and not paper_tables.missing_datasets(study, spec):

@@ -18,10 +18,8 @@ from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import index_of
 from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.yaml_file import ConfigPath
-from workflow_scripts.study.grid import KINDS_WITHOUT_RUNS, StudyGrid
+from workflow_scripts.study.grid import StudyGrid
 
-PAPER_FIGURE_KINDS = ("scoreboard", "gains")  # kinds of figures that are made of such tables
-PAPER_TABLE_KINDS = ("reproduction", "setup")  # kinds of tables that stand also where nothing was run
 AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
@@ -64,7 +62,7 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
         `cells`, ids, one list each; `labels` of methods; `parts`, settings of data sets, noises and partitions by their
         ids; `dataset_substitutes`; `absent`, data sets that are not here.
     """
-    if spec["kind"] == "setup":
+    if study.project.schemas.kind_flags(spec).get("without_runs"):
         return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
     found = paper_cells(study, spec)
     used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
@@ -98,7 +96,7 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
         SpecError: An id is not that of such a table.
     """
     known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
-    one = spec["kind"] == "gains"
+    one = "table" in spec
     asked = [spec["table"]] if one else spec.get("tables") or list(known)
     for number, name in enumerate(asked):
         if name not in known:
@@ -159,7 +157,7 @@ def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
     Returns:
         Its data sets if none of them is here; else nothing, as it can be made in part.
     """
-    if spec["kind"] in KINDS_WITHOUT_RUNS:
+    if study.project.schemas.kind_flags(spec).get("without_runs"):
         return []
     found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or paper_cells(study, spec)))
     return found if set(found) <= set(study.absent) else []

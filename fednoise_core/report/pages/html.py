@@ -15,12 +15,12 @@ from markupsafe import Markup
 
 from fednoise_core.version import __version__
 
-__all__ = ["json_text", "render", "slug"]
+__all__ = ["json_text", "make_slug", "render_page"]
 
 HERE = Path(__file__).parent / "assets"
 
 
-def render(
+def render_page(
     template: str,
     styles: Sequence[str],
     scripts: Sequence[str] = (),
@@ -28,38 +28,48 @@ def render(
     folder: Path = HERE,
     **values: Any,
 ) -> str:
-    """A template with `style`, `script` and their hashes for its Content-Security-Policy.
+    """Fill a template, with `style`, `script` and their hashes for its Content-Security-Policy.
 
-    extra: more CSS. folder: where the files lie; those of the reports are found, too.
+    Args:
+        template: Its file.
+        styles: Files of CSS.
+        scripts: Files of JavaScript.
+        extra: More CSS.
+        folder: Where the files lie. Those of the reports are found, too.
+        values: What the template shows.
     """
     loader = FileSystemLoader([folder, HERE])
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["slug"] = slug
+    environment.filters["slug"] = make_slug
     style = "".join(loader.get_source(environment, name)[0] for name in styles) + extra
     script = "".join(loader.get_source(environment, name)[0] for name in scripts)
     return environment.get_template(template).render(
         version=__version__,
         style=Markup(style),
         script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=_csp_hash(style),
+        script_hash=_csp_hash(script),
         **values,
     )
 
 
 def json_text(value: Any) -> Markup:
-    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment."""
+    """JSON for inside a script element, where an HTML parser must find neither a tag nor a comment.
+
+    Args:
+        value: What JSON can hold.
+    """
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
 
 
-def slug(text: str) -> str:
+def make_slug(text: str) -> str:
     """A text as an id of HTML."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """What a Content-Security-Policy calls an inline script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

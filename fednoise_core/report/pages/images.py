@@ -16,28 +16,44 @@ from fednoise_core.report.figures.style import FILL, WRONG
 from fednoise_core.report.runs.provenance import file_uri
 from fednoise_core.report.runs.settings import SettingArtifacts
 
-__all__ = ["Shelf", "few_colours", "png_size", "thumbnails"]
+__all__ = ["ImageCache", "few_colours", "make_thumbnails", "png_size"]
 
 COLOURS = 64
 CLIENTS = 60  # in a thumbnail: of more, the first
 
 
 @dataclass
-class Shelf:
-    """The pictures that a page holds: the second time the same one comes, its first place is named instead."""
+class ImageCache:
+    """The pictures that a page holds. The second time the same one comes, its first place is named instead."""
 
     places: dict[bytes, dict[str, str]] = field(default_factory=dict)
 
     def place(self, content: bytes, here: str, title: str) -> dict[str, str] | None:
-        """None if the picture is new, and is held by the part `here` of the page from now on; else {id, title} of the
-        part that holds it.
+        """Look a picture up, or hold it.
+
+        Args:
+            content: The picture.
+            here: The part of the page that shows it.
+            title: Of that part.
+
+        Returns:
+            None if the picture is new, and is held by the part `here` from now on; else {id, title} of the part that
+            holds it.
         """
         known = self.places.setdefault(hashlib.sha256(content).digest(), {"id": here, "title": title})
         return None if known["id"] == here else known
 
 
 def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
-    """A PNG with a palette: a third of the size, and for charts no difference to be seen. The smaller of both."""
+    """Give a PNG a palette: a third of the size, and for charts no difference to be seen.
+
+    Args:
+        content: The PNG.
+        colours: Of the palette.
+
+    Returns:
+        The smaller of both files.
+    """
     with Image.open(io.BytesIO(content)) as image:
         made = io.BytesIO()
         flat = Image.new("RGB", image.size, "white")
@@ -46,36 +62,48 @@ def few_colours(content: bytes, colours: int = COLOURS) -> bytes:
     return min(made.getvalue(), content, key=len)
 
 
-def thumbnails(one: SettingArtifacts) -> list[str]:
-    """Small pictures of a setting, a pixel a number, as data addresses: the classes (rows) of its clients (columns)
-    with the clients' noise below, and, where labels are flipped, the given labels (columns) of each clean one (rows).
+def make_thumbnails(one: SettingArtifacts) -> list[str]:
+    """Small pictures of a setting, a pixel a number, as data addresses.
+
+    The first shows the classes (rows) of its clients (columns), with the clients' noise below. Where labels are
+    flipped, a second shows the given labels (columns) of each clean one (rows).
+
+    Args:
+        one: The setting.
     """
     held = np.sqrt(one.split.histogram(one.labels.noisy, one.classes).T[:, :CLIENTS])
-    parts = [_shaded(held / max(held.max(), 1), FILL)]
+    parts = [_shade_pixels(held / max(held.max(), 1), FILL)]
     if (rate := one.client_rate) is not None:
-        parts += [np.full((1, held.shape[1], 3), 255.0), _shaded(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
+        parts += [np.full((1, held.shape[1], 3), 255.0), _shade_pixels(np.nan_to_num(rate[None, :CLIENTS]), WRONG)]
     found = [np.concatenate(parts)]
     realised = one.labels.T_realised
     if realised is not None and one.labels.rate > 0:
         share = np.sqrt(np.nan_to_num(realised))
         right = np.eye(len(share), dtype=bool)
-        found.append(np.where(right[..., None], _shaded(share, FILL), _shaded(share, WRONG)))
-    return [_uri(pixels) for pixels in found]
+        found.append(np.where(right[..., None], _shade_pixels(share, FILL), _shade_pixels(share, WRONG)))
+    return [_png_uri(pixels) for pixels in found]
 
 
-def _shaded(share: np.ndarray, colour: str) -> np.ndarray:
+def _shade_pixels(share: np.ndarray, colour: str) -> np.ndarray:
     """Shares [h, w] as pixels [h, w, 3] in 0..255, from white to a colour."""
     return 255 * (1 - share[..., None] * (1 - np.array(to_rgb(colour))))
 
 
-def _uri(pixels: np.ndarray) -> str:
+def _png_uri(pixels: np.ndarray) -> str:
     made = io.BytesIO()
     Image.fromarray(pixels.round().astype(np.uint8)).save(made, "PNG", optimize=True)
     return file_uri("png", made.getvalue())
 
 
 def png_size(image: bytes) -> tuple[int, int]:
-    """Width and height of a PNG, from its header."""
+    """Width and height of a PNG, from its header.
+
+    Args:
+        image: The file.
+
+    Raises:
+        ArtifactError: For another file.
+    """
     if image[:8] != b"\x89PNG\r\n\x1a\n":
         raise ArtifactError("not a PNG picture")
     width, height = struct.unpack(">II", image[16:24])

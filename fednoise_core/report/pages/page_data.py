@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import canonical_json
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.figures.style import COLOURS, DASHES, look
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.figures.style import COLOURS, DASHES, assign_looks
 from fednoise_core.report.pages.run_details import (
     clients_of,
     confusion_of,
@@ -23,15 +23,22 @@ from fednoise_core.report.pages.run_details import (
 )
 from fednoise_core.report.runs import agreement, frames
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.noise_rate import noiseless
-from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.text.footnotes import PERSONAL, marked, marks_of
+from fednoise_core.report.runs.noise_rate import is_noiseless
+from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.text.footnotes import PERSONAL, append_marks, marks_of
 
 __all__ = ["DARK", "page_data", "series_style"]
 
 POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
 FEWEST = 30  # but so many of each run
 SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it
+SPEC_PARTS = {
+    "Method": "method",
+    "Training": "train",
+    "Data set": "dataset",
+    "Noise": "noise",
+    "Partition": "partition",
+}
 DETAILS = 1_200_000  # letters of JSON for confusion matrices and clients; beyond, the files are only named
 
 # The colours of `style.COLOURS` on a dark ground, in the same order: as far apart, each with a contrast of 3:1 or more.
@@ -46,78 +53,90 @@ def series_style() -> str:
 
 
 def page_data(study: Mapping[str, Any], runs: Sequence[RecordedRun], metric: str, commit: str) -> dict[str, Any]:
-    """Everything as one object; accuracies in hundredths of a percent. metric: which of the three the page goes by;
-    commit: of the software that makes the page.
+    """Everything that the page's scripts draw from, as one object; accuracies in hundredths of a percent.
+
+    Args:
+        study: Its resolved settings.
+        runs: Its runs.
+        metric: Which of `run.METRICS` the page goes by.
+        commit: Of the software that makes the page.
     """
     settings = list(dict.fromkeys(run.listed.setting for run in runs))
-    clean = {run.listed.noise for run in runs if noiseless(run.spec.get("noise", {}))}
-    given = agreement.datasets(runs)
+    clean = {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     methods = list(dict.fromkeys(run.listed.method for run in runs))
-    names, looks = Names.of_runs(runs), look(methods)
-    series = _series(runs)
     shared = _Shared()
     made = [
-        {
-            "s": settings.index(run.listed.setting),
-            "m": methods.index(run.listed.method),
-            "seed": run.listed.seed,
-            "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
-            "v": line["value"],
-            "t": line["trailing"],
-            "personal": PERSONAL in marks_of(run.summary),
-            "scores": scores_of(run),
-            "facts": facts_of(run, commit),
-            "parts": [
-                [title, shared.at("parts", rows_of(spec))]
-                for title, key in (
-                    ("Method", "method"),
-                    ("Training", "train"),
-                    ("Data set", "dataset"),
-                    ("Noise", "noise"),
-                    ("Partition", "partition"),
-                )
-                if (spec := run.spec.get(key))
-            ],
-            "folder": run.listed.dir.as_posix(),
-            "files": files_of(run.listed.dir),
-            "command": _command(study, run),
-        }
-        for run, line in zip(runs, series, strict=True)
+        {"s": settings.index(run.listed.setting), "m": methods.index(run.listed.method)}
+        | _run_record(study, run, line, shared, commit)
+        for run, line in zip(runs, _run_curves(runs), strict=True)
     ]
-    noise, starts = _details(runs, made, shared), _starts(runs, clean)
+    noise, starts = _add_details(runs, made, shared), _axis_starts(runs, clean)
     return {
         "metric": metric,
         "last": frames.LAST,
-        "settings": [
-            {
-                "title": names.title(setting),
-                "whole": " · ".join(names.of(setting)),
-                "clean": setting.noise in clean,
-                "known": setting.dataset not in given,
-                "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
-                "ceiling": [
-                    at
-                    for at, other in enumerate(settings)
-                    if other.noise in clean
-                    and setting.noise not in clean
-                    and (other.dataset, other.partition) == (setting.dataset, setting.partition)
-                ],
-                "start": starts[setting.dataset],
-            }
-            for setting in settings
-        ],
-        "methods": [
-            {
-                "name": _name(next(run for run in runs if run.listed.method == method)),
-                "colour": methods.index(method) % len(COLOURS),
-                "dash": _dash(looks[method].dash),
-            }
-            for method in methods
-        ],
+        "settings": _setting_records(runs, settings, clean, starts),
+        "methods": _method_records(runs, methods),
         "runs": made,
         "noise": noise,
         **shared.lists,
     }
+
+
+def _run_record(
+    study: Mapping[str, Any], run: RecordedRun, line: Mapping[str, list[Any]], shared: _Shared, commit: str
+) -> dict[str, Any]:
+    """A run as the page's scripts know it. line: its curve."""
+    return {
+        "seed": run.listed.seed,
+        "x": shared.at("xs", {"round": line["round"], "work": line["work"]}),
+        "v": line["value"],
+        "t": line["trailing"],
+        "personal": PERSONAL in marks_of(run.summary),
+        "scores": scores_of(run),
+        "facts": facts_of(run, commit),
+        "parts": [
+            [title, shared.at("parts", rows_of(spec))]
+            for title, key in SPEC_PARTS.items()
+            if (spec := run.spec.get(key))
+        ],
+        "folder": run.listed.dir.as_posix(),
+        "files": files_of(run.listed.dir),
+        "command": _rerun_command(study, run),
+    }
+
+
+def _setting_records(
+    runs: Sequence[RecordedRun], settings: Sequence[Setting], clean: Collection[str], starts: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """`ceiling`: the places of the settings without noise whose lines are shown in this one, too."""
+    given, names = agreement.untrusted_datasets(runs), Names.of_runs(runs)
+    return [
+        {
+            "title": names.title(setting),
+            "whole": " · ".join(names.of(setting)),
+            "clean": setting.noise in clean,
+            "known": setting.dataset not in given,
+            "score": (agreement.WORDS if setting.dataset in given else "accuracy").capitalize(),
+            "ceiling": [
+                place
+                for place, other in enumerate(settings)
+                if other.noise in clean
+                and setting.noise not in clean
+                and (other.dataset, other.partition) == (setting.dataset, setting.partition)
+            ],
+            "start": starts[setting.dataset],
+        }
+        for setting in settings
+    ]
+
+
+def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Names, places in COLOURS and dashes."""
+    first, looks = {run.listed.method: run for run in reversed(runs)}, assign_looks(methods)
+    return [
+        {"name": _method_label(first[method]), "colour": place % len(COLOURS), "dash": _svg_dash(looks[method].dash)}
+        for place, method in enumerate(methods)
+    ]
 
 
 class _Shared:
@@ -135,7 +154,7 @@ class _Shared:
         return self._places[key]
 
 
-def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
+def _run_curves(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
     """For each run its curve, thinned where there is much: round, work, value and trailing mean."""
     most = max(FEWEST, min(POINTS, NUMBERS // max(len(runs), 1)))
     table = frames.by_round(runs, of=frames.RUN)  # each up to its own end: page and tables stop at the means
@@ -149,22 +168,24 @@ def _series(runs: Sequence[RecordedRun]) -> list[dict[str, list[Any]]]:
             {
                 "round": [int(value) for value in line["round"]],
                 "work": [round(float(value), 2) for value in line["work"]],
-                "value": _hundredths(line["value"]),
-                "trailing": _hundredths(line["trailing"]),
+                "value": _to_hundredths(line["value"]),
+                "trailing": _to_hundredths(line["trailing"]),
             }
         )
     return found
 
 
-def _hundredths(column: pd.Series) -> list[int | None]:
+def _to_hundredths(column: pd.Series) -> list[int | None]:
     return [None if math.isnan(value) else round(100 * float(value)) for value in column]
 
 
-def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
-    """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
-    as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
+def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
+    """Where the axes of each data set's settings start, in %, so that most lines' ends are told apart.
+
+    It is the same start as in the figure. clean: ids of the noises that are none, whose lines are shown in the other
+    settings.
     """
-    means = frames.results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
+    means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
     free = means["noise"].isin(clean)
     starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
     for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
@@ -172,13 +193,17 @@ def _starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, fl
     ):
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
-        starts[str(dataset)].append(floor([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
+        starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
     return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 
-def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared) -> dict[str, list[float | None]]:
-    """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
-    that each setting and seed has, by "setting place/seed".
+def _add_details(
+    runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared
+) -> dict[str, list[float | None]]:
+    """Put confusion matrix and clients into each run's record, while there is room.
+
+    Returns:
+        The noise of the clients that each setting and seed has, by "setting place/seed".
     """
     noise: dict[str, list[float | None]] = {}
     left = DETAILS
@@ -203,16 +228,16 @@ def _details(runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _S
     return noise
 
 
-def _name(run: RecordedRun) -> str:
-    return marked(run.label, marks_of(run.summary))
+def _method_label(run: RecordedRun) -> str:
+    return append_marks(run.label, marks_of(run.summary))
 
 
-def _dash(dash: Any) -> str:
+def _svg_dash(dash: Any) -> str:
     """matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
     return "" if dash == DASHES[0] else " ".join(f"{2 * length:g}" for length in dash[1])
 
 
-def _command(study: Mapping[str, Any], run: RecordedRun) -> str:
+def _rerun_command(study: Mapping[str, Any], run: RecordedRun) -> str:
     scale = study.get("scale") or "paper"
     return f"snakemake --cores 1 --force {run.listed.dir.as_posix()}/SHA256SUMS" + (
         f" --config scale={scale}" if scale != "paper" else ""

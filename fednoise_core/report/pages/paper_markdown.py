@@ -11,7 +11,13 @@ __all__ = ["after_figures", "before_tables", "first_screen"]
 
 
 def first_screen(paper: PaperParts, board: str, made: str) -> str:
-    """The paper, the scale, the scoreboard, what our numbers say. board: the figure as Markdown; made: sentences."""
+    """The paper, the scale, the scoreboard, and what our numbers say.
+
+    Args:
+        paper: The sections.
+        board: The figure as Markdown.
+        made: Sentences on what was run.
+    """
     title, link = paper.citation.get("title", ""), paper.citation.get("link", "")
     cited = [f"**{md(title)}.**" if title else "", f"{md(paper.cited)}." if paper.cited else ""]
     cited.append(f"[{md(link.removeprefix('https://'))}]({link})" if link else "")
@@ -20,13 +26,17 @@ def first_screen(paper: PaperParts, board: str, made: str) -> str:
 
 
 def before_tables(paper: PaperParts) -> str:
-    """Claims with reasons, ranks, and the reproduction at a glance."""
+    """Claims with reasons, ranks, and the reproduction at a glance.
+
+    Args:
+        paper: The sections.
+    """
     parts = ["## The paper's claims"]
     if paper.claims[1]:
         parts += [
             "A claim is judged by the columns of the paper's table that were run: all agree, all disagree, or it is "
             "mixed. [claims.csv](claims.csv) has every claim and column.",
-            _table(*paper.claims),
+            _render_table(*paper.claims),
         ]
     else:
         parts.append("No claim was run.")
@@ -35,10 +45,10 @@ def before_tables(paper: PaperParts) -> str:
         parts += ["### What disagrees, and why", "\n".join(said)]
     if paper.ranks:
         parts += ["### Ranks", "The paper's rank → ours, among the methods of a column that both have."]
-        parts += [f"{md(title)}\n\n{_table(heads, rows, numbers=True)}" for title, heads, rows in paper.ranks]
+        parts += [f"{md(title)}\n\n{_render_table(heads, rows, numbers=True)}" for title, heads, rows in paper.ranks]
     parts += [
         "## Reproduction",
-        _table(*paper.summary, numbers=True),
+        _render_table(*paper.summary, numbers=True),
         "Spearman's ρ: our methods' ranks with the paper's, the median over a table's columns, in brackets from the "
         "lowest to the highest.",
     ]
@@ -46,13 +56,18 @@ def before_tables(paper: PaperParts) -> str:
 
 
 def after_figures(paper: PaperParts, origins_file: str) -> str:
-    """Settings with who says so, deviations, one cell again, and where each number comes from."""
-    parts = ["## Settings, and who says so", md(paper.legend), _table(*paper.settings)]
+    """Settings with who says so, deviations, one cell again, and where each number comes from.
+
+    Args:
+        paper: The sections.
+        origins_file: The CSV with a row for each run.
+    """
+    parts = ["## Settings, and who says so", md(paper.legend), _render_table(*paper.settings)]
     parts += ["## Deviations", "\n".join(f"- {md(note)}" for note in paper.notes)]
     if paper.differs[1]:
-        parts += ["### Other values than the paper's own tables have", _table(*paper.differs)]
+        parts += ["### Other values than the paper's own tables have", _render_table(*paper.differs)]
     if paper.changes[1]:
-        parts += [f"### What scale {paper.scale} changes", _table(*paper.changes)]
+        parts += [f"### What scale {paper.scale} changes", _render_table(*paper.changes)]
     parts.append("## One cell again")
     if paper.examples:
         lines = "\n".join(paper.examples)
@@ -80,13 +95,13 @@ def _by_code(paper: PaperParts) -> str:
         [*map(str, ids), str(len(group.drop_duplicates("run")))]
         for ids, group in paper.origin.groupby(keys, sort=False)
     ]
-    return _table(["method", "code hash", "device", "versions", "runs"], rows) if rows else ""
+    return _render_table(["method", "code hash", "device", "versions", "runs"], rows) if rows else ""
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+def _render_table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
     marks = ["---", *(["--:" if numbers else "---"] * (len(heads) - 1))]
-    return "\n".join(_line(row) for row in ([*map(md, heads)], marks, *([*map(md, row)] for row in rows)))
+    return "\n".join(_render_line(row) for row in ([*map(md, heads)], marks, *([*map(md, row)] for row in rows)))
 
 
-def _line(cells: Iterable[str]) -> str:
+def _render_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"

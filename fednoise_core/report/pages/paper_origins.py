@@ -10,9 +10,9 @@ import pandas as pd
 
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.tables.build import runs_of
+from fednoise_core.report.tables.registry import select_table_runs
 
-__all__ = ["COLUMNS", "cell_command", "command_words", "origins"]
+__all__ = ["COLUMNS",  "trace_origins"]
 
 COLUMNS = {
     "table": "table",
@@ -30,23 +30,27 @@ COLUMNS = {
     "seconds": "seconds",
     "command": "once more",
 }
-"""Columns of `origins`, and their heads on the page."""
+"""Columns of `trace_origins`, and their heads on the page."""
 
 
-def origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """One row a table and run of it: the run's ids, the accuracy that enters the table (in %, NaN if it diverged), its
-    folder, digest of its spec, code hash, device, versions, seconds, and the command that makes the cell again.
+def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """One row a table and run of it, with what is needed to make the number again.
 
-    study: as the page gets it (`Study.described`); only its reproduction tables have rows.
+    The row has the run's ids, the accuracy that enters the table (in %, NaN if it diverged), its folder, digest of its
+    spec, code hash, device, versions, seconds, and the command.
+
+    Args:
+        study: As the page gets it, with completed tables; only its reproduction tables have rows.
+        runs: Those of the study.
     """
     found = []
     by_listed = {run.listed: run for run in runs}
-    for name, spec in study.get("tables", {}).items():
+    for name, spec in study["tables"].items():
         if spec["kind"] != "reproduction":
             continue
-        shown = [by_listed[one] for one in runs_of(by_listed, spec)]
-        metric = spec.get("metric", "best")
-        values = frames.results(shown, spec.get("view", "headline"))[metric] if shown else []
+        shown = [by_listed[one] for one in select_table_runs(by_listed, spec)]
+        metric = spec["metric"]
+        values = frames.tabulate_results(shown, spec["view"])[metric] if shown else []
         for run, value in zip(shown, values, strict=True):
             listed, versions = run.listed, run.cost.get("versions", {})
             found.append(
@@ -60,19 +64,20 @@ def origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFra
                     "device": str(run.cost.get("device", "unknown")),
                     "versions": ", ".join(f"{key} {value}" for key, value in sorted(versions.items())),
                     "seconds": float(run.cost["seconds"]),
-                    "command": cell_command(study, name, spec, run),
+                    "command": _cell_command(study, name, spec, run),
                 }
             )
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 
-def cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
-    """The line for a shell that trains the run of a table again, in the paper's ids; with data set and partition only
-    where method and noise alone name several cells.
+def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
+    """The line for a shell that trains the run of a table again, in the paper's ids.
+
+    It has data set and partition only where method and noise alone name several cells.
     """
     listed = run.listed
-    stands_for = [paper for paper, used in spec.get("dataset_substitutes", {}).items() if used == listed.dataset]
-    cells = [cell for cell in spec.get("cells", ()) if (cell[1], cell[3]) == (listed.noise, listed.method)]
+    stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]
+    cells = [cell for cell in spec["cells"] if (cell[1], cell[3]) == (listed.noise, listed.method)]
     here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
     dataset = here[0][0] if here else listed.dataset
     words = {
@@ -85,9 +90,9 @@ def cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], r
         "SEED": str(listed.seed),
         **({"SCALE": study["scale"]} if study.get("scale", "paper") != "paper" else {}),
     }
-    return command_words(words)
+    return _join_command(words)
 
 
-def command_words(words: Mapping[str, str]) -> str:
+def _join_command(words: Mapping[str, str]) -> str:
     """`fednoise cell` with these settings."""
     return " ".join(["fednoise cell", *(f"--{key.lower()} {shlex.quote(value)}" for key, value in words.items())])

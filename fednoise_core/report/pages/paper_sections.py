@@ -1,6 +1,7 @@
-"""What the page of a paper has besides a study's: the paper itself, what our numbers say of it, claims with reasons,
-who says so of each setting, deviations, how to make one cell again, and where each number comes from. Here as plain
-values; `paper.html` and `paper_markdown.py` show them.
+"""What the page of a paper has besides a study's, as plain values.
+
+These are the paper itself, what our numbers say of it, claims with reasons, who says so of each setting, deviations,
+how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.figures.results.gains import compared
+from fednoise_core.report.figures.results.gains import compare_gains
 from fednoise_core.report.figures.results.scoreboard import claims_frame
-from fednoise_core.report.pages.paper_origins import origins
+from fednoise_core.report.pages.paper_origins import trace_origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.claims import DISAGREES, MIXED, STATES, Claim
-from fednoise_core.report.tables.paper_setup import same
-from fednoise_core.report.tables.reproduction import BASELINE, JUDGED, KEYS
-from fednoise_core.report.tables.scorecard import Score, score, states_words
-from fednoise_core.report.text.cells import MISSING, number, settings_of, signed
+from fednoise_core.report.tables.scorecard import Score, score_table, states_words
+from fednoise_core.report.tables.setup import is_same_value
+from fednoise_core.report.tables.verdicts import JUDGED, KEYS
+from fednoise_core.report.text.cells import MISSING, format_number, format_signed, settings_of
 
 __all__ = ["PaperParts", "paper_parts"]
 
@@ -44,7 +45,7 @@ class PaperParts:
     summary: a row a table, and one of all. claims: table, claim, state, columns, the paper's own. why: claim, columns
     that disagree, reason. ranks: the paper's rank and ours, a table each with its title. settings: who says so, in the
     words of `legend`. changes: what the scale changes. differs: rows of the paper's own tables of settings where we
-    have another value. notes: sentences on deviations. examples: commands. origin: `origins.origins`. squares:
+    have another value. notes: sentences on deviations. examples: commands. origin: `trace_origins`. squares:
     `claims_frame`.
     """
 
@@ -84,7 +85,7 @@ class PaperParts:
         heads = ["table", "run", "accuracy, %", "spec digest", "code hash", "device", "versions", "once more"]
         rows = []
         for row in self.origin.to_dict("records"):
-            accuracy = "diverged" if pd.isna(row["accuracy"]) else number(row["accuracy"], 2)
+            accuracy = "diverged" if pd.isna(row["accuracy"]) else format_number(row["accuracy"], 2)
             cell = "/".join(str(row[key]) for key in PARTS_OF_CELL)
             rest = [str(row[key]) for key in ("digest", "code", "device", "versions", "command")]
             rows.append([str(row["table"]), cell, accuracy, *rest])
@@ -92,7 +93,16 @@ class PaperParts:
 
 
 def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
-    """The sections of a study that is a paper's (has `paper`), from its tables' CSVs below `root`; else None."""
+    """The sections of a study that is a paper's.
+
+    Args:
+        study: As the page gets it, with completed tables.
+        runs: Those of the study.
+        root: Folder with the tables' CSVs, tables/<id>.csv.
+
+    Returns:
+        None for a study that is not a paper's (has no `paper`).
+    """
     if "paper" not in study:
         return None
     told, scale = study["paper"], str(study.get("scale") or "paper")
@@ -101,37 +111,38 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         for name, spec in study["tables"].items()
         if spec["kind"] in ("reproduction", "setup")
     }
-    made = origins(study, runs)
+    made, tables = trace_origins(study, runs), study["tables"]
     scores = {
-        name: score(frames[name], spec) for name, spec in study["tables"].items() if spec["kind"] == "reproduction"
+        name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"
     }
-    titles = {name: str(spec.get("title") or name) for name, spec in study["tables"].items()}
+    titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
+    setups = {name: frame for name, frame in frames.items() if name not in scores}
     whole: list[Claim] = [one for found in scores.values() for one in found.claims]
-    specs = {name: study["tables"][name] for name in scores}
+    specs = {name: tables[name] for name in scores}
     return PaperParts(
         citation=told["citation"],
         scale=scale,
         scale_words=_scale_words(told, scale),
-        made=_made(runs),
+        made=_describe_runs(runs),
         sentences=[
             states_words(whole),
-            *_largest(str(study["id"]), frames, specs, titles),
+            *_largest_gain(str(study["id"]), frames, specs, titles),
             _not_run(scores, titles),
         ],
-        why=_why(scores, titles, told["why"]),
-        ranks=[(titles[name], *found) for name in scores if len((found := _ranks(frames[name]))[1]) > 1],
+        why=_list_disagreements(scores, titles, told["why"]),
+        ranks=[(titles[name], *found) for name in scores if len((found := _rank_table(frames[name]))[1]) > 1],
         squares=claims_frame({name: one.claims for name, one in scores.items()}).assign(scale=scale),
         legend=LEGEND,
-        summary=_summary(scores, titles, scale),
-        claims=_claims(scores, titles),
-        settings=_settings(told["settings"], scale),
+        summary=_summary_table(scores, titles, scale),
+        claims=_claims_table(scores, titles),
+        settings=_settings_table(told["settings"], scale),
         changes=(
             ["setting", "paper", f"scale {scale}"],
             [[row["name"], row["value"], row["scaled"]] for row in told["changes"]],
         ),
-        differs=_differs({name: frame for name, frame in frames.items() if name not in scores}, study["tables"]),
-        notes=_notes(told, scale),
-        examples=_examples(made),
+        differs=_differences_table(setups, tables),
+        notes=_deviation_notes(told, scale),
+        examples=_example_commands(made),
         origin=made,
     )
 
@@ -144,36 +155,37 @@ def _scale_words(told: Mapping[str, Any], scale: str) -> str:
     return f"Scale {scale}: {text[:1].lower()}{text[1:]}"
 
 
-def _made(runs: Sequence[RecordedRun]) -> str:
+def _describe_runs(runs: Sequence[RecordedRun]) -> str:
     """Seeds, CPU hours and runs."""
     seeds = sorted({run.listed.seed for run in runs})
     hours = sum(float(run.cost.get("cpu_seconds") or run.cost["seconds"]) for run in runs) / 3600
     word = "CPU hours" if all(run.cost.get("cpu_seconds") for run in runs) else "hours"
-    told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {number(hours, 1)} {word}"
+    told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; {format_number(hours, 1)} {word}"
     return f"{told}; {len(runs):,}"
 
 
-def _largest(
+def _largest_gain(
     own: str,
     frames: Mapping[str, pd.DataFrame],
     specs: Mapping[str, Mapping[str, Any]],
     titles: Mapping[str, str],
 ) -> list[str]:
-    """The paper's largest gain of the cells that were run, and ours there; nothing if none was run. own: the id of the
-    paper's method, which is the study's; where none of its gains was run, those of the others count.
+    """The paper's largest gain of the cells that were run, and ours there. Nothing if none was run.
+
+    own: the id of the paper's method, which is the study's. Where none of its gains was run, those of the others count.
     """
-    parts = [compared(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
+    parts = [compare_gains(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
     every = pd.concat(parts) if parts else pd.DataFrame()
     if every.empty:
         return []
     rows = every[every["method"] == own] if own in set(every["method"]) else every
     row = rows.sort_values("paper_gain", ascending=False, kind="stable").iloc[0]
     spec = specs[row["table"]]
-    base = spec.get("baseline") or BASELINE
+    base = spec["baseline"]
     where = " · ".join(str(row[f"{part}_label"]) for part in KEYS[:3])
-    label, table = spec.get("labels", {}).get(base, base), titles[row["table"]].split(":")[0]
+    label, table = spec["labels"].get(base, base), titles[row["table"]].split(":")[0]
     sign = "the same" if row["same"] else "the other"
-    paper, ours = (signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
+    paper, ours = (format_signed(row[key], 1) for key in ("paper_gain", "ours_gain"))
     return [
         f"The paper's largest gain over {label} among the cells that were run is that of {row['method_label']}, "
         f"{paper} points ({table}, {where}): ours there is {ours}, of {sign} sign; {every['same'].sum()} of all "
@@ -190,7 +202,7 @@ def _not_run(scores: Mapping[str, Score], titles: Mapping[str, str]) -> str:
     return f"Not run: {whole - ran:,} of {whole:,} cells{', among them all of ' * bool(none)}{', '.join(none)}."
 
 
-def _why(
+def _list_disagreements(
     scores: Mapping[str, Score], titles: Mapping[str, str], told: Mapping[str, Mapping[str, str]]
 ) -> list[tuple[str, str, str]]:
     """Each claim that disagrees somewhere: in words, where, and why."""
@@ -206,7 +218,7 @@ def _why(
     ]
 
 
-def _ranks(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Methods × columns of a table: the paper's rank and ours, among the methods that both have."""
     if "ours_rank" not in frame:
         return [], []
@@ -223,26 +235,28 @@ def _ranks(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return ["method", *(heads[key] for key in columns)], shown
 
 
-def _summary(scores: Mapping[str, Score], titles: Mapping[str, str], scale: str) -> tuple[list[str], list[list[str]]]:
+def _summary_table(
+    scores: Mapping[str, Score], titles: Mapping[str, str], scale: str
+) -> tuple[list[str], list[list[str]]]:
     """Verdicts only at paper scale: elsewhere there are none."""
     at_paper = scale == "paper"
     middle = ["run", *JUDGED, "other"] if at_paper else ["run"]
     states = ["claims: agree", "mixed", "disagree", "not run"]
     heads = ["table", "cells", *middle, "not run", "Spearman’s ρ", *states]
-    rows = [_row(titles[name], one, at_paper) for name, one in scores.items()]
+    rows = [_summary_row(titles[name], one, at_paper) for name, one in scores.items()]
     if len(scores) > 1:
-        rows.append(_row("all", reduce(add, scores.values()), at_paper))
+        rows.append(_summary_row("all", reduce(add, scores.values()), at_paper))
     return heads, rows
 
 
-def _row(title: str, one: Score, at_paper: bool) -> list[str]:
+def _summary_row(title: str, one: Score, at_paper: bool) -> list[str]:
     whole, ran = sum(one.cells.values()), one.ran
     middle = [ran, *one.judged, ran - sum(one.judged)] if at_paper else [ran]
     counts = [f"{count:,}" for count in (whole, *middle, whole - ran)]
     return [title, *counts, one.ranks_words(), *(str(count) for count in one.states)]
 
 
-def _claims(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+def _claims_table(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
     """The claims that were run; how many others there are stands in the summary."""
     rows = [
         [titles[name].split(":")[0], one.says, one.state, one.counted, one.in_paper]
@@ -253,7 +267,7 @@ def _claims(scores: Mapping[str, Score], titles: Mapping[str, str]) -> tuple[lis
     return ["table", "claim", "ours", "columns", "the paper’s own numbers"], rows
 
 
-def _settings(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
+def _settings_table(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str], list[list[str]]]:
     heads = ["of", "setting", "value", "who says so", "note"]
     shown = [[row["part"], row["name"], row["value"], row["says"] or MISSING, row["note"]] for row in rows]
     if scale == "paper":
@@ -264,22 +278,22 @@ def _settings(rows: Sequence[Mapping[str, str]], scale: str) -> tuple[list[str],
     ]
 
 
-def _differs(
+def _differences_table(
     frames: Mapping[str, pd.DataFrame], specs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[str], list[list[str]]]:
     """Where a table of the paper names a setting of which this study has another value."""
     rows = []
     for name, frame in frames.items():
-        heads = specs[name].get("heads", {})
+        heads = specs[name]["heads"]
         for row in frame.to_dict("records"):
-            if not same(row["paper"], row["ours"]):
+            if not is_same_value(row["paper"], row["ours"]):
                 rows.append(
                     [name, row["parameter"], heads.get(row["column"], row["column"]), row["paper"], row["ours"]]
                 )
     return ["table", "setting", "of", "paper", "here"], rows
 
 
-def _notes(told: Mapping[str, Any], scale: str) -> list[str]:
+def _deviation_notes(told: Mapping[str, Any], scale: str) -> list[str]:
     said = []
     if told["absent"]:
         said.append(f"Not here, as only the user can supply it: {', '.join(told['absent'])}. Its cells are not run.")
@@ -299,6 +313,6 @@ def _notes(told: Mapping[str, Any], scale: str) -> list[str]:
     return said
 
 
-def _examples(made: pd.DataFrame) -> list[str]:
+def _example_commands(made: pd.DataFrame) -> list[str]:
     """The first run of each table."""
     return [str(command) for command in made.drop_duplicates("table")["command"]]

@@ -24,15 +24,23 @@ def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
     """The run's accuracies: (name, value in words)."""
     scores, lost = run.summary["accuracy"], "diverged" if run.diverged else ""
     return [
-        ("last ten evaluations", lost or _percent(scores["last10_mean"])),
-        ("last round", lost or _percent(scores["last"])),
-        ("best round", lost or _percent(scores["best"])),
-        ("before training", _percent(scores["round0"])),
+        ("last ten evaluations", lost or _format_percent(scores["last10_mean"])),
+        ("last round", lost or _format_percent(scores["last"])),
+        ("best round", lost or _format_percent(scores["best"])),
+        ("before training", _format_percent(scores["round0"])),
     ]
 
 
 def facts_of(run: RecordedRun, commit: str) -> list[tuple[str, str]]:
-    """What it took and where it comes from: (name, value in words)."""
+    """What a run took and where it comes from.
+
+    Args:
+        run: The run.
+        commit: Of the software that makes the page.
+
+    Returns:
+        (name, value in words) of each fact.
+    """
     summary, cost = run.summary, run.cost
     traffic = [summary.get(key) for key in ("bytes_up", "bytes_down")]
     found = [
@@ -60,12 +68,14 @@ def rows_of(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
 def files_of(folder: Path) -> list[tuple[str, str]]:
     """The files of a run: (name, size)."""
     found = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return [(path.name, _size(path.stat().st_size)) for path in found]
+    return [(path.name, _format_size(path.stat().st_size)) for path in found]
 
 
 def confusion_of(run: RecordedRun) -> dict[str, Any]:
-    """`names` of the classes and `confusion`, counts [true class][predicted class]; or `no_confusion`, why a page has
-    none.
+    """The confusion matrix of a run, or why a page has none.
+
+    Returns:
+        `names` of the classes and `confusion`, counts [true class][predicted class]; or `no_confusion`, the reason.
     """
     path, classes = run.listed.dir / "confusion.csv", int(run.summary["classes"])
     if not path.exists():
@@ -79,8 +89,11 @@ def confusion_of(run: RecordedRun) -> dict[str, Any]:
 
 
 def clients_of(run: RecordedRun) -> dict[str, Any]:
-    """`clients`, what the method holds of each one's labels: client, judged samples, estimated share of wrong labels
-    with both ends of its interval, samples with verdict "wrong"; or `no_clients`, why a page has none.
+    """What the method holds of each client's labels, or why a page does not say so.
+
+    Returns:
+        `clients`: client, judged samples, estimated share of wrong labels with both ends of its interval, samples with
+        verdict "wrong"; or `no_clients`, the reason.
     """
     path = run.listed.dir / "sites.csv"
     if not path.exists():
@@ -91,7 +104,7 @@ def clients_of(run: RecordedRun) -> dict[str, Any]:
     if not found:
         why = "No client’s labels could be judged: the models know too little of them, or give no finite numbers."
         return {"no_clients": why}
-    return {"clients": [_client(one) for one in found]}
+    return {"clients": [_client_row(one) for one in found]}
 
 
 def noise_of(run: RecordedRun) -> list[float | None]:
@@ -104,18 +117,18 @@ def noise_of(run: RecordedRun) -> list[float | None]:
     return [] if rates is None else [None if math.isnan(rate) else round(float(rate), 4) for rate in rates]
 
 
-def _client(one: Site) -> tuple[int, int, float, float, float, int]:
-    wrong, low, high = (_share(count, one.samples) for count in (one.wrong, one.wrong_low, one.wrong_high))
+def _client_row(one: Site) -> tuple[int, int, float, float, float, int]:
+    wrong, low, high = (_wrong_share(count, one.samples) for count in (one.wrong, one.wrong_low, one.wrong_high))
     return one.client, one.samples, wrong, low, high, one.named
 
 
-def _share(count: float, samples: int) -> float:
+def _wrong_share(count: float, samples: int) -> float:
     return round(count / samples, 4) if samples else 0.0
 
 
-def _percent(value: float | None) -> str:
+def _format_percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.2f}\xa0%"
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3)):,} kB"

@@ -15,24 +15,24 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.kinds import figure_function
+from fednoise_core.report.figures.draw import draw_setting_figure
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import png, styled, words_of
-from fednoise_core.report.pages.headline import Headline, headline, plain_averaging, points
-from fednoise_core.report.pages.html import json_text, render, slug
-from fednoise_core.report.pages.images import Shelf, few_colours, png_size, thumbnails
+from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
+from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
+from fednoise_core.report.pages.html import json_text, make_slug, render_page
+from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
 from fednoise_core.report.pages.paper_sections import paper_parts
 from fednoise_core.report.pages.run_table import run_columns, run_rows
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import read_csv
-from fednoise_core.report.runs.names import Names, describe
-from fednoise_core.report.runs.noise_rate import noiseless
-from fednoise_core.report.runs.provenance import file_uri, limits, provenance, tiles
+from fednoise_core.report.runs.names import Names, describe_spec
+from fednoise_core.report.runs.noise_rate import is_noiseless
+from fednoise_core.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
 from fednoise_core.report.runs.ranking import TIE
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, load
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
-from fednoise_core.report.tables.layout import grid
+from fednoise_core.report.tables.registry import complete_tables, lay_out_table
 from fednoise_core.report.text.cells import METRIC_WORDS
 
 __all__ = ["setting_page", "study_page"]
@@ -40,25 +40,33 @@ __all__ = ["setting_page", "study_page"]
 STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "reading.js", "curves.js", "runs.js", "study.js")
 HEAVY = 120_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
 DPI = 144  # of a setting's pictures
+DEFINITIONS = {"datasets": "Data sets", "noises": "Noise", "partitions": "Partitions", "methods": "Methods"}
 
 
 def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str | Path, commit: str = "") -> str:
-    """The page of a study. `study`: its resolved settings; `root`/tables/<id>.* and figures/<id>.* must exist; commit:
-    of the software that makes the page.
+    """The page of a study as HTML.
+
+    Args:
+        study: Its resolved settings, as `outputs.described` makes them.
+        found: Its runs.
+        root: Folder with tables/<id>.* and figures/<id>.* of all its tables and figures.
+        commit: Of the software that makes the page.
+
+    Raises:
+        ArtifactError: If there is no run, or a file is missing or damaged.
     """
-    root, runs = Path(root), load(found)
+    root, runs, study = Path(root), load(found), complete_tables(study)
     if not runs:
         raise ArtifactError(f"{root}: the study has no runs")
-    specs, shelf = study.get("tables", {}), Shelf()
+    specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
     shown = [(spec, frames[name]) for name, spec in specs.items()]
-    first = headline(shown, plain_averaging(runs), agreement.datasets(runs))
+    first = make_headline(shown, plain_averaging(runs), agreement.untrusted_datasets(runs))
+    metric = first.metric if first else "last10_mean"
     paper = paper_parts(study, runs, root)
-    drawn = {name: _figure(root, name, spec, shelf) for name, spec in study.get("figures", {}).items()}
-    boards = [name for name, spec in study.get("figures", {}).items() if paper and spec["kind"] == "scoreboard"][:1]
-    metric, names = first.metric if first else "last10_mean", Names.of_runs(runs)
+    board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
-    return render(
+    return render_page(
         "study.html",
         STYLES,
         SCRIPTS,
@@ -66,48 +74,66 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         title=study.get("title") or study.get("id", root.name),
         study={"id": study.get("id", root.name), "scale": study.get("scale", "")},
         headline=first.sentence if first else "",
-        won=_won(first, runs, names),
-        paragraphs=[
-            " ".join(part.split()) for part in re.split(r"\n\s*\n", study.get("text", "") or "") if part.strip()
-        ],
-        tiles=tiles(runs),
-        tables=[_table(root, name, frames[name], spec) for name, spec in specs.items()],
-        board=drawn[boards[0]] if boards else None,
-        figures=[one for name, one in drawn.items() if name not in boards],
-        settings=[{**_pictures(one, shelf), "name": names.title(one.setting)} for one in artifacts],
+        won=_winners_table(first, runs, names),
+        paragraphs=_split_paragraphs(study.get("text") or ""),
+        tiles=summary_counts(runs),
+        tables=[_table_part(root, name, frames[name], spec) for name, spec in specs.items()],
+        board=board,
+        figures=figures,
+        settings=[{**_setting_part(one, shelf), "name": names.title(one.setting)} for one in artifacts],
         run_heads=run_columns(runs, metric),
         run_rows=run_rows(runs, names, metric),
         data=json_text(page_data(study, runs, metric, commit or "unknown")),
-        limits=limits(study, runs),
-        parts=[
-            {
-                "title": title,
-                "rows": [(key, _words(spec)) for key, spec in study.get(kind, {}).items() if spec is not None],
-            }
-            for kind, title in (
-                ("datasets", "Data sets"),
-                ("noises", "Noise"),
-                ("partitions", "Partitions"),
-                ("methods", "Methods"),
-            )
-            if study.get(kind)
-        ],
-        train=[
-            *((str(key), _word(value)) for key, value in study.get("train", {}).items()),
-            *((_grid_block(block), _words(block["train"])) for block in study.get("blocks", ())),
-        ],
+        limits=list_limits(study, runs),
+        parts=_list_definitions(study),
+        train=_list_training(study),
         commit=commit or "unknown",
         left_out=study.get("left_out", {}),
         paper=paper,
         origin_uri=file_uri("csv", paper.origin_csv.encode()) if paper else "",
-        **provenance(runs),
+        **describe_provenance(runs),
     )
 
 
+def _split_board(
+    study: Mapping[str, Any], root: Path, shelf: ImageCache, *, of_a_paper: bool
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The scoreboard, which the page of a paper shows at its top, and the other figures."""
+    specs = study.get("figures", {})
+    drawn = {name: _figure_part(root, name, spec, shelf) for name, spec in specs.items()}
+    boards = (name for name in specs if of_a_paper and specs[name]["kind"] == "scoreboard")
+    board = drawn.pop(next(boards, ""), None)
+    return board, list(drawn.values())
+
+
+def _split_paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Titles of data sets, noises, partitions and methods, each with its ids and their settings in words."""
+    return [
+        {"title": title, "rows": [(key, _format_spec(spec)) for key, spec in study[kind].items() if spec is not None]}
+        for kind, title in DEFINITIONS.items()
+        if study.get(kind)
+    ]
+
+
+def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The training settings in words, those of a block of the grid under what the block contains."""
+    own = [(_grid_block(block), _format_spec(block["train"])) for block in study.get("blocks", ())]
+    return [*((str(key), _format_setting(value)) for key, value in study.get("train", {}).items()), *own]
+
+
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
-    """The page of a single setting, from its artifacts alone."""
+    """The page of a single setting as HTML, from its artifacts alone.
+
+    Args:
+        one: The setting.
+        title: Of the page; default: the setting in words.
+    """
     specs = [
-        (name, _words(spec))
+        (name, _format_spec(spec))
         for name, spec in (
             ("data set", one.arrays.spec),
             ("noise", one.labels.spec.get("noise", {})),
@@ -119,21 +145,21 @@ def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
         for name, path in (("arrays", one.arrays_file), ("labels", one.labels_file), ("partition", one.partition_file))
         if path
     ]
-    return render(
+    return render_page(
         "setting.html",
         ("page.css",),
         title=title or " · ".join(one.words),
-        setting=_pictures(one, Shelf()),
+        setting=_setting_part(one, ImageCache()),
         specs=specs,
         files=files,
     )
 
 
-def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
+def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
     """The table of winners, a row a setting; None where there is one setting, of which the sentence says it all."""
     if first is None or len(first.rows) < 2:
         return None
-    clean = {run.listed.setting: noiseless(run.spec.get("noise", {})) for run in runs}
+    clean = {run.listed.setting: is_noiseless(run.spec.get("noise", {})) for run in runs}
     places = {setting: at for at, setting in enumerate(clean)}
     if not all(clean.values()):  # the curves show those without noise only as a line in the others
         places = {setting: at for setting, at in places.items() if not clean[setting]}
@@ -148,9 +174,9 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
                 "methods": " = ".join(won.methods[:3])
                 + (f" and {len(won.methods) - 3} more" if len(won.methods) > 3 else ""),
                 "accuracy": won.accuracy,
-                "lead": points(won.lead),
+                "lead": format_points(won.lead),
                 "next": won.next,
-                "over": points(won.over),
+                "over": format_points(won.over),
                 "seeds": won.seeds,
             }
             for won in first.rows
@@ -158,18 +184,18 @@ def _won(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> d
     }
 
 
-def _table(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
-    files = _files(root / "tables" / name, ("csv", "md", "tex"))
-    return {"id": f"table-{slug(name)}", "grid": grid(frame, spec), "files": files}
+def _table_part(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
+    files = _embed_files(root / "tables" / name, ("csv", "md", "tex"))
+    return {"id": f"table-{make_slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
 
 
-def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dict[str, Any]:
-    prefix, here = root / "figures" / name, f"figure-{slug(name)}"
-    title, caption, alt = words_of(f"{prefix}.svg")
-    image = _bytes(Path(f"{prefix}.png"))
+def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCache) -> dict[str, Any]:
+    prefix, here = root / "figures" / name, f"figure-{make_slug(name)}"
+    title, caption, alt = read_words(f"{prefix}.svg")
+    image = _read_bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
-    uri = file_uri("svg", _bytes(Path(f"{prefix}.svg"))) if light else file_uri("png", few_colours(image))
+    uri = file_uri("svg", _read_bytes(Path(f"{prefix}.svg"))) if light else file_uri("png", few_colours(image))
     return {
         "id": here,
         "title": title,
@@ -180,23 +206,24 @@ def _figure(root: Path, name: str, spec: Mapping[str, Any], shelf: Shelf) -> dic
         "width": width // 2,
         "height": height // 2,
         "live": spec.get("kind") == "curves",  # the page draws these itself where scripts run
-        "files": _files(prefix, ("csv",)),
+        "files": _embed_files(prefix, ("csv",)),
     }
 
 
-def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
-    """Facts and pictures of a setting; flips are shown where there are any and something is known about them. A picture
-    that the page has already is named by the id of its place.
+def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
+    """Facts and pictures of a setting. Flips are shown where there are any and something is known about them.
+
+    A picture that the page has already is named by the id of its place.
     """
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
-    end = slug("-".join((one.dataset, one.noise, one.partition)))
-    for kind, where in SETTING_FIGURES.items():
-        if kind == "transition" and (noiseless(one.labels.spec.get("noise", {})) or not told):
+    end = make_slug("-".join((one.dataset, one.noise, one.partition)))
+    for kind in SETTING_FIGURES:
+        if kind == "transition" and (is_noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
-        with styled():
-            drawn = figure_function(where)([one], {"kind": kind})
-            image = png(drawn, dpi=DPI)
+        with use_house_style():
+            drawn = draw_setting_figure([one], {"kind": kind})
+            image = png_bytes(drawn, dpi=DPI)
         width, height = png_size(image)
         figures.append(
             {
@@ -217,7 +244,7 @@ def _pictures(one: SettingArtifacts, shelf: Shelf) -> dict[str, Any]:
         "title": " · ".join(one.words),
         "facts": one.facts(),
         "figures": figures,
-        "thumbnails": thumbnails(one),
+        "thumbnails": make_thumbnails(one),
     }
 
 
@@ -226,23 +253,23 @@ def _grid_block(block: Mapping[str, Any]) -> str:
     return " · ".join(", ".join(block[key]) for key in ("datasets", "noises", "partitions", "methods"))
 
 
-def _words(spec: Mapping[str, Any]) -> str:
+def _format_spec(spec: Mapping[str, Any]) -> str:
     """A spec in one line, its readable name first."""
-    shown = describe(spec, "")
-    rest = ", ".join(f"{key}: {_word(value)}" for key, value in spec.items() if key not in ("label", "text"))
+    shown = describe_spec(spec, "")
+    rest = ", ".join(f"{key}: {_format_setting(value)}" for key, value in spec.items() if key not in ("label", "text"))
     return f"{shown} — {rest}" if shown and rest and shown != rest else shown or rest
 
 
-def _word(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:
+def _embed_files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:
     paths = [Path(f"{prefix}.{ending}") for ending in endings]
-    return [{"name": path.name, "uri": file_uri(path.suffix[1:], _bytes(path))} for path in paths]
+    return [{"name": path.name, "uri": file_uri(path.suffix[1:], _read_bytes(path))} for path in paths]
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:

@@ -14,8 +14,12 @@ __all__ = ["Confusion", "read_confusion"]
 
 
 class Confusion(NamedTuple):
-    """names: of the K classes. counts: int64 [K, K], test images of class i predicted as class j; None where outputs of
-    the models are no numbers.
+    """What the final models of a run take test images for.
+
+    Attributes:
+        names: Of the K classes.
+        counts: int64 [K, K], test images of class i predicted as class j; None where outputs of the models are not
+            numbers.
     """
 
     names: list[str]
@@ -30,7 +34,14 @@ class Confusion(NamedTuple):
 
 
 def read_confusion(path: Path) -> Confusion:
-    """Raises ArtifactError, naming the file, if it is missing or damaged."""
+    """Read a confusion.csv.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        ArtifactError: With the file's name, if it is missing or damaged.
+    """
     rows = read_texts(path)
     try:
         counts = rows.iloc[:, 2:].to_numpy(np.int64)

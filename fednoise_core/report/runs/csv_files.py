@@ -11,7 +11,7 @@ import pandas as pd
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell
 from fednoise_core.report.text.escape import one_line
 
-__all__ = ["at_hand", "csv_text", "read_csv", "read_texts", "write_csv"]
+__all__ = ["csv_text", "read_csv", "read_texts", "resolve_user_file", "write_csv"]
 
 TEXT = (
     "dataset",
@@ -51,17 +51,30 @@ def write_csv(path: str | Path, frame: pd.DataFrame) -> None:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """A frame as CSV. Equal numbers give equal text: fixed decimals and line ends. A text that a spreadsheet would run
-    gets an apostrophe in front, and every text is one line; numbers stay numbers.
+    """A frame as CSV.
+
+    Equal numbers give equal text: fixed decimals and line ends. A text that a spreadsheet would run gets an apostrophe
+    in front, and every text is one line.
+
+    Args:
+        frame: Columns of numbers stay numbers.
     """
     texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
-    safe = frame.assign(**{name: frame[name].map(_harmless) for name in texts})
+    safe = frame.assign(**{name: frame[name].map(_escape_cell) for name in texts})
     return safe.to_csv(index=False, float_format=f"%.{DECIMALS}f", lineterminator="\n")
 
 
 def read_csv(path: str | Path) -> pd.DataFrame:
-    """Read a table's CSV back: ids and labels as text (an id may be `none` or `007`), the rest as numbers (float64).
-    Raises ArtifactError if it is missing or damaged.
+    """Read a table's CSV back.
+
+    Args:
+        path: Of a file that `write_csv` made.
+
+    Returns:
+        Columns of TEXT as text (an id may be `none` or `007`), the rest as numbers (float64).
+
+    Raises:
+        ArtifactError: If it is missing or damaged.
     """
     frame = read_texts(path)
     for name in frame.columns:
@@ -74,7 +87,14 @@ def read_csv(path: str | Path) -> pd.DataFrame:
 
 
 def read_texts(path: str | Path) -> pd.DataFrame:
-    """All cells of a CSV as text, "" where one is empty. Raises ArtifactError if it is missing or damaged."""
+    """Read all cells of a CSV as text, "" where one is empty.
+
+    Args:
+        path: Of any CSV with a head.
+
+    Raises:
+        ArtifactError: If it is missing or damaged.
+    """
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except FileNotFoundError as error:
@@ -84,12 +104,16 @@ def read_texts(path: str | Path) -> pd.DataFrame:
     return frame.map(plain_cell)
 
 
-def at_hand(path: str | Path) -> Path:
-    """A file that a spec names: in the working folder, else beside the code (`snakemake --directory`)."""
+def resolve_user_file(path: str | Path) -> Path:
+    """Find a file that a spec names: in the working folder, else beside the code (`snakemake --directory`).
+
+    Args:
+        path: As the spec has it.
+    """
     beside = Path(__file__).parents[3] / path
     return beside if not Path(path).exists() and beside.exists() else Path(path)
 
 
-def _harmless(cell: Any) -> Any:
+def _escape_cell(cell: Any) -> Any:
     """The cell; a text in one line, as the csv module does not quote a lone carriage return, which ends a row."""
     return safe_cell(one_line(cell)) if isinstance(cell, str) else cell

@@ -14,7 +14,7 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import one_line
 from fednoise_core.settings.functions import resolve_kind
 
-__all__ = ["Names", "apart", "apart_from_rate", "describe", "field_words"]
+__all__ = ["Names", "describe_spec", "disambiguate_specs", "field_words", "label_without_rate"]
 
 FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
 SAID = {  # settings in words; "{}" is the value
@@ -44,7 +44,7 @@ VALUES = {  # values in words; "" where the kind's own name says it
 }
 
 # How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
-# where nothing else tells two settings apart (`apart`).
+# where nothing else tells two settings apart (`disambiguate_specs`).
 TECHNICAL = {
     "kind",
     "source",
@@ -67,33 +67,36 @@ USUAL = {"q": 0.5, "spread": 0.05}  # the schema's own values: said in the setti
 PARTS = ("dataset", "noise", "partition")
 
 
-def describe(spec: Mapping[str, Any], fallback: str) -> str:
-    """`{"kind": "symmetric", "rate": 0.4}` -> "symmetric 0.4"; a `label` wins; of a data set `_dataset`, else the
-    fallback.
+def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
+    """A data set, noise or partition in words: `{"kind": "symmetric", "rate": 0.4}` is "symmetric 0.4".
+
+    Args:
+        spec: Its settings. A `label` wins.
+        fallback: The words of a data set without a name of its own.
     """
     if spec.get("label"):
         return one_line(str(spec["label"]))
     kind = str(spec.get("kind") or "")
     if not kind:
-        return _dataset(spec) or fallback
+        return _describe_dataset(spec) or fallback
     if kind in ("none", "clean"):
         return "no noise"
     name, counts = _kind_name(spec, kind)
     words = [name]
     if spec.get("rate") is not None:
-        words[0] += f" {_number(spec['rate'])}"
+        words[0] += f" {_format_value(spec['rate'])}"
     for key, value in spec.items():
         if (
             key in TECHNICAL
             or key in counts
             or (key == "labels" and value in ("noisy", "clean"))  # of a partition; of human noise it is the set's name
-            or not _plain(value)
+            or not _is_short(value)
             or USUAL.get(key) == value
         ):
             continue
         if isinstance(value, str) and key not in SAID:
             words[0] += f" {VALUES.get((key, value), value)}".replace(" ,", ",").rstrip()
-        elif text := _said(key, value):
+        elif text := _describe_value(key, value):
             words.append(text)
     return ", ".join(words)
 
@@ -106,12 +109,13 @@ def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
         return kind.replace("_", " "), set()
     if spec.get("mode") == "shards":
         name = name.replace("classes", "shards")
-    return name.format_map({key: _number(spec[key]) for key in said}), said
+    return name.format_map({key: _format_value(spec[key]) for key in said}), said
 
 
-def _dataset(spec: Mapping[str, Any]) -> str:
-    """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
-    part of it.
+def _describe_dataset(spec: Mapping[str, Any]) -> str:
+    """For instance "CIFAR-10N, 6,000 images", for a source that has a name of its own.
+
+    Which images, and how many are public, is not part of it.
     """
     name, part = _display_name(spec, SOURCES, "source"), spec.get("subset")
     name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
@@ -121,49 +125,63 @@ def _dataset(spec: Mapping[str, Any]) -> str:
 
 def _display_name(spec: Mapping[str, Any], registry: Mapping[str, Any], key: str = "kind") -> str:
     """The name that a data set, a noise or a partition has itself; "" without one."""
-    return str(resolve_kind(spec, registry, "", key).display_name) if spec.get(key) in registry else ""  # type: ignore[attr-defined]
+    return str(resolve_kind(spec, registry, "", key).display_name) if spec.get(key) in registry else ""
 
 
-def _said(key: str, value: Any) -> str:
+def _describe_value(key: str, value: Any) -> str:
     """A setting in words: "overlap", "no overlap", "α = 0.1"."""
     if isinstance(value, bool):
         return key.replace("_", " ") if value else f"no {key.replace('_', ' ')}"
     if (key, value) in VALUES:
         return VALUES[key, value]
-    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_number(value))
+    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_format_value(value))
 
 
-def _plain(value: Any) -> bool:
+def _is_short(value: Any) -> bool:
     """Whether a value is short enough for a heading."""
     return value is not None and not isinstance(value, list | dict)
 
 
-def apart(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Id -> words, different for different ids: to equal words are added the settings that differ, else the id."""
-    words = {name: describe(spec, name) for name, spec in specs.items()}
-    for same in _equal(words):
+def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Words for specs, different for different ids.
+
+    Args:
+        specs: Id -> settings.
+
+    Returns:
+        Id -> words. To equal words are added the settings that differ, else the id.
+    """
+    words = {name: describe_spec(spec, name) for name, spec in specs.items()}
+    for same in _group_equal(words):
         values = {key: {canonical_json(specs[name].get(key)) for name in same} for name in same for key in specs[name]}
         for name in same:
             told = {key: specs[name][key] for key in sorted(values) if len(values[key]) > 1 and key in specs[name]}
-            said = [_said(key, value) for key, value in told.items() if _plain(value)]
+            said = [_describe_value(key, value) for key, value in told.items() if _is_short(value)]
             words[name] = ", ".join(filter(None, [words[name], *said]))
-    for name in [name for same in _equal(words) for name in same]:
+    for name in [name for same in _group_equal(words) for name in same]:
         words[name] += f" ({name})"
-    return words if not _equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
+    return words if not _group_equal(words) else {name: f"{shown} ({name})" for name, shown in words.items()}
 
 
-def apart_from_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Noise id -> words shared by the noises that differ in their rate alone, and by those of a kind without a rate."""
+def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Words of noises that leave out the rate.
+
+    Args:
+        specs: Id -> settings.
+
+    Returns:
+        Id -> words, shared by the noises that differ in their rate alone, and by those of a kind without a rate.
+    """
     rest = {name: {key: value for key, value in spec.items() if key != "rate"} for name, spec in specs.items()}
     rest = {name: spec if "rate" in specs[name] else {"kind": spec.get("kind")} for name, spec in rest.items()}
     first: dict[str, str] = {}
     for name, spec in rest.items():
         first.setdefault(canonical_json(spec), name)
-    words = apart({name: rest[name] for name in first.values()})
+    words = disambiguate_specs({name: rest[name] for name in first.values()})
     return {name: words[first[canonical_json(spec)]] for name, spec in rest.items()}
 
 
-def _equal(words: Mapping[str, str]) -> list[list[str]]:
+def _group_equal(words: Mapping[str, str]) -> list[list[str]]:
     """Groups of ids that have the same words."""
     groups: dict[str, list[str]] = {}
     for name, shown in words.items():
@@ -182,7 +200,7 @@ class Names:
         for setting, parts in found:
             for known, key, part in zip(specs, PARTS, setting, strict=True):
                 known.setdefault(part, parts.get(key) or {})
-        self.parts = tuple(apart(known) for known in specs)
+        self.parts = tuple(disambiguate_specs(known) for known in specs)
 
     @classmethod
     def of_runs(cls, runs: Iterable[RecordedRun]) -> Names:
@@ -208,7 +226,7 @@ class Names:
         return " · ".join(words)
 
 
-def _number(value: float) -> str:
+def _format_value(value: float) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("-", "−")

@@ -12,11 +12,11 @@ import pandas as pd
 from fednoise_core.report.runs import agreement, frames
 from fednoise_core.report.runs.csv_files import csv_text
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.noise_rate import noiseless
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.text.footnotes import ORACLE, as_told_notes, together
+from fednoise_core.report.text.footnotes import ORACLE, explain_true_rates, merge_marks
 
-__all__ = ["file_uri", "limits", "mixed_versions", "provenance", "tiles"]
+__all__ = ["describe_provenance", "file_uri", "list_limits", "mixed_versions", "summary_counts"]
 
 TYPES = {
     "csv": "text/csv;charset=utf-8",
@@ -26,33 +26,51 @@ TYPES = {
     "png": "image/png",
 }
 
+FEW_SEEDS = {
+    1: "One seed: no spread is known.",
+    2: "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the mean; "
+    "that it is better is not shown.",
+}
 
-def tiles(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
-    """The few counts at the top of a study's page: (name, number in words)."""
+
+def summary_counts(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
+    """The few counts at the top of a study's page.
+
+    Args:
+        runs: Those of the study.
+
+    Returns:
+        (name, number in words) of each.
+    """
     seeds = len({run.listed.seed for run in runs})
     rounds = sorted({int(run.summary["rounds"]) for run in runs})
     return [
         ("runs", f"{len(runs):,}"),
         ("methods", str(len({run.listed.method for run in runs}))),
-        ("settings", settings_words(runs)),
+        ("settings", _count_settings(runs)),
         ("seeds", str(seeds)),
         ("rounds", str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}–{rounds[-1]}"),
         ("data sets", str(len({run.listed.dataset for run in runs}))),
     ]
 
 
-def settings_words(runs: Sequence[RecordedRun]) -> str:
-    """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
-    noisy = {run.listed.setting for run in runs if not noiseless(run.spec.get("noise", {}))}
+def _count_settings(runs: Sequence[RecordedRun]) -> str:
+    """For instance "4 + 3 without noise". Those on clean labels are ceilings: methods are not compared there."""
+    noisy = {run.listed.setting for run in runs if not is_noiseless(run.spec.get("noise", {}))}
     clean = {run.listed.setting for run in runs} - noisy
     return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))
 
 
-def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
-    """What a reader must know before quoting a number; only what applies to these runs."""
-    frame, words = frames.results(runs), Names.of_runs(runs)
+def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
+    """What a reader must know before quoting a number; only what applies to these runs.
+
+    Args:
+        study: As the page gets it, with completed tables (`registry.complete_tables`).
+        runs: Those of the study.
+    """
+    frame, words = frames.tabulate_results(runs), Names.of_runs(runs)
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
-    tables = [spec for spec in study.get("tables", {}).values() if spec.get("kind") == "accuracy"]
+    tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
     seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
     personal, private = frame[frame["view"] != "global"], frame[frame["epsilon"].notna()]
     epsilons = ", ".join(f"{value:.3g}" for value in sorted(set(private["epsilon"])))
@@ -62,30 +80,25 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
     below = frames.counted_words(frame, frame["best"] <= frame["round0"])
     said: list[tuple[Any, str]] = [
         (
-            [spec for spec in tables if spec.get("metric", "best") == "best"],
+            [spec for spec in tables if spec["metric"] == "best"],
             "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
             "last round and the mean of the last ten evaluations.",
         ),
-        (seeds == 1, "One seed: no spread is known."),
+        *((seeds == count, sentence) for count, sentence in FEW_SEEDS.items()),
         (
-            seeds == 2,
-            "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the "
-            "mean; that it is better is not shown.",
-        ),
-        (
-            ORACLE in together(frame["marks"]),
+            ORACLE in merge_marks(frame["marks"]),
             f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
             "federation can have.",
         ),
-        *((True, sentence) for sentence in as_told_notes(frame)),
+        *((True, sentence) for sentence in explain_true_rates(frame)),
         (
             len(personal),
-            f"Accuracy of {_labels(personal)} is the mean over several models, not that of one global model.",
+            f"Accuracy of {_join_labels(personal)} is the mean over several models, not that of one global model.",
         ),
         (
             len(private),
-            f"Label differential privacy (ε = {epsilons}; {_labels(private)}) covers the released labels only. Model "
-            "updates trained on raw labels and the clients' sample counts are not.",
+            f"Label differential privacy (ε = {epsilons}; {_join_labels(private)}) covers the released labels only. "
+            "Model updates trained on raw labels and the clients' sample counts are not.",
         ),
         (
             unknown,
@@ -98,7 +111,7 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
         ),
         (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
         (below, f"Not above the accuracy before training: {'; '.join(below)}."),
-        (agreement.datasets(runs), agreement.note(agreement.datasets(runs))),
+        (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (
             True,
             "Seconds and memory depend on the machine; every other number follows from the settings and the code.",
@@ -107,18 +120,21 @@ def limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[str]:
     return [sentence for applies, sentence in said if applies]
 
 
-def _labels(frame: pd.DataFrame) -> str:
+def _join_labels(frame: pd.DataFrame) -> str:
     return "; ".join(frame["method_label"].unique())
 
 
-def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    """What `study.html` says of where its numbers come from: `environment` (name, values), `code` (method, hashes,
-    number of runs), `runs_files` (runs.csv as a data address).
+def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
+    """What `study.html` says of where its numbers come from.
+
+    Returns:
+        `environment` (name, values), `code` (method, hashes, number of runs) and `runs_files` (runs.csv as a data
+        address).
     """
     facts = pd.DataFrame(
         {**run.cost.get("versions", {}), **{key: run.cost.get(key) for key in ("device", "executor")}} for run in runs
     )
-    frame = frames.results(runs).assign(
+    frame = frames.tabulate_results(runs).assign(
         spec_digest=[run.summary["spec_digest"] for run in runs], code=[str(run.record.get("code", "")) for run in runs]
     )
     resumed = sum(int(run.cost.get("resumed", 0)) > 0 for run in runs)
@@ -136,8 +152,12 @@ def provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def mixed_versions(runs: Sequence[RecordedRun]) -> list[str]:
-    """One sentence if the runs were made with several versions of numpy or torch, whose numbers differ in their last
-    digits: which methods' runs are of which.
+    """Say which methods' runs are of which version, if there are several.
+
+    Versions of numpy or torch differ in the last digits of their numbers.
+
+    Returns:
+        One sentence, or none.
     """
     counts: dict[str, Counter[str]] = {}
     for run in runs:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.text.footnotes import NO_MEMBERS, together
+from fednoise_core.report.text.footnotes import NO_MEMBERS, merge_marks
 
-__all__ = ["TIE", "best_methods", "compared", "is_compared", "level"]
+__all__ = ["TIE", "best_methods", "compared_rows", "is_compared", "tied_best"]
 
 TIE = (
     "its mean is lower by no more than the best one's standard deviation over seeds, "
@@ -20,29 +20,45 @@ TIE = (
 
 
 def is_compared(marks: Iterable[Any]) -> bool:
-    """Whether a method is compared with the others: it needs nothing that a federation cannot have."""
-    return not set(together(marks)) & set(NO_MEMBERS)
+    """Whether a method is compared with the others: it needs nothing that a federation cannot have.
+
+    Args:
+        marks: Texts of marks of its runs.
+    """
+    return not set(merge_marks(marks)) & set(NO_MEMBERS)
 
 
-def compared(block: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows of a setting (of an accuracy table's frame) that are compared: they have a mean, too, and no rate of
-    their own that happens to be the setting's (`as_told`).
+def compared_rows(block: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The rows of a setting that are compared.
+
+    They have a mean, and no rate of their own that happens to be the setting's (`as_told`).
+
+    Args:
+        block: Rows of an accuracy table's frame, of one setting.
+        metric: One of `run.METRICS`.
     """
     told = block["as_told"] > 0 if "as_told" in block else False
     return block[block["marks"].map(lambda marks: is_compared([marks])) & ~told & block[f"{metric}_mean"].notna()]
 
 
 def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
-    """Ids of the best of a setting, by `level`. None where there is nothing to compare."""
-    found = compared(block, metric)
+    """Ids of the best of a setting, by `tied_best`. None where there is nothing to compare.
+
+    Args:
+        block: As for `compared_rows`.
+        metric: One of `run.METRICS`.
+        digits: Decimals with which equal means tie.
+    """
+    found = compared_rows(block, metric)
     columns = (found["method"], found[f"{metric}_mean"], found[f"{metric}_std"])
     scores = {str(method): (float(mean), float(std)) for method, mean, std in zip(*columns, strict=True)}
-    return set(level(scores, digits))
+    return set(tied_best(scores, digits))
 
 
-def level(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
-    """The best of {method: (mean, sample standard deviation over seeds)}, the highest mean first: that one, and all
-    that tie with it. Empty for fewer than two methods: one alone is no best.
+def tied_best(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
+    """The method with the highest mean, and all that tie with it, the highest mean first.
+
+    None for fewer than two methods: one alone is not the best.
 
     A tie is a difference of no more than the best one's own deviation, or √2 times the median deviation of all: that
     of a difference between two usual methods, so that two seeds which happen to agree make no winner, and two which

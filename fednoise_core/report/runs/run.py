@@ -89,14 +89,14 @@ class RecordedRun:
     @property
     def metrics(self) -> pd.DataFrame:
         """metrics.parquet, with `value` of every accuracy in percent. Read each time: a study's would fill memory."""
-        frame = _parquet(self.listed.dir / "metrics.parquet")
+        frame = _read_parquet(self.listed.dir / "metrics.parquet")
         is_accuracy = frame["metric"].str.startswith("accuracy")
         return frame.assign(value=frame["value"].where(~is_accuracy, frame["value"] * 100))
 
     @property
     def diagnostics(self) -> pd.DataFrame:
         """diagnostics.parquet: round, client (-1: all together), metric, value."""
-        return _parquet(self.listed.dir / "diagnostics.parquet")
+        return _read_parquet(self.listed.dir / "diagnostics.parquet")
 
     @property
     def confusion(self) -> Confusion:
@@ -106,7 +106,7 @@ class RecordedRun:
     @cached_property
     def cost(self) -> dict[str, Any]:
         """cost.json: seconds, memory, device, versions."""
-        return _json(self.listed.dir / "cost.json", ("seconds",))
+        return _read_json(self.listed.dir / "cost.json", ("seconds",))
 
 
 def listed_runs(runs_list: str | Path | list[dict[str, Any]]) -> list[ListedRun]:
@@ -153,11 +153,18 @@ def select(found: Iterable[ListedRun], spec: Mapping[str, Any], *, none: bool = 
 
 
 def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
-    """Read spec and summary of the runs, and check that they are of these runs and of one another."""
+    """Read spec and summary of the runs, and check that they are of these runs and of one another.
+
+    Args:
+        found: Lines of a runs list.
+
+    Raises:
+        ArtifactError: For a file that is missing, damaged, or of another run.
+    """
     runs = []
     for listed in found:
-        record = _json(listed.dir / "spec.json", ("spec",))
-        summary = _json(
+        record = _read_json(listed.dir / "spec.json", ("spec",))
+        summary = _read_json(
             listed.dir / "summary.json", ("run", "accuracy", "headline_view", "spec_digest", "rounds", "classes")
         )
         if summary["run"].get("seed") != listed.seed:
@@ -175,7 +182,7 @@ def load(found: Iterable[ListedRun]) -> list[RecordedRun]:
     return runs
 
 
-def _json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+def _read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -190,7 +197,7 @@ def _json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     return value
 
 
-def _parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except FileNotFoundError as error:

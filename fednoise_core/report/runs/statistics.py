@@ -1,5 +1,6 @@
-"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, differences paired by seed, and the front of those
-methods that no other beats in accuracy and cost at once.
+"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, and differences paired by seed.
+
+Also the front of those methods that no other beats in accuracy and cost at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-__all__ = ["LEAST", "Spread", "non_dominated", "paired", "spread"]
+__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "summarize_seeds"]
 
 LEAST = 3  # values below which an interval would say more than they do
 LEVEL = 0.95
@@ -21,8 +22,10 @@ DRAWS = 9999
 
 
 class Spread(NamedTuple):
-    """Of n values: mean, sample standard deviation (NaN for one), and the ends of the 95 % bootstrap interval of the
-    mean (NaN for fewer than `LEAST`). All NaN, n included as counted, where a value is.
+    """Mean, sample standard deviation (NaN for one value), and ends of an interval of n values.
+
+    `low` and `high` are those of the 95 % bootstrap interval of the mean, NaN for fewer than `LEAST` values. All but n
+    are NaN where a value is.
     """
 
     n: int
@@ -32,9 +35,14 @@ class Spread(NamedTuple):
     high: float
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Percentile bootstrap: for the few seeds of a study the corrected kinds rest on too little. The draws are the same
+def summarize_seeds(values: Sequence[float]) -> Spread:
+    """Mean, deviation and bootstrap interval of the values of a few seeds.
+
+    The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same
     every time, so that equal values give equal ends.
+
+    Args:
+        values: One a seed.
     """
     known = np.asarray(values, dtype=float)
     nothing = math.nan
@@ -52,16 +60,27 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(len(known), mean, std, float(found.low), float(found.high))
 
 
-def paired(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Ours less the other's for each key (a seed) that both have, in the order of ours. Equal seeds share labels,
-    partition and first weights, so what they have in common falls out.
+def paired_differences(ours: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Ours less the other's for each key (a seed) that both have, in the order of ours.
+
+    Equal seeds share labels, partition and first weights, so what they have in common falls out.
+
+    Args:
+        ours: Key -> value.
+        other: Key -> value.
     """
     return {key: value - other[key] for key, value in ours.items() if key in other}
 
 
 def non_dominated(cost: Sequence[float], gain: Sequence[float]) -> list[bool]:
-    """Which points no other dominates: none costs as little or less and gains as much or more, with one of both
-    strictly so. Equal points stand together; a point with a NaN is dominated, and dominates none.
+    """Which points no other dominates.
+
+    A point dominates another if it costs as little or less and gains as much or more, with one of both strictly so.
+    Equal points stand together. A point with a NaN is dominated, and dominates none.
+
+    Args:
+        cost: Of each point.
+        gain: Of each point.
     """
     points = np.column_stack([np.asarray(cost, float), -np.asarray(gain, float)])
     known = ~np.isnan(points).any(axis=1)

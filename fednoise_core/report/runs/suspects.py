@@ -41,7 +41,15 @@ class Site(CsvRow):
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
-    """All rows, in the order of the file. Raises ArtifactError naming file, line and column."""
+    """Read all rows of a CSV, in the order of the file.
+
+    Args:
+        path: Of the file.
+        kind: Model of a row.
+
+    Raises:
+        ArtifactError: With file, line and column of the first cell that does not fit.
+    """
     found = []
     for line, cells in enumerate(read_texts(path).to_dict("records"), 2):
         where = f"{path}, line {line}"

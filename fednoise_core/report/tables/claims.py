@@ -6,13 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import MISSING, ConfigDict, Field
 
 from fednoise_core.report.text.cells import settings_of
+from fednoise_core.settings.declare import Distinct, Settings
 
-__all__ = ["AGREES", "DISAGREES", "MIXED", "NOT_RUN", "STATES", "Claim", "columns", "counted", "judged", "state"]
+__all__ = [
+    *("AGREES", "DISAGREES", "MIXED", "NOT_RUN", "STATES", "Claim", "ClaimSettings"),
+    *(  "judge_claim", "judge_columns", "combine_verdicts"),
+]
 
 AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
 COLUMN = ["dataset", "noise", "partition", "member"]
@@ -23,10 +28,72 @@ Column = tuple[str, ...]
 """Ids of data set, noise, partition and client; "" for the part along which a lead widens."""
 
 
+Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
+Pair = Annotated[Distinct[str], Field(min_length=2, max_length=2)]
+Row = Annotated[Distinct[str], Field(min_length=2)]
+Ids = Annotated[Distinct[str], Field(min_length=1)]
+ONE_OF = (["best"], ["above"], ["within", "points"], ["costs"], ["leads", "at_most"], ["widens", "along"])
+
+
+class ClaimSettings(Settings):
+    """A claim of the paper: `id`, `says`, one of the keys of ONE_OF, and which columns."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"minProperties": 3, "oneOf": [{"required": list(keys)} for keys in ONE_OF]}
+    )
+
+    id: Annotated[Id, Field(description="Its name, one of a kind in the table; `why` and the CSV name it.")]
+    says: Annotated[str, Field(min_length=1, max_length=200, description="The claim in words.")]
+    best: Annotated[str | MISSING, Field(description="This method has the highest mean of all in every column.")] = (
+        MISSING
+    )
+    above: Annotated[Row | MISSING, Field(description="In every column each of these methods is above the next.")] = (
+        MISSING
+    )
+    within: Annotated[
+        Pair | MISSING,
+        Field(description="In every column these two differ by at most `points`, whichever is ahead."),
+    ] = MISSING
+    costs: Annotated[
+        Pair | MISSING,
+        Field(
+            description="In every column the first is below the second by at most `points`, or not at all: `points` 0 "
+            "says not worse."
+        ),
+    ] = MISSING
+    leads: Annotated[
+        Pair | MISSING, Field(description="In every column the first is above the second, by at most `at_most`.")
+    ] = MISSING
+    at_most: Annotated[float | MISSING, Field(gt=0, description="leads: the largest lead, in points of %.")] = MISSING
+    widens: Annotated[
+        Pair | MISSING,
+        Field(description="The lead of the first method over the second grows from each of `along` to the next."),
+    ] = MISSING
+    points: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="within: the largest difference; costs: the largest loss; above: the least lead, in points "
+            "of %.",
+        ),
+    ] = 0.0
+    along: Annotated[Row | MISSING, Field(description="widens: ids of noises or of partitions, in order.")] = MISSING
+    among: Annotated[Ids | MISSING, Field(description="best: of these methods only; default: all of the table.")] = (
+        MISSING
+    )
+    datasets: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
+    noises: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
+    partitions: Annotated[Ids | MISSING, Field(description="Only these columns.")] = MISSING
+
+
 @dataclass(frozen=True)
 class Claim:
-    """A claim, judged. ours, theirs: column in words → whether our numbers and the paper's bear the claim out there;
-    None: a number is missing. keys: the columns by their ids, in the same order.
+    """A claim, judged.
+
+    Attributes:
+        ours: Column in words → whether our numbers bear the claim out there; None: a number is missing.
+        theirs: The same of the paper's numbers.
+        keys: The columns by their ids, in the same order.
     """
 
     id: str
@@ -40,12 +107,12 @@ class Claim:
     @property
     def state(self) -> str:
         """One of STATES."""
-        return state(self.ours.values())
+        return combine_verdicts(self.ours.values())
 
     @property
     def counted(self) -> str:
         """In how many columns our numbers agree."""
-        return counted(self.ours.values())
+        return _format_counts(self.ours.values())
 
     @property
     def against(self) -> list[str]:
@@ -59,31 +126,43 @@ class Claim:
         if not known:
             return self.missing
         gone = len(self.theirs) - len(known)
-        return counted(known) + (f", {gone} {self.missing}" if gone else "")
+        return _format_counts(known) + (f", {gone} {self.missing}" if gone else "")
 
 
-def judged(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
-    """Judge a claim on the frame of a reproduction table."""
-    ours, theirs = (columns(frame, claim, whose) for whose in ("ours", "paper"))
-    words = _words(frame, ours)
+def judge_claim(frame: pd.DataFrame, claim: Mapping[str, Any]) -> Claim:
+    """Judge a claim.
+
+    Args:
+        frame: Of a reproduction table.
+        claim: As in `ClaimSettings`.
+    """
+    ours, theirs = (judge_columns(frame, claim, whose) for whose in ("ours", "paper"))
+    words = _column_labels(frame, ours)
     return Claim(
         str(claim.get("id", "")),
         str(claim["says"]),
         {words[key]: holds for key, holds in ours.items()},
         {words[key]: theirs[key] for key in ours},
         list(ours),
-        _missing(frame, claim),
+        _explain_missing(frame, claim),
     )
 
 
-def state(held: Iterable[bool | None]) -> str:
-    """What the columns that have their numbers say together; one of STATES."""
+def combine_verdicts(held: Iterable[bool | None]) -> str:
+    """What the columns that have their numbers say together.
+
+    Args:
+        held: Of each column, whether the claim holds; None: a number is missing.
+
+    Returns:
+        One of STATES.
+    """
     known = [holds for holds in held if holds is not None]
     return NOT_RUN if not known else AGREES if all(known) else MIXED if any(known) else DISAGREES
 
 
-def counted(held: Iterable[bool | None]) -> str:
-    """ "11 of 12 columns", of those that have their numbers; "3 of 4 columns run, of 12" where others lack them."""
+def _format_counts(held: Iterable[bool | None]) -> str:
+    """For instance "11 of 12 columns", or "3 of 4 columns run, of 12" where others lack their numbers."""
     whole = list(held)
     known = [holds for holds in whole if holds is not None]
     if not known:
@@ -92,19 +171,28 @@ def counted(held: Iterable[bool | None]) -> str:
     return words if len(known) == len(whole) else f"{words} run, of {len(whole)}"
 
 
-def columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> dict[Column, bool | None]:
-    """Column → whether the claim holds there by the numbers of `whose` ("ours", "paper"); None: a number is missing."""
-    rows = _chosen(frame, claim)
+def judge_columns(frame: pd.DataFrame, claim: Mapping[str, Any], whose: str = "ours") -> dict[Column, bool | None]:
+    """Whether a claim holds, by column.
+
+    Args:
+        frame: Of a reproduction table.
+        claim: As in `ClaimSettings`.
+        whose: The numbers that count, "ours" or "paper".
+
+    Returns:
+        Column -> whether it holds there; None: a number is missing.
+    """
+    rows = _select_rows(frame, claim)
     if "widens" in claim:
-        return _widens(rows, claim, whose)
+        return _judge_widening(rows, claim, whose)
     found = {
-        tuple(map(str, ids)): _column(dict(zip(part["method"], part[f"{whose}_mean"], strict=True)), claim)
+        tuple(map(str, ids)): _judge_column(dict(zip(part["method"], part[f"{whose}_mean"], strict=True)), claim)
         for ids, part in rows.groupby(COLUMN, sort=False)
     }
     return {(*setting, ""): found[*setting, ""] for setting in settings_of(rows)}  # in the order of the shown table
 
 
-def _chosen(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
+def _select_rows(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
     """The rows of the columns that a claim is about."""
     rows = frame[(frame["ceiling"] == 0) & (frame["member"] == "")]
     for key in ("datasets", "noises", "partitions"):
@@ -113,7 +201,7 @@ def _chosen(frame: pd.DataFrame, claim: Mapping[str, Any]) -> pd.DataFrame:
     return rows
 
 
-def _words(frame: pd.DataFrame, keys: Iterable[Column]) -> dict[Column, str]:
+def _column_labels(frame: pd.DataFrame, keys: Iterable[Column]) -> dict[Column, str]:
     """Columns in words: the parts that vary in the table, or all of them if none does."""
     rows, parts = frame[frame["ceiling"] == 0], COLUMN[:3]
     vary = [part for part in parts if rows[part].nunique() > 1]
@@ -125,17 +213,18 @@ def _words(frame: pd.DataFrame, keys: Iterable[Column]) -> dict[Column, str]:
     return found
 
 
-def _missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
-    rows = _chosen(frame, claim)
+def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
+    rows = _select_rows(frame, claim)
     if named := {name for key in CONCERNS for name in claim.get(key, ())}:
         rows = rows[rows["method"].isin({*named, claim.get("best")})]
     gone = rows[rows["paper_mean"].isna()]
     return "not in the paper" if not len(gone) or bool((gone["paper"] == "absent").all()) else "unreadable"
 
 
-def _column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None:
-    """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`. None: one is
-    missing, and none that is there contradicts.
+def _judge_column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None:
+    """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`.
+
+    None: one is missing, and none that is there contradicts.
     """
     points, low, high = float(claim.get("points", 0)), 0.0, math.inf
     if "best" in claim:
@@ -155,7 +244,7 @@ def _column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None
     return True if leads and len(known) == len(leads) else None
 
 
-def _widens(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) -> dict[Column, bool | None]:
+def _judge_widening(rows: pd.DataFrame, claim: Mapping[str, Any], whose: str) -> dict[Column, bool | None]:
     """By data set and by the part that does not vary."""
     along: Sequence[str] = claim["along"]
     axis = "noise" if set(along) & set(rows["noise"]) else "partition"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fednoise_core.report.text.cells import Cell, Grid, GridRow
+from fednoise_core.report.text.escape import keep_numbers_whole
 from fednoise_core.report.text.escape import latex_text as tex
-from fednoise_core.report.text.escape import unbroken
 
-__all__ = ["latex"]
+__all__ = ["render_latex"]
 
 SPREAD = " ± "
 NARROW = 3  # columns of numbers that one of two columns of text has room for
@@ -22,9 +22,15 @@ COMMANDS = r"""% needs \usepackage{booktabs,graphicx}
   \ifdim\dimexpr\ht0+\dp0\relax>.7\textheight\sbox0{\resizebox*{!}{.7\textheight}{\usebox0}}\fi\usebox0}"""
 
 
-def latex(table: Grid, label: str) -> str:
-    r"""A table of few columns in one column of the text, others over both (`table*`), in letters of 8 pt. One that is
-    wider or higher than the page is shrunk to it. Needs booktabs and graphicx.
+def render_latex(table: Grid, label: str) -> str:
+    """A table as LaTeX. Needs booktabs and graphicx.
+
+    One of few columns stands in one column of the text, others over both (`table*`), in letters of 8 pt. One that is
+    wider or higher than the page is shrunk to it.
+
+    Args:
+        table: What `registry.lay_out_table` made.
+        label: Behind `tab:`, for references.
     """
     environment = "table" if table.width <= NARROW else "table*"
     spread = [any(row.cells and SPREAD in row.cells[c].text for row in table.rows) for c in range(table.width)]
@@ -38,9 +44,9 @@ def latex(table: Grid, label: str) -> str:
         r"\fitted{%",
         rf"\begin{{tabular}}{{@{{}}l{''.join('r@{}l' if both else 'r' for both in spread)}@{{}}}}",
         r"\toprule",
-        *_header(table, spread),
+        *_header_rows(table, spread),
         r"\midrule",
-        *_body(table.rows, spread),
+        *_body_rows(table.rows, spread),
         r"\bottomrule",
         r"\end{tabular}}",
         "",
@@ -52,14 +58,14 @@ def latex(table: Grid, label: str) -> str:
     return "\n".join(lines)
 
 
-def _header(table: Grid, spread: Sequence[bool]) -> list[str]:
+def _header_rows(table: Grid, spread: Sequence[bool]) -> list[str]:
     lines = []
     for level in table.levels:
         last = level is table.levels[-1]
         cells, rules, start, column = [tex(table.stub) if last else ""], [], 2, 0
         for text, span in level:
             width = span + sum(spread[column : column + span])
-            wrapped = textwrap.wrap(unbroken(text), HEAD, break_long_words=False, break_on_hyphens=False)
+            wrapped = textwrap.wrap(keep_numbers_whole(text), HEAD, break_long_words=False, break_on_hyphens=False)
             shown = r" \\ ".join(map(tex, wrapped)) if last else tex(text)
             shown = rf"\shortstack{{{shown}}}" if r"\\" in shown else shown
             cells.append(rf"\multicolumn{{{width}}}{{c}}{{{shown}}}" if width > 1 else shown)
@@ -70,7 +76,7 @@ def _header(table: Grid, spread: Sequence[bool]) -> list[str]:
     return lines
 
 
-def _body(rows: Sequence[GridRow], spread: Sequence[bool]) -> list[str]:
+def _body_rows(rows: Sequence[GridRow], spread: Sequence[bool]) -> list[str]:
     """The rows, with a rule above each group and above those set apart."""
     lines: list[str] = []
     width = 1 + len(spread) + sum(spread)
@@ -78,14 +84,14 @@ def _body(rows: Sequence[GridRow], spread: Sequence[bool]) -> list[str]:
         lines += [r"\midrule"] * (bool(lines) and style != "")
         for row in block:
             if row.cells:
-                cells = (_cell(cell, both) for cell, both in zip(row.cells, spread, strict=True))
-                lines.append(" & ".join([_first(row), *cells]) + r" \\")
+                cells = (_render_cell(cell, both) for cell, both in zip(row.cells, spread, strict=True))
+                lines.append(" & ".join([_render_stub(row), *cells]) + r" \\")
             else:
                 lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{tex(row.stub)}}}}} \\")
     return lines
 
 
-def _cell(cell: Cell, both: bool) -> str:
+def _render_cell(cell: Cell, both: bool) -> str:
     """A cell, in a column for the mean and one for the spread where its column has `both`."""
     parts = [rf"\best{{{tex(part)}}}" if cell.bold else tex(part) for part in cell.text.split(SPREAD)]
     if not both:
@@ -95,7 +101,7 @@ def _cell(cell: Cell, both: bool) -> str:
     return f"{parts[0]} &" if cell.text[:1].isdigit() else rf"\multicolumn{{2}}{{c}}{{{parts[0]}}}"
 
 
-def _first(row: GridRow) -> str:
+def _render_stub(row: GridRow) -> str:
     r"""A row's first cell: after the \\ of the row above, LaTeX would take a [ or * for that command's argument."""
     text = rf"\quad {tex(row.stub)}" if row.style == "printed" else tex(row.stub)
     return f"{{}}{text}" if text[:1] in ("[", "*") else text

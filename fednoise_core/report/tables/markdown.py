@@ -1,4 +1,4 @@
-"""Grids as Markdown. (As LaTeX: latex.py.)"""
+"""Grids as Markdown."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ from collections.abc import Sequence
 from fednoise_core.report.text.cells import Cell, Grid
 from fednoise_core.report.text.escape import markdown_text as md
 
-__all__ = ["markdown"]
+__all__ = ["render_markdown"]
 
 
-def markdown(table: Grid) -> str:
-    """One table in GitHub Markdown, with its caption and notes; no text of the settings becomes markup. Header lines
-    are joined by commas, since Markdown has one header line.
+def render_markdown(table: Grid) -> str:
+    """A table in GitHub Markdown, with its caption and notes. No text of the settings becomes markup.
+
+    Header lines are joined by commas, since Markdown has one header line.
+
+    Args:
+        table: What `registry.lay_out_table` made.
     """
     heads = [
         ", ".join(word for word in words if word)
-        for words in zip(*(_unfold(level) for level in table.levels), strict=True)
+        for words in zip(*(_expand_spans(level) for level in table.levels), strict=True)
     ]
     lines = [
         f"**{md(table.title)}.** {md(table.caption)}",
         "",
-        _line([table.stub, *map(md, heads)]),
-        _line(["---", *["--:"] * len(heads)]),
+        _render_row([table.stub, *map(md, heads)]),
+        _render_row(["---", *["--:"] * len(heads)]),
     ]
     for row in table.rows:
         stub = {"group": f"*{md(row.stub)}*", "ceiling": f"*{md(row.stub)}*", "printed": f"&nbsp;&nbsp;{row.stub}"}
         cells = row.cells or [Cell("")] * len(heads)
         shown = (f"**{md(cell.text)}**" if cell.bold else md(cell.text) for cell in cells)
-        lines.append(_line([stub.get(row.style, md(row.stub)), *shown]))
+        lines.append(_render_row([stub.get(row.style, md(row.stub)), *shown]))
     return "\n".join([*lines, "", *(f"{md(note)}  " for note in table.notes), ""])
 
 
-def _unfold(level: Sequence[tuple[str, int]]) -> list[str]:
+def _expand_spans(level: Sequence[tuple[str, int]]) -> list[str]:
     return [text for text, span in level for _ in range(span)]
 
 
-def _line(cells: Sequence[str]) -> str:
+def _render_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from fednoise_core.report.runs.statistics import LEAST
-from fednoise_core.report.tables.paper_setup import same
-from fednoise_core.report.tables.reproduction import JUDGED, LEAST_RANKED, VERDICTS
+from fednoise_core.report.tables.kind import Spec
 from fednoise_core.report.tables.scorecard import column_ranks
+from fednoise_core.report.tables.verdicts import JUDGED, LEAST_RANKED, VERDICTS
 from fednoise_core.report.text.cells import (
     METRIC_WORDS,
     MISSING,
@@ -23,36 +22,41 @@ from fednoise_core.report.text.cells import (
     caption_of,
     count_words,
     diverged_words,
+    format_number,
+    format_signed,
     levels_of,
     mean_std,
     method_words,
-    number,
     settings_of,
-    signed,
 )
 
-__all__ = ["reproduction", "setup"]
+__all__ = ["lay_out_reproduction"]
 
 Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 
-def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict. Below them the rank
-    correlations.
+def lay_out_reproduction(frame: pd.DataFrame, spec: Spec) -> Grid:
+    """Ours and the paper's, a line each; at the paper's scale also the difference with the verdict.
+
+    Below them are the rank correlations.
+
+    Args:
+        frame: What `reproduction.reproduction_frame` made, or its CSV read back.
+        spec: Its completed settings.
     """
-    digits, paper_scale = int(spec.get("digits", 2)), bool((frame["scale"] == "paper").all())
+    digits, paper_scale = spec["digits"], bool((frame["scale"] == "paper").all())
     main = frame[frame["ceiling"] == 0]
     settings = settings_of(main)
     clients = list(dict.fromkeys(main["member"]))
     columns = [(*key, client) for key in settings for client in clients]
     rows = []
     for _, group in main.groupby("method", sort=False):
-        rows += _lines(method_words(group), _by_column(group), columns, digits, paper_scale)
+        rows += _method_rows(method_words(group), _by_column(group), columns, digits, paper_scale)
     for _, group in frame[frame["ceiling"] == 1].groupby("method", sort=False):
         same = {(key[0], key[2], key[3]): row for key, row in _by_column(group).items()}
         cells = {key: same[key[0], key[2], key[3]] for key in columns if (key[0], key[2], key[3]) in same}
-        rows += _lines(f"{method_words(group)}, no noise", cells, columns, digits, paper_scale, "ceiling")
-    rows.append(_ranks(main, columns))
+        rows += _method_rows(f"{method_words(group)}, no noise", cells, columns, digits, paper_scale, "ceiling")
+    rows.append(_rank_row(main, columns))
     levels, common = levels_of(main, settings)
     if len(clients) > 1:
         levels = [[(text, span * len(clients)) for text, span in level] for level in levels]
@@ -60,35 +64,15 @@ def reproduction(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
     metric, scale = METRIC_WORDS[frame["metric"].iloc[0]], frame["scale"].iloc[0]
     caption = f"Test accuracy in %, {metric}, beside the paper's. Scale: {scale}."
     caption += f" All on {common}." if common else ""
-    title = spec.get("title") or "Reproduction"
-    return Grid(title, caption_of(spec, caption), "method", levels, rows, _notes(frame, paper_scale))
-
-
-def setup(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
-    """The paper's words; "ours" beside them wherever the study has another value."""
-    heads = list(dict.fromkeys(frame["column"]))
-    rows = []
-    for parameter, group in frame.groupby("parameter", sort=False):
-        found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
-        rows.append(GridRow(str(parameter), [Cell(_setting(found.get(head))) for head in heads]))
-    level = [(str(spec.get("heads", {}).get(head, head)), 1) for head in heads]
-    caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."
-    checked = int((frame["ours"] != "").sum())
-    notes = [f"{checked} of {len(frame)} cells are settings of this study, and were compared."]
-    return Grid(spec.get("title") or "Setup", caption_of(spec, caption), "", [level], rows, notes)
-
-
-def _setting(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return MISSING
-    return (row["paper"] or MISSING) if same(row["paper"], row["ours"]) else f"{row['paper']} (ours {row['ours']})"
+    title = spec["title"] or "Reproduction"
+    return Grid(title, caption_of(spec, caption), "method", levels, rows, _write_notes(frame, paper_scale))
 
 
 def _by_column(group: pd.DataFrame) -> dict[Key, pd.Series]:
     return {tuple(row[[*PARTS, "member"]]): row for _, row in group.iterrows()}
 
 
-def _lines(
+def _method_rows(
     label: str,
     found: Mapping[Key, pd.Series],
     columns: Sequence[Key],
@@ -97,17 +81,17 @@ def _lines(
     style: str = "",
 ) -> list[GridRow]:
     rows = [found.get(key) for key in columns]
-    ours, verdicts = ([word(row, digits) for row in rows] for word in (_ours, _verdict))
+    ours, verdicts = ([word(row, digits) for row in rows] for word in (_format_ours, _format_verdict))
     lines = [
         GridRow(label, [*map(Cell, ours)], style),
-        GridRow("paper", [Cell(_paper(row, digits)) for row in rows], "printed"),
+        GridRow("paper", [Cell(_format_paper(row, digits)) for row in rows], "printed"),
     ]
     if not paper_scale or verdicts == ours:  # "not run" everywhere: said already
         return lines
     return [*lines, GridRow("verdict", [*map(Cell, verdicts)], "printed")]
 
 
-def _ours(row: pd.Series | None, digits: int) -> str:
+def _format_ours(row: pd.Series | None, digits: int) -> str:
     if row is None:
         return MISSING
     if not row["seeds"]:
@@ -115,29 +99,30 @@ def _ours(row: pd.Series | None, digits: int) -> str:
     return diverged_words(row) or f"{mean_std(row['ours_mean'], row['ours_std'], digits)} ({row['seeds']:.0f})"
 
 
-def _paper(row: pd.Series | None, digits: int) -> str:
+def _format_paper(row: pd.Series | None, digits: int) -> str:
     if row is None or row["paper"] == "absent":
         return MISSING
     return "unreadable" if row["paper"] == "unreadable" else mean_std(row["paper_mean"], row["paper_std"], digits)
 
 
-def _verdict(row: pd.Series | None, digits: int) -> str:
+def _format_verdict(row: pd.Series | None, digits: int) -> str:
     if row is None:
         return MISSING
-    return f"{signed(row['difference'], digits)}, {row['verdict']}" if row["verdict"] in JUDGED else str(row["verdict"])
+    judged = row["verdict"] in JUDGED
+    return f"{format_signed(row['difference'], digits)}, {row['verdict']}" if judged else str(row["verdict"])
 
 
-def _ranks(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
+def _rank_row(main: pd.DataFrame, columns: Sequence[Key]) -> GridRow:
     """Spearman's ρ of each column, with the number of methods that it is of."""
     found = column_ranks(main)
     cells = []
     for key in columns:
         value, both = found.get(key, (math.nan, 0))
-        cells.append(Cell(MISSING if math.isnan(value) else f"{number(value, 2)} ({both})"))
+        cells.append(Cell(MISSING if math.isnan(value) else f"{format_number(value, 2)} ({both})"))
     return GridRow("Spearman’s ρ (methods)", cells, "ceiling")
 
 
-def _notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
+def _write_notes(frame: pd.DataFrame, paper_scale: bool) -> list[str]:
     counts = Counter(frame["verdict"])
     said = [f"Cells: {', '.join(f'{counts[name]} {name}' for name in VERDICTS if counts[name])}."]
     ran = frame.loc[frame["seeds"] > 0, "seeds"]

@@ -10,16 +10,16 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.tables.claims import STATES, Claim, judged
-from fednoise_core.report.tables.reproduction import JUDGED, KEYS, rank_correlation
-from fednoise_core.report.text.cells import MISSING, number
+from fednoise_core.report.tables.claims import STATES, Claim, judge_claim
+from fednoise_core.report.tables.verdicts import JUDGED, KEYS, rank_correlation
+from fednoise_core.report.text.cells import MISSING, format_number
 
-__all__ = ["Score", "column_ranks", "score", "states_words"]
+__all__ = ["Score", "column_ranks", "score_table", "states_words"]
 
 
 @dataclass(frozen=True)
 class Score:
-    """cells: how many have which verdict (`reproduction.VERDICTS`). ranks: Spearman's ρ of each column that has one."""
+    """cells: how many have which verdict (`verdicts.VERDICTS`). ranks: Spearman's ρ of each column that has one."""
 
     scale: str
     cells: Counter[str]
@@ -51,30 +51,45 @@ class Score:
         if not self.ranks:
             return MISSING
         if len(self.ranks) == 1:
-            return f"{number(self.ranks[0], 2)} (1 column)"
-        low, high, middle = min(self.ranks), max(self.ranks), float(pd.Series(self.ranks).median())
-        return f"{number(middle, 2)} ({number(low, 2)} to {number(high, 2)}, {len(self.ranks)} columns)"
+            return f"{format_number(self.ranks[0], 2)} (1 column)"
+        values = float(pd.Series(self.ranks).median()), min(self.ranks), max(self.ranks)
+        middle, low, high = (format_number(value, 2) for value in values)
+        return f"{middle} ({low} to {high}, {len(self.ranks)} columns)"
 
 
 def states_words(claims: Iterable[Claim]) -> str:
-    """ "Of 10 claims, judged by the columns that were run: agrees 6, mixed 2, disagrees 1, not run 1."."""
+    """How many claims are in which state, as a sentence.
+
+    Args:
+        claims: Judged ones, maybe of several tables.
+    """
     found = Counter(claim.state for claim in claims)
     words = ", ".join(f"{name} {found[name]}" for name in STATES if found[name])
     whole = sum(found.values())
     return f"Of {whole} claims, judged by the columns that were run: {words}." if whole else "No claim is judged here."
 
 
-def score(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
-    """The score of a reproduction table, from its frame (`tables.build`, or its CSV) and its spec."""
-    claims = [judged(frame, claim) for claim in spec.get("claims", ())]
-    scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec.get("scale", "paper"))
+def score_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Score:
+    """What a reproduction table comes to.
+
+    Args:
+        frame: Of the table, or its CSV read back.
+        spec: Its completed settings.
+    """
+    claims = [judge_claim(frame, claim) for claim in spec["claims"]]
+    scale = str(frame["scale"].iloc[0]) if len(frame) else str(spec["scale"])
     found = [value for value, _ in column_ranks(frame).values() if not math.isnan(value)]
     return Score(scale, Counter(frame["verdict"]), found, claims)
 
 
 def column_ranks(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[float, int]]:
-    """Column (data set, noise, partition, member) → Spearman's ρ of our methods' ranks with the paper's (NaN: too few),
-    and of how many methods. Runs without noise beside noisy ones are no column.
+    """Rank correlation of our methods with the paper's, by column. Runs without noise beside noisy ones are left out.
+
+    Args:
+        frame: Of a reproduction table.
+
+    Returns:
+        (data set, noise, partition, member) -> Spearman's ρ (NaN: too few methods), and of how many methods.
     """
     found = {}
     columns = [key for key in KEYS if key != "method"]

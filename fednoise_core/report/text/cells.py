@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fednoise_core.report.text.footnotes import marked, together
+from fednoise_core.report.text.footnotes import append_marks, merge_marks
 
 __all__ = [
     "ACCURACY_DIGITS",
@@ -24,15 +24,15 @@ __all__ = [
     "caption_of",
     "count_words",
     "diverged_words",
+    "format_number",
+    "format_signed",
     "in_setting",
     "levels_of",
     "marked_method",
     "mean_std",
     "method_words",
-    "number",
     "seeds_words",
     "settings_of",
-    "signed",
     "title_of",
 ]
 
@@ -77,71 +77,132 @@ class Grid:
 
 
 def settings_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Settings in order, equal data sets and noises side by side so that their heads can span."""
+    """The settings of a frame, as (data set, noise, partition) ids.
+
+    Equal data sets and noises stand side by side, so that their heads can span.
+
+    Args:
+        frame: With the columns of `PARTS`.
+    """
     found = list(dict.fromkeys(frame[list(PARTS)].itertuples(index=False, name=None)))
     rank = [{value: n for n, value in enumerate(dict.fromkeys(key[p] for key in found))} for p in range(3)]
     return sorted(found, key=lambda key: [rank[p][key[p]] for p in range(3)])
 
 
 def in_setting(frame: pd.DataFrame, key: Sequence[str]) -> pd.Series:
-    """Which rows are of a setting."""
+    """Which rows of a frame are of a setting.
+
+    Args:
+        frame: With the columns of `PARTS`.
+        key: Ids of data set, noise and partition, and whatever follows.
+    """
     return (frame["dataset"] == key[0]) & (frame["noise"] == key[1]) & (frame["partition"] == key[2])
 
 
 def title_of(block: pd.DataFrame) -> str:
-    """A setting in words, from one of its rows."""
+    """A setting in words.
+
+    Args:
+        block: Rows of one setting, with its labels.
+    """
     row = block.iloc[0]
     return " · ".join(str(row[f"{part}_label"]) for part in PARTS)
 
 
 def method_words(group: pd.DataFrame) -> str:
-    """A method's label with its marks."""
-    return marked(str(group["method_label"].iloc[0]), together(group["marks"]))
+    """A method's label with its marks.
+
+    Args:
+        group: Rows of one method, with the columns `method_label` and `marks`.
+    """
+    return append_marks(str(group["method_label"].iloc[0]), merge_marks(group["marks"]))
 
 
 def marked_method(group: pd.DataFrame) -> str:
-    """The same, and how many of its runs diverged: for tables whose cells have no room for it."""
+    """A method's label with its marks and how many of its runs diverged, for tables whose cells have no room for it.
+
+    Args:
+        group: As for `method_words`.
+    """
     lost = diverged_words(group.iloc[0])
     return f"{method_words(group)}, {lost}" if lost else method_words(group)
 
 
 def diverged_words(row: pd.Series) -> str:
-    """ "diverged (2 of 3)", or "" for a row whose runs are all finite."""
+    """How many runs behind a row diverged: "diverged (2 of 3)", or "" if all are finite.
+
+    Args:
+        row: With `diverged`, and `seeds` or `runs`.
+    """
     lost = row.get("diverged", 0)
     return f"diverged ({lost:.0f} of {row['seeds' if 'seeds' in row else 'runs']:.0f})" if lost else ""
 
 
 def mean_std(mean: float, std: float, digits: int, hide_zero: bool = False) -> str:
-    """ "91.17 ± 0.51"; without the second where it is unknown, or, with `hide_zero`, shown as 0."""
+    """A mean with its deviation: "91.17 ± 0.51".
+
+    Args:
+        mean: NaN is shown as MISSING.
+        std: Left out if it is NaN.
+        digits: Decimals of both.
+        hide_zero: Whether a deviation that is shown as 0 is left out, too.
+    """
     if math.isnan(mean):
         return MISSING
-    spread = "" if math.isnan(std) or (round(std, digits) == 0 and hide_zero) else f" ± {number(std, digits)}"
-    return number(mean, digits) + spread
+    spread = "" if math.isnan(std) or (round(std, digits) == 0 and hide_zero) else f" ± {format_number(std, digits)}"
+    return format_number(mean, digits) + spread
 
 
-def number(value: float, digits: int) -> str:
-    """A number with so many decimals and thin spaces between thousands."""
+def format_number(value: float, digits: int) -> str:
+    """A number with so many decimals and thin spaces between thousands; MISSING for NaN.
+
+    Args:
+        value: The number.
+        digits: Decimals.
+    """
     return MISSING if math.isnan(value) else f"{value:,.{digits}f}".replace(",", "\u202f")
 
 
 def count_words(values: pd.Series, noun: str = "seed") -> str:
-    """ "n = 3 seeds", or a range where cells differ."""
+    """A count in words: "n = 3 seeds", or a range where cells differ.
+
+    Args:
+        values: The counts of the cells.
+        noun: What is counted, in the singular.
+    """
     low, high = int(values.min()), int(values.max())
     return f"n = {low} {noun}{'s' * (low != 1)}" if low == high else f"n = {low}–{high} {noun}s"
 
 
 def seeds_words(values: pd.Series) -> str:
-    """What the numbers of cells are, in words, by how many seeds there are."""
+    """What the numbers of cells are, by how many seeds there are.
+
+    Args:
+        values: The number of seeds of each cell.
+    """
     return "one seed, so no spread" if values.max() == 1 else f"mean ± sample standard deviation, {count_words(values)}"
 
 
 def caption_of(spec: Mapping[str, Any], made: str) -> str:
-    """The caption asked for, if any, before the one that was made."""
+    """The caption that the settings ask for, if any, before the one that was made.
+
+    Args:
+        spec: Settings of a table or figure.
+        made: The caption that was made.
+    """
     return f"{spec['caption']} {made}" if spec.get("caption") else made
 
 
 def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple[list[list[tuple[str, int]]], str]:
-    """Header lines of the parts that vary, and the words of those that do not."""
+    """Header lines of the parts that vary between settings.
+
+    Args:
+        frame: With the columns of `PARTS` and their labels.
+        settings: As `settings_of` gives them.
+
+    Returns:
+        The lines, each a list of (text, columns spanned), and the words of the parts that do not vary.
+    """
     words = [dict(zip(frame[part], frame[f"{part}_label"], strict=True)) for part in PARTS]
     varying = [p for p in range(3) if len({key[p] for key in settings}) > 1]
     common = " · ".join(words[p][settings[0][p]] for p in range(3) if p not in varying)
@@ -157,5 +218,11 @@ def levels_of(frame: pd.DataFrame, settings: Sequence[tuple[str, ...]]) -> tuple
     return levels, common if varying else " · ".join(words[p][settings[0][p]] for p in (0, 2))
 
 
-def signed(value: float, digits: int) -> str:
+def format_signed(value: float, digits: int) -> str:
+    """A number with its sign: "+1.5", "−0.2".
+
+    Args:
+        value: The number.
+        digits: Decimals.
+    """
     return f"{value:+.{digits}f}".replace("-", "−")

@@ -6,7 +6,7 @@ import re
 import textwrap
 import unicodedata
 
-__all__ = ["filled", "latex_text", "markdown_text", "one_line", "unbroken"]
+__all__ = ["keep_numbers_whole", "latex_text", "markdown_text", "one_line", "wrap_text"]
 
 # LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
 VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
@@ -36,8 +36,8 @@ MATHS = {
 }
 
 
-def _greek(letter: str) -> str:
-    """ "ρ" -> "rho", "Γ" -> "Gamma"."""
+def _greek_name(letter: str) -> str:
+    """The name of a Greek letter in LaTeX: "rho", "Gamma"."""
     *_, size, _, name = unicodedata.name(letter).split()
     return name.capitalize() if size == "CAPITAL" else VARIANTS.get(name, name.lower())
 
@@ -75,35 +75,57 @@ TEX = {
     "²": r"$^2$",
     "³": r"$^3$",
     **{sign: rf"${words}$" for sign, words in MATHS.items()},
-    **{letter: rf"$\{_greek(letter)}$" for letter in GREEK},
+    **{letter: rf"$\{_greek_name(letter)}$" for letter in GREEK},
     **{sign: f"$_{digit}$" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }
 
 
 def one_line(text: str) -> str:
-    """A text from a settings file without line ends, tabs or other control characters: neither a table's row nor a
-    LaTeX argument may hold an empty line, and XML holds no control characters. Other spaces stay as they are.
+    """A text from a settings file without line ends, tabs or other control characters.
+
+    Neither a table's row nor a LaTeX argument may hold an empty line, and XML holds no control characters. Other spaces
+    stay as they are.
     """
     return re.sub(r"[ \x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text).strip(" ")
 
 
-def unbroken(text: str) -> str:
-    """A text that is not broken before a number, nor around a sign between two: "α = 0.3" stays on a line."""
+def keep_numbers_whole(text: str) -> str:
+    """Replace spaces before numbers, and around a sign between two, by ones at which no line ends.
+
+    So "α = 0.3" stays on a line.
+
+    Args:
+        text: One line or several.
+    """
     return re.sub(r" (?=[−-]?\d|[=±] )|(?<=[=±]) ", "\xa0", text)
 
 
-def filled(text: str, letters: int, break_long_words: bool = True) -> str:
-    """The text in lines of so many letters, broken as `unbroken` says, with plain spaces."""
-    broken = textwrap.fill(unbroken(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
+def wrap_text(text: str, letters: int, break_long_words: bool = True) -> str:
+    """Break a text into lines, as `keep_numbers_whole` allows, with plain spaces.
+
+    Args:
+        text: One paragraph.
+        letters: Letters of a line at most.
+        break_long_words: Whether a longer word is cut.
+    """
+    broken = textwrap.fill(keep_numbers_whole(text), letters, break_long_words=break_long_words, break_on_hyphens=False)
     return broken.replace("\xa0", " ")
 
 
 def markdown_text(text: str) -> str:
-    """A text inside GitHub Markdown, also in a table's cell: shown as it is, no HTML, link or other markup."""
+    """Make a text safe inside GitHub Markdown, also in a table's cell.
+
+    Args:
+        text: Shown as it is: HTML, links and other markup in it have no effect.
+    """
     text = re.sub(r"([\\`*_\[\]|])", r"\\\1", one_line(text))
     return re.sub(r"&(?=#?\w+;)", "&amp;", text).replace("<", "&lt;")
 
 
 def latex_text(text: str) -> str:
-    """A text inside LaTeX: every character of its own stands for itself; one paragraph."""
+    """Make a text safe inside LaTeX.
+
+    Args:
+        text: Every character of it stands for itself. Line ends become spaces, so it stays one paragraph.
+    """
     return "".join(TEX.get(letter, letter) for letter in one_line(text))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # Snakemake imports this at every start
 
 __all__ = [
     *("MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL"),
-    *("as_told_notes", "marked", "marks_of", "meaning", "notes", "together"),
+    *("explain_true_rates", "append_marks", "marks_of", "explain_marks", "merge_marks"),
 ]
 
 ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
@@ -24,7 +24,12 @@ NO_MEMBERS = ORACLE + POOLED  # not compared with the others: no federation can 
 
 
 def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:
-    """The marks of a run, in their fixed order, by its summary.json; `view`: the one shown, if not the headline's."""
+    """The marks of a run, in their fixed order.
+
+    Args:
+        summary: Its summary.json.
+        view: The models that are shown, if not those of the headline.
+    """
     has = {
         ORACLE: summary.get("oracle_rate"),
         PRIVATE: summary.get("epsilon") is not None,
@@ -34,32 +39,47 @@ def marks_of(summary: Mapping[str, Any], view: str | None = None) -> str:
     return "".join(mark for mark in MARKS if has[mark])
 
 
-def together(found: Iterable[Any]) -> str:
-    """Every mark of any of these texts, once, in order. A cell that a CSV left empty has none."""
+def merge_marks(found: Iterable[Any]) -> str:
+    """Every mark of any of several texts, once, in order.
+
+    Args:
+        found: Texts of marks. A cell that a CSV left empty, which is no text, has none.
+    """
     texts = "".join(text for text in found if isinstance(text, str))
     return "".join(mark for mark in MARKS if mark in texts)
 
 
-def marked(label: str, marks: Any) -> str:
-    """ "Co-teaching †"."""
-    return f"{label} {together([marks])}".rstrip()
+def append_marks(label: str, marks: Any) -> str:
+    """A label with its marks behind it: "Co-teaching †".
+
+    Args:
+        label: A method's name.
+        marks: A text of marks.
+    """
+    return f"{label} {merge_marks([marks])}".rstrip()
 
 
-def notes(frame: pd.DataFrame) -> list[str]:
-    """A sentence for each mark in a frame's column `marks`; ‡ with its ε if the frame has the column `epsilon`."""
+def explain_marks(frame: pd.DataFrame) -> list[str]:
+    """A sentence for each mark in a frame.
+
+    Args:
+        frame: With the column `marks`. If it has the column `epsilon`, the sentence on ‡ says the values.
+    """
     epsilons = frame["epsilon"].dropna() if "epsilon" in frame else ()
-    return [f"{mark} {meaning(mark, epsilons)}." for mark in together(frame["marks"])]
+    return [f"{mark} {_explain_mark(mark, epsilons)}." for mark in merge_marks(frame["marks"])]
 
 
-def meaning(mark: str, epsilons: Iterable[float] = ()) -> str:
+def _explain_mark(mark: str, epsilons: Iterable[float] = ()) -> str:
     """What a mark says; epsilons: of the runs that are marked ‡."""
     told = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
     return f"{MARKS[mark]} (ε = {told})" if mark == PRIVATE and told else MARKS[mark]
 
 
-def as_told_notes(frame: pd.DataFrame) -> list[str]:
-    """A sentence about the methods whose own rate is, where the column `as_told` says so, that of the setting: there
-    they stand beside an oracle. The setting's words are in the column `setting`, else the noise's are taken.
+def explain_true_rates(frame: pd.DataFrame) -> list[str]:
+    """A sentence about the methods whose own rate happens to be that of the setting. They stand beside an oracle there.
+
+    Args:
+        frame: With the column `as_told`. The setting's words are in the column `setting`, else the noise's are taken.
     """
     if "as_told" not in frame or not frame["as_told"].any():
         return []

@@ -1,0 +1,36 @@
+"""Settings that tables and figures share: their words, which runs they show, and by which accuracy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fednoise_core.settings.declare import Distinct, Settings
+
+__all__ = ["Metric", "OutputWords", "RunSelection", "View"]
+
+Ids = Annotated[Distinct[str], Field(min_length=1)]
+Chosen = Annotated[Ids | None, Field(description="Only these ids, in this order; null: all.")]
+Metric = Literal["best", "last", "last10_mean"]
+View = Annotated[str, Field(description="Which models are judged; headline: what each method is meant to deliver.")]
+
+
+class OutputWords(Settings):
+    """The words beside a table or figure."""
+
+    title: Annotated[str | None, Field(min_length=1, description="Shown above it.")] = None
+    caption: Annotated[str | None, Field(description="Put before the caption that is made.")] = None
+
+
+class RunSelection(OutputWords):
+    """Which runs a table or figure shows, and in which order. Ids without runs at the present scale are skipped."""
+
+    datasets: Chosen = None
+    noises: Chosen = None
+    partitions: Chosen = None
+    methods: Chosen = None
+    seeds: Annotated[
+        Annotated[Distinct[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None,
+        Field(description="Only these seeds; null: all."),
+    ] = None

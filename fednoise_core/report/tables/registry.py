@@ -1,0 +1,124 @@
+"""Tables of every kind: from runs to a frame, which is written as CSV, and from that CSV to the table that is shown.
+
+The shown table is made from the CSV, never beside it, so the two cannot differ. Each kind has a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fednoise_core.io import SpecError
+from fednoise_core.report.runs import agreement
+from fednoise_core.report.runs.provenance import mixed_versions
+from fednoise_core.report.runs.run import ListedRun, load, select
+from fednoise_core.report.tables.kind import TableKind
+from fednoise_core.report.text.cells import Grid
+from fednoise_core.report.text.footnotes import explain_marks
+from fednoise_core.settings.declare import check_value, with_defaults
+from fednoise_core.settings.functions import resolve_kind
+
+__all__ = [
+    *("TABLES", "build_table", "complete_spec", "complete_tables"),
+    *("find_kind", "lay_out_table", "select_table_runs"),
+]
+
+# kind → where its TableKind is. Strings, so that the code hash of one kind's tables does not hold the others.
+TABLES: dict[str, str | TableKind] = {
+    "accuracy": "fednoise_core.report.tables.accuracy:KIND",
+    "cost": "fednoise_core.report.tables.cost:KIND",
+    "diagnostics": "fednoise_core.report.tables.diagnostics:KIND",
+    "reproduction": "fednoise_core.report.tables.reproduction:KIND",
+    "setup": "fednoise_core.report.tables.setup:KIND",
+}
+
+
+def complete_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a table with the defaults of its kind.
+
+    Args:
+        spec: `{kind: …, settings…}` as in config/schema/table.yaml, and what the workflow tells of the study.
+
+    Raises:
+        SpecError: For an unknown kind, with the nearest known one.
+    """
+    kind = find_kind(spec)
+    return {**with_defaults(kind.settings, kind.context), **spec}
+
+
+def complete_tables(study: Mapping[str, Any]) -> dict[str, Any]:
+    """A study with the defaults of its tables.
+
+    Args:
+        study: As its page gets it (`outputs.described`).
+    """
+    return {**study, "tables": {name: complete_spec(spec) for name, spec in study.get("tables", {}).items()}}
+
+
+def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
+    """The numbers of a table, one row a cell.
+
+    Args:
+        found: All runs of the study.
+        spec: As for `complete_spec`.
+
+    Raises:
+        SpecError: For an unknown kind, a setting that does not fit, and lists that leave no run.
+        ArtifactError: For a damaged file.
+    """
+    kind = find_kind(spec)
+    own = {key: value for key, value in spec.items() if key != "kind" and key not in kind.context}
+    check_value(kind.settings, own, "table")
+    runs = load(select_table_runs(found, spec))
+    if not runs and not kind.of_a_paper:
+        raise SpecError("the table names no run")
+    table = kind.frame(runs, complete_spec(spec))
+    if unknown := agreement.untrusted_datasets(runs):
+        table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
+    for words in mixed_versions(runs):
+        table["versions"] = words
+    nothing = [name for name in ("as_told", "diverged", "dropped_updates") if name in table and not table[name].any()]
+    return table.drop(columns=nothing)
+
+
+def select_table_runs(found: Iterable[ListedRun], spec: Mapping[str, Any]) -> list[ListedRun]:
+    """The runs that a table shows. A table of a paper may have none, since it says of its cells that they were not run.
+
+    Raises:
+        SpecError: For another table whose lists leave no run.
+    """
+    kind = find_kind(spec)
+    return [] if kind.without_runs else select(found, spec, none=kind.of_a_paper)
+
+
+def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
+    """The table as it is shown, with its caption and notes.
+
+    Args:
+        frame: What `build_table` made, or its CSV read back.
+        spec: As for `complete_spec`.
+    """
+    kind = find_kind(spec)
+    made = kind.layout(frame, complete_spec(spec))
+    made.notes += explain_marks(frame) if "marks" in frame else []
+    if "diverged" in frame:
+        made.notes.append(
+            "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
+            "nothing is averaged over the others alone."
+        )
+    if "versions" in frame:
+        made.notes.append(str(frame["versions"].iloc[0]))
+    if "dropped_updates" in frame:
+        left_out = frame.groupby("method_label", sort=False)["dropped_updates"].sum()
+        words = "; ".join(f"{label} {count:,.0f}" for label, count in left_out.items() if count)
+        made.notes.append(f"Updates of clients that were not finite numbers, and were left out: {words}.")
+    if kind.of_accuracy and "test_known" in frame:
+        made.notes.append(agreement.untrusted_note(sorted(set(frame.loc[frame["test_known"] == 0, "dataset"]))))
+    return made
+
+
+def find_kind(spec: Mapping[str, Any]) -> TableKind:
+    """The kind of a table. Raises SpecError with the nearest known one."""
+    return resolve_kind(spec, TABLES, "table")

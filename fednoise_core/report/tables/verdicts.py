@@ -1,0 +1,56 @@
+"""What a paper's number and ours say together, and two rankings of methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scipy.stats import spearmanr
+
+__all__ = ["JUDGED", "KEYS", "LEAST_RANKED", "POINTS", "VERDICTS", "compare_numbers", "rank_correlation"]
+
+POINTS = 2.0  # of %: closer than that is near, whatever the spread
+KEYS = ["dataset", "noise", "partition", "method", "member"]
+JUDGED = ("within 2 σ", "within 2 points", "apart")
+VERDICTS = (
+    *JUDGED,
+    "diverged",
+    "no number",
+    "paper unreadable",
+    "not in paper",
+    "run",
+    "not run",
+    "not run (data absent)",
+)
+LEAST_RANKED = 3  # methods: two can only agree or not
+
+
+def compare_numbers(ours: tuple[float, float], paper: tuple[float, float]) -> str:
+    """What two numbers say of one another: "within 2 σ", else "within 2 points", else "apart".
+
+    σ² is the sum of both variances, where both are known. Equal means within rounding are never apart.
+
+    Args:
+        ours: Mean and standard deviation in %; NaN where the latter is unknown.
+        paper: The same of the paper's.
+    """
+    apart, spread = abs(ours[0] - paper[0]), math.hypot(ours[1], paper[1])  # NaN if one is unknown
+    if apart <= 2 * spread:
+        return "within 2 σ"
+    return "within 2 points" if apart <= POINTS else "apart"
+
+
+def rank_correlation(ours: Sequence[float], paper: Sequence[float]) -> float:
+    """Spearman's ρ of two lists of means, of the places where both have one (Spearman, 1904).
+
+    Args:
+        ours: A mean for each method, NaN where there is none.
+        paper: The same of the paper's.
+
+    Returns:
+        NaN for fewer than LEAST_RANKED methods, or if all values of one list are equal.
+    """
+    pairs = [both for both in zip(ours, paper, strict=True) if not any(map(math.isnan, both))]
+    if len(pairs) < LEAST_RANKED or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
+        return math.nan
+    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
