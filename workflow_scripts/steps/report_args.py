@@ -11,7 +11,7 @@ from workflow_scripts.steps import common
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """--root, --code, and the runs in one of two ways."""
+    """Add --root, --code, and the two ways to give the runs."""
     common.add_plan_arguments(parser)
     parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
@@ -22,7 +22,7 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
-    """The runs that a command is to show."""
+    """Read the runs that a command is to show."""
     return listed_runs(args.runs_list or args.root)
 
 
