@@ -127,7 +127,7 @@ def arrays_of(case: Case, path: Path | None) -> Arrays:
 def parts_of(case: Case) -> Partition:
     rows = np.random.default_rng(1).permutation(case.clients * case.samples).reshape(case.clients, case.samples)
     facts = {"artifact": "partition", "clients": case.clients, "notes": {}}
-    return Partition.build([np.sort(r) for r in rows], facts)
+    return Partition.from_parts([np.sort(r) for r in rows], facts)
 
 
 def train_of(case: Case, precision: str) -> Train:

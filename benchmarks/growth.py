@@ -66,7 +66,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     starts = rng.integers(0, IMAGES - spec["samples"], spec["clients"])
     parts = [np.arange(a, a + spec["samples"]) for a in starts]
     facts = {"artifact": "partition", "clients": spec["clients"], "notes": {"overlap": True}}
-    partition = Partition.build(parts, facts)
+    partition = Partition.from_parts(parts, facts)
     del parts
     labels = Labels(noisy=y, clean=y, rate=0.0, spec={"artifact": "labels", "noise": {"kind": "clean"}, "classes": 10})
     train = {

@@ -49,7 +49,7 @@ def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
         x_train=x[:n], y_train=y, x_test=x[:100], y_test=y[:100], classes=10, mean=(0.5,), std=(0.29,), x_public=x[n:]
     )
     facts = {"artifact": "partition", "clients": clients, "notes": {}}
-    partition = Partition.build(list(np.arange(n).reshape(clients, samples)), facts)
+    partition = Partition.from_parts(list(np.arange(n).reshape(clients, samples)), facts)
     labels = Labels(noisy=y, clean=y, rate=0.0, spec={"artifact": "labels", "noise": {"kind": "clean"}, "classes": 10})
     train = {"net": "small_cnn", "rounds": rounds, "fraction": 0.25, "epochs": 2, "lr": 0.01, "eval_every": 1000}
     times: dict[str, list[float]] = {name: [] for name in names}

@@ -33,7 +33,7 @@ def world(net: str, clients: int = 100, samples: int = 200, seed: int = 0) -> Wo
     n = clients * samples
     x, y = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), rng.integers(0, 10, n)
     arrays = Arrays(x_train=x, y_train=y, x_test=x[:100], y_test=y[:100], classes=10, mean=(0.5,), std=(0.29,))
-    parts = Partition.build(list(np.arange(n).reshape(clients, samples)), {"artifact": "partition"})
+    parts = Partition.from_parts(list(np.arange(n).reshape(clients, samples)), {"artifact": "partition"})
     train = Train(net=net, rounds=1000, fraction=10 / clients, epochs=5, batch=32, lr=0.01, momentum=0.9)
     return World(arrays, y, parts, train, seed)
 

@@ -32,7 +32,7 @@ def run(work: Work, clock: Clock) -> list[Tensor]:
     )
     facts = {"artifact": "partition", "clients": work.clients, "notes": {"overlap": True}}
     rows = work.parts
-    parts = Partition.build([np.arange(p.start, p.stop) for p in rows], facts)
+    parts = Partition.from_parts([np.arange(p.start, p.stop) for p in rows], facts)
     train = {
         "net": work.net, "rounds": work.warm_up + work.rounds, "fraction": work.cohort / work.clients,
         "epochs": work.epochs, "batch": work.batch, "lr": work.lr, "momentum": work.momentum,

@@ -1,5 +1,5 @@
-"""What the site needs beside the Markdown as the forge shows it: README.md and notebooks as pages, tables made from the
-schemas and the code, files that pages link to outside docs/, and a blank line before lists.
+"""Additions of the site to the Markdown in docs/: README.md and notebooks as pages, tables made from the schemas and
+the code, files outside docs/ that pages link to, and a blank line before lists.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import methods_page
+import references_page
 import settings_page
 from mkdocs.structure.files import File
 
@@ -19,12 +20,14 @@ DOCS = ROOT / "docs"
 # pages from outside docs/ by their names in the site, whose own first page is docs/README.md
 PAGES = {
     "project.md": ROOT / "README.md",
+    "contributing.md": ROOT / "CONTRIBUTING.md",
     "benchmarks.md": ROOT / "benchmarks/README.md",
     "config.md": ROOT / "config/README.md",
 }
 TABLES = {
     "<!-- settings: made by make docs -->": settings_page.tables,
     "<!-- methods: made by make docs -->": methods_page.table,
+    "<!-- references: made by make docs -->": references_page.list_references,
 }
 NAMES = {path: name for name, path in PAGES.items()}
 LINK = re.compile(r"(\]\()([^)\s#]+)")
@@ -48,7 +51,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_config(config: Any) -> Any:
-    """A folder in nav stands for its README.md and its pages, in order."""
+    """Replace a folder in nav by its README.md and its pages, in order."""
     config["nav"] = [_listed(part) for part in config["nav"]]
     return config
 
@@ -72,7 +75,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _notebook(notebook: Any) -> str:
-    """A notebook as Markdown: its cells, and the texts and pictures that it is kept with."""
+    """A notebook as Markdown, with its cells, texts and pictures."""
     parts = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
@@ -100,7 +103,7 @@ def _listed(part: Any) -> Any:
 
 
 def _outside(page: Path, target: str) -> Path | None:
-    """The file or folder that a relative link leads to, if it lies in the project but not in docs/."""
+    """The file or folder of a relative link, if it is in the project but not in docs/."""
     if "://" in target or target.startswith(("mailto:", "/")):
         return None
     path = Path(os.path.normpath(page.parent / target))
@@ -108,7 +111,7 @@ def _outside(page: Path, target: str) -> Path | None:
 
 
 def _link(page: Path, target: str) -> str:
-    """A link's target in the site: as it stands between pages of docs/."""
+    """A link's target in the site, unchanged between pages of docs/."""
     path = Path(os.path.normpath(page.parent / target))
     if "://" in target or target.startswith(("mailto:", "/")) or not path.exists():
         return target

@@ -13,13 +13,13 @@ __all__ = ["facts", "table"]
 
 PAGES = Path(__file__).resolve().parents[1] / "methods"
 HEAD = """\
-| name | method | what it changes | what crosses | a client keeps | passes | needs besides |
+| name | method | what it changes | traffic | client state | passes | also needs |
 |---|---|---|---|---|--:|---|
 """
 
 
 def facts(name: str) -> dict[str, Any]:
-    """What a method's page says in its front matter: method, changes, crosses, keeps, passes, and perhaps needs."""
+    """The front matter of a method's page: method, changes, traffic, client_state, passes, and perhaps needs."""
     _, front, _ = (PAGES / f"{name}.md").read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(front)
 
@@ -29,6 +29,6 @@ def table() -> str:
     return HEAD + "".join(_row(name, **facts(name)) for name in METHODS)
 
 
-def _row(name: str, method: str, changes: str, crosses: str, keeps: str, passes: int, needs: str = "–") -> str:
-    cells = (f"[`{name}`]({name}.md)", method, changes, crosses, keeps, passes, needs)
+def _row(name: str, method: str, changes: str, traffic: str, client_state: str, passes: int, needs: str = "–") -> str:
+    cells = (f"[`{name}`]({name}.md)", method, changes, traffic, client_state, passes, needs)
     return f"| {' | '.join(map(str, cells))} |\n"

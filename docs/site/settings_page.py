@@ -19,14 +19,14 @@ FAMILIES = {  # schema of kinds → (heading, key that names the kind, where it 
     "dataset": (
         "Data sets",
         "source",
-        "In `config/datasets.yaml`: `id: {source: …}`. Studies name the id. Your own data: "
-        "[add_a_dataset.md](add_a_dataset.md).",
+        "In `config/datasets.yaml`: `id: {source: …}`. Studies name the id. For your own data see "
+        "[add a data set](add_a_dataset.md).",
     ),
     "noise": (
         "Noise models",
         "kind",
-        "Under `noises` of a study or of `config/catalogue.yaml`: `id: {kind: …}`. A new one: "
-        "[add_a_noise_model.md](add_a_noise_model.md).",
+        "Under `noises` of a study or of `config/catalogue.yaml`: `id: {kind: …}`. See also "
+        "[add a noise model](add_a_noise_model.md).",
     ),
     "partition": (
         "Partitions",
@@ -36,28 +36,28 @@ FAMILIES = {  # schema of kinds → (heading, key that names the kind, where it 
     "net": (
         "Nets",
         "name",
-        "`train.net`: a name, `{name: …, options…}`, or a list of these that clients take in turn. Weights to start "
-        "from: [nets.md](nets.md).",
+        "`train.net`: a name, `{name: …, options…}`, or a list of these that clients take in turn. For initial weights "
+        "see [networks](nets.md).",
     ),
     "augment": (
         "Augmentations",
         "name",
-        "`train.augment`: a name, or `{name: …, settings…}`. Drawn anew in every epoch.",
+        "`train.augment`: a name, or `{name: …, settings…}`. Drawn again in every epoch.",
     ),
     "method": (
         "Methods",
         "name",
         "Under `methods` of a study or of `config/catalogue.yaml`: `id: {name: …, settings…}`, and for any method "
-        "`label` (shown in tables and figures), `train` (laid over the study's training settings) and `sweep` "
-        "(variants, see [write_a_study.md](write_a_study.md)).",
+        "`label` (shown in tables and figures), `train` (overrides the study's training settings) and `sweep` "
+        "(variants, see [write a study](write_a_study.md)).",
     ),
     "table": ("Tables", "kind", "Under `tables` of a study: `id: {kind: …}`."),
     "figure": ("Figures", "kind", "Under `figures` of a study: `id: {kind: …}`."),
 }
 OTHERS = {  # schema of one mapping → (heading, where it is written)
-    "train": ("Training settings", "Under `train` of a study, and of a method, whose word wins."),
-    "study": ("Studies", "Files in `config/studies/` and `config/papers/`, named as the study."),
-    "config": ("The workflow", "`config/config.yaml`, and files given by `--configfile`, which are laid over it."),
+    "train": ("Training settings", "Under `train` of a study, or of a method, which overrides the study."),
+    "study": ("Studies", "Files in `config/studies/` and `config/papers/`. The name of the file is that of the study."),
+    "config": ("The workflow", "`config/config.yaml`, and files given by `--configfile`, which override it."),
 }
 
 
@@ -136,7 +136,7 @@ def type_in_words(schema: Schema, root: Schema) -> str:
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:
-    """The schema with its reference into `root` followed; what stands beside the reference wins."""
+    """The schema with its reference into `root` followed; keys beside the reference override it."""
     if "$ref" not in schema:
         return schema
     found: Any = root

@@ -282,9 +282,9 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
     expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n] of your own labels")
     expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
     expect_type(donor, (Arrays, type(None)), "donor", "pass the Arrays of another data set, or None")
-    labels.belongs(arrays.y_train, arrays.classes, arrays.clean_known)
+    labels.check_made_for(arrays.y_train, arrays.classes, arrays.clean_known)
     labels.check()
-    partition.belongs(arrays.n, labels_digest(arrays.y_train, arrays.classes))
+    partition.check_made_for(arrays.n, labels_digest(arrays.y_train, arrays.classes))
 
 
 def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:

@@ -19,8 +19,13 @@ class ArraysError(SpecError):
 
 
 def check(arrays: Any) -> None:
-    """Raise ArraysError unless `arrays`, an `Arrays` that is being made, is a data set. Of images only type and shape
-    are looked at. (Its class cannot be named here: its module imports this one.)
+    """Check that an `Arrays`, which is being made, is a data set. Of images only type and shape are looked at.
+
+    Args:
+        arrays: the `Arrays`. Its class cannot be named here, because its module imports this one.
+
+    Raises:
+        ArraysError: an array does not fit. The message begins with its name.
     """
     _check_images(arrays)
     _check_labels(arrays)
@@ -28,8 +33,14 @@ def check(arrays: Any) -> None:
 
 
 def as_images(name: str, x: np.ndarray) -> np.ndarray:
-    """Images as uint8 [n, H, W] or [n, H, W, C], from integers 0..255 of any width. Floats are refused: NaN and
-    infinity have no grey level, and 0..1 would be black. Raises ArraysError.
+    """Images of any integer type as uint8. Floats are refused: NaN has no grey level, and 0..1 would be black.
+
+    Args:
+        name: the argument's name, for messages.
+        x: integers 0..255, [n, H, W] or [n, H, W, C].
+
+    Raises:
+        ArraysError: the type, the shape or a value does not fit.
     """
     _require(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
     _require(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
@@ -41,7 +52,15 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def as_labels(name: str, y: np.ndarray) -> np.ndarray:
-    """Labels (or owners) as int64 [n], from integers >= 0 of any width. Raises ArraysError."""
+    """Labels or owners of any integer type as int64 [n].
+
+    Args:
+        name: the argument's name, for messages.
+        y: integers from 0, [n].
+
+    Raises:
+        ArraysError: the type, the shape or a value does not fit.
+    """
     _require(y.dtype.kind in "ui", f"{name} is {y.dtype}; integers are needed")
     _require(y.ndim == 1, f"{name} has shape {y.shape}; a vector is needed")
     if y.size:

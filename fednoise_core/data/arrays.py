@@ -128,9 +128,13 @@ class Arrays:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Arrays:
-        """Read and validate an artifact. Side files are memory-mapped.
+        """Read and check an artifact. Side files are memory-mapped.
 
-        Raises ArtifactError, naming the file, if anything is missing, truncated, damaged or does not fit together.
+        Args:
+            path: the npz.
+
+        Raises:
+            ArtifactError: something is missing, damaged or does not fit together. The message names the file.
         """
         path = Path(path)
         arrays, facts = load_npz(path, "arrays")
@@ -158,7 +162,14 @@ class Arrays:
 
 
 def content_sha256(x: Any) -> str:
-    """SHA-256 (hex) of an array's values in C order, read block by block."""
+    """SHA-256 of an array's values, read block by block.
+
+    Args:
+        x: an array, or images that are read on demand.
+
+    Returns:
+        Hex digits, over the values in C order.
+    """
     sha = hashlib.sha256()
     for block in _iter_blocks(x):
         sha.update(block.data)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import torch
@@ -25,7 +25,6 @@ from fednoise_core.settings.functions import check_int, spec_of
 from fednoise_core.settings.train import ValidatedSettings
 
 __all__ = [
-    "ABOUT",
     "AUGMENTS",
     "Augment",
     "ColourJitter",
@@ -50,7 +49,16 @@ def channel(values: Sequence[float], device: Any = None) -> Tensor:
 
 
 def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(x / 255 - mean) / std, float32 channels_last; x 0..255 [B, C, H, W], uint8 or float; mean, std [C, 1, 1]."""
+    """Normalise images: (x / 255 - mean) / std.
+
+    Args:
+        x: 0..255, [B, C, H, W], uint8 or float.
+        mean: float32 [C, 1, 1].
+        std: float32 [C, 1, 1].
+
+    Returns:
+        float32 [B, C, H, W], channels_last.
+    """
     return ((x.to(torch.float32) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
@@ -257,9 +265,17 @@ class Grayscale(Part):
 
 @dataclass(frozen=True)
 class Augment:
-    """Parts one after the other, each with its own columns of u; those on normalised images come last."""
+    """Parts one after the other, each with its own columns of u; those on normalised images come last.
+
+    Attributes:
+        parts: what is done to an image.
+        description: what it is, on the reference page.
+        example: settings of the example there.
+    """
 
     parts: tuple[Part, ...]
+    description: str = field(default="", compare=False)
+    example: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         spaces = [part.on for part in self.parts]
@@ -278,9 +294,17 @@ class Augment:
 
 
 def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
-    """What a network sees: x 0..255 [B, C, H, W], augmented with u [B, how.draws] and normalised.
+    """What a network sees: images that are augmented and normalised.
 
-    Each part works before or after the normalisation as its `on` says. Returns float32 [B, C, H, W] channels_last.
+    Args:
+        x: 0..255, [B, C, H, W].
+        u: random numbers in [0, 1), [B, how.draws].
+        how: the augmentation. Each part works before or after the normalisation, as its `on` says.
+        mean: float32 [C, 1, 1].
+        std: float32 [C, 1, 1].
+
+    Returns:
+        float32 [B, C, H, W], channels_last.
     """
     columns = list(zip(how.parts, u.split([part.draws for part in how.parts], dim=1), strict=True))
     for part, own in columns:
@@ -294,27 +318,26 @@ def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Te
 
 
 AUGMENTS: dict[str, Augment] = {
-    "none": Augment(()),
-    "flip": Augment((Flip(),)),
-    "crop": Augment((CropFlip(flip=False),)),
-    "crop_flip": Augment((CropFlip(),)),
-    "rotation": Augment((Rotate(),)),
-    "colour": Augment((Flip(), ColourJitter(), Grayscale())),  # FedLSR on CIFAR
-}
-
-ABOUT: dict[str, tuple[str, dict[str, Any]]] = {  # name → what it is, settings of an example
-    "none": ("Images as they are.", {}),
-    "flip": ("Mirrored left to right with probability 1/2.", {}),
-    "crop": ("Zero padding, then a random cut of the original size (He et al., CVPR 2016).", {"pad": 2}),
-    "crop_flip": ("Crop, then flip: the usual one for CIFAR (He et al., CVPR 2016).", {}),
-    "rotation": (
-        "Turned by U(-degrees, degrees) about the centre; nearest pixel, corners black (FedLSR).",
-        {"degrees": 15},
+    "none": Augment((), description="Images as they are."),
+    "flip": Augment((Flip(),), description="Mirrored left to right with probability 1/2."),
+    "crop": Augment(
+        (CropFlip(flip=False),),
+        description="Zero padding, then a random cut of the original size (He et al., CVPR 2016).",
+        example={"pad": 2},
     ),
-    "colour": (
-        "Flip, then brightness, contrast, saturation and hue by random factors, then sometimes grey (FedLSR); needs "
-        "colour images.",
-        {"p": 0.5},
+    "crop_flip": Augment(
+        (CropFlip(),), description="Crop, then flip: the usual one for CIFAR (He et al., CVPR 2016)."
+    ),
+    "rotation": Augment(
+        (Rotate(),),
+        description="Turned by U(-degrees, degrees) about the centre; nearest pixel, corners black (FedLSR).",
+        example={"degrees": 15},
+    ),
+    "colour": Augment(
+        (Flip(), ColourJitter(), Grayscale()),
+        description="Flip, then brightness, contrast, saturation and hue by random factors, then sometimes grey "
+        "(FedLSR); needs colour images.",
+        example={"p": 0.5},
     ),
 }
 

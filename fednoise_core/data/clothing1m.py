@@ -28,7 +28,7 @@ class Clothing1M(Dataset):
     user's copy, clean labels unknown.
     """
 
-    display_name: ClassVar = "Clothing1M"
+    display_name = "Clothing1M"
     example: ClassVar = {"path": "clothing1m", "size": 224}
 
     path: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +23,7 @@ PUBLIC = 250  # every method trains on the same 1,187 images, whether it needs p
 class Digits(Dataset):
     """scikit-learn's 1,797 hand-written digits, 8×8, 10 classes; ships with the library, no download."""
 
-    redistributable: ClassVar = True
+    redistributable = True
 
     test: Annotated[int, Field(ge=1, le=N - 1, description="Test samples, stratified.")] = TEST
     public: Public = PUBLIC

@@ -46,9 +46,19 @@ KEYS = {  # source -> key in the authors' file -> SHA-256 of the 50,000 labels a
 def labels(
     source: str, y_train: np.ndarray, places: Sequence[Path], cache: Path
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """(key -> int64 [n], name -> SHA-256) of the human labels of `source`, in the order of `y_train` (torchvision's).
+    """Human labels of CIFAR's training images (CIFAR-N, Wei et al. 2022).
 
-    Raises ArtifactError if they are missing (and cannot be fetched), damaged, or belong to another order of images.
+    Args:
+        source: "cifar10" or "cifar100".
+        y_train: the clean labels in torchvision's order, which the labels must be in, too.
+        places: folders to search.
+        cache: folder for downloads.
+
+    Returns:
+        Key -> labels int64 [n], and key -> SHA-256.
+
+    Raises:
+        ArtifactError: they are missing and cannot be fetched, damaged, or of another order of images.
     """
     name, sha256 = FILES[source]
     for folder in candidates(places, cache):

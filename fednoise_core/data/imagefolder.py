@@ -157,7 +157,14 @@ def _class_numbers(labels: Iterable[str], names: Sequence[str]) -> np.ndarray:
 
 
 def classes_of_files(root: Path) -> dict[str, str]:
-    """File below train/ -> its class folder, for every training image below `root`, sorted by file."""
+    """The class folder of every training image.
+
+    Args:
+        root: the folder with train/.
+
+    Returns:
+        File below train/ -> its class folder, sorted by file.
+    """
     return dict(_find_images(root / "train", _folder_names(root, ("train",))))
 
 

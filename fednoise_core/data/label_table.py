@@ -65,8 +65,16 @@ def _read_text(row: Mapping[str, str], key: str, where: str) -> str:
 
 
 def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """(column names, (line number, row) of every row) of the CSV. Raises ArtifactError naming the file and line, also
-    unless there is the column file, and label or client.
+    """The rows of the CSV.
+
+    Args:
+        path: a UTF-8 file with the column file, and label or client or both.
+
+    Returns:
+        The column names, and (line number, row) of every row.
+
+    Raises:
+        ArtifactError: the file cannot be read, or a column is missing. The message names the file and the line.
     """
     columns, rows, line = list[str](), [], 1
     try:

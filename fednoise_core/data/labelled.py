@@ -29,8 +29,18 @@ def labels_digest(y: np.ndarray, classes: int) -> str:
 
 
 def plain_labels(y: np.ndarray, n: int, classes: int) -> np.ndarray:
-    """Labels given as a plain array, as int64 [n]. Raises SpecError naming `labels` unless they are n integers of
-    0..classes-1.
+    """Check labels that are given as a plain array.
+
+    Args:
+        y: integers 0..classes-1, [n].
+        n: how many there must be.
+        classes: number of classes.
+
+    Returns:
+        int64 [n].
+
+    Raises:
+        SpecError: they are not such integers.
     """
     if y.dtype.kind not in "iu" or y.shape != (n,):
         raise SpecError(f"labels: got an array {y.dtype} {list(y.shape)}; integers [{n}], one per image, are needed")
@@ -84,9 +94,14 @@ class LabelledData:
 
     @classmethod
     def of(cls, data: Any, name: str = "data") -> LabelledData:
-        """The labels of an `Arrays`, of an arrays artifact (its path), or of a LabelledData (which is returned).
+        """The labels of a data set.
 
-        Raises TypeError naming the argument for another type, ArtifactError naming the file if it is damaged.
+        Args:
+            data: an `Arrays`, the path of an arrays artifact, or a LabelledData, which is returned.
+
+        Raises:
+            TypeError: it is of another type. The message names the argument.
+            ArtifactError: the file is damaged. The message names it.
         """
         from fednoise_core.data.arrays import Arrays
 

@@ -22,9 +22,14 @@ def missing(folder: Path, files: Sequence[str]) -> list[str]:
 
 
 def not_found(source: str, files: Sequence[str], places: Sequence[Path], cache: Path, problem: str) -> ArtifactError:
-    """The error that says which files are missing, where they were looked for, why they were not fetched, what to do.
+    """Make the error that says which files are missing, where they were looked for, and what to do.
 
-    `files`: alternatives are joined by the caller ("A or B").
+    Args:
+        source: the data set.
+        files: their names. Alternatives are one text ("A or B").
+        places: folders that were searched.
+        cache: folder for downloads.
+        problem: why they were not fetched.
     """
     looked = ", ".join(str(folder) for folder in candidates(places, cache))
     return ArtifactError(
@@ -35,9 +40,16 @@ def not_found(source: str, files: Sequence[str], places: Sequence[Path], cache: 
 
 
 def user_path(spec: Mapping[str, Any], places: Sequence[Path], key: str = "path", default: str | None = None) -> Path:
-    """The file or folder that the setting `key` names: in the working folder, else below one of `places`.
+    """Find the file or folder that a setting names.
 
-    Raises SpecError naming the key if it is nowhere.
+    Args:
+        spec: the data set's settings.
+        places: folders to search after the working folder.
+        key: the setting.
+        default: its default.
+
+    Raises:
+        SpecError: it is nowhere. The message names the key.
     """
     name = spec.get(key, default)
     if name is None:

@@ -14,7 +14,15 @@ __all__ = ["arrays_in", "members", "shape"]
 
 
 def members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
-    """The arrays of `path` whose name is `wanted`. Raises ArtifactError naming the file if it is damaged."""
+    """Read some arrays of an npz.
+
+    Args:
+        path: the file.
+        wanted: whether an array of this name is read.
+
+    Raises:
+        ArtifactError: the file is damaged. The message names it.
+    """
     try:
         return read_npz(path, wanted)
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
@@ -22,7 +30,11 @@ def members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
 
 
 def arrays_in(path: Path) -> list[str]:
-    """Names of the arrays in `path`. Raises ArtifactError naming the file if it is damaged."""
+    """Names of the arrays in an npz.
+
+    Raises:
+        ArtifactError: the file is damaged. The message names it.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -31,7 +43,11 @@ def arrays_in(path: Path) -> list[str]:
 
 
 def shape(path: Path, name: str) -> tuple[int, ...]:
-    """Shape of one array, from its header. Raises ArtifactError naming the file if it is damaged or has none."""
+    """Shape of one array in an npz, from its header.
+
+    Raises:
+        ArtifactError: the file is damaged, or has no such array. The message names the file.
+    """
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
             major = np.lib.format.read_magic(member)[0]

@@ -95,10 +95,10 @@ class Official(Dataset):
 class MNIST(Official):
     """MNIST, 60,000 + 10,000 hand-written digits, 28×28, 10 classes (LeCun et al. 1998)."""
 
-    display_name: ClassVar = "MNIST"
+    display_name = "MNIST"
     example: ClassVar = {"subset": {"train": 2000, "test": 1000}}
-    raw: ClassVar = tuple(f"MNIST/raw/{name}" for name in _IDX)
-    published: ClassVar = Facts(
+    raw = tuple(f"MNIST/raw/{name}" for name in _IDX)
+    published = Facts(
         60000, 10000, (28, 28), DIGITS, (0.1307,), (0.3081,),
         {
             "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
@@ -112,11 +112,11 @@ class MNIST(Official):
 class FashionMNIST(Official):
     """Fashion-MNIST, 60,000 + 10,000 articles of clothing, 28×28, 10 classes (Xiao et al. 2017)."""
 
-    display_name: ClassVar = "Fashion-MNIST"
-    redistributable: ClassVar = True
+    display_name = "Fashion-MNIST"
+    redistributable = True
     example: ClassVar = {"public": 500}
-    raw: ClassVar = tuple(f"FashionMNIST/raw/{name}" for name in _IDX)
-    published: ClassVar = Facts(
+    raw = tuple(f"FashionMNIST/raw/{name}" for name in _IDX)
+    published = Facts(
         60000, 10000, (28, 28),
         ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         (0.2860,), (0.3530,),
@@ -134,13 +134,13 @@ class CIFAR10(Official):
     labels (Wei et al. 2022, CC BY-NC 4.0).
     """
 
-    display_name: ClassVar = "CIFAR-10"
+    display_name = "CIFAR-10"
     example: ClassVar = {"public": {"dataset": "cifar100", "n": 5000}}
-    raw: ClassVar = tuple(
+    raw = tuple(
         f"cifar-10-batches-py/{name}"
         for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
     )
-    published: ClassVar = Facts(
+    published = Facts(
         50000, 10000, (32, 32, 3),
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616),
@@ -160,10 +160,10 @@ class CIFAR100(Official):
     true also CIFAR-100N's labels.
     """
 
-    display_name: ClassVar = "CIFAR-100"
+    display_name = "CIFAR-100"
     example: ClassVar = {"human": True, "labels": "coarse"}
-    raw: ClassVar = tuple(f"cifar-100-python/{name}" for name in ("train", "test", "meta"))
-    published: ClassVar = Facts(
+    raw = tuple(f"cifar-100-python/{name}" for name in ("train", "test", "meta"))
+    published = Facts(
         50000, 10000, (32, 32, 3), CIFAR100_NAMES,
         (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762),
         {
@@ -181,10 +181,10 @@ class CIFAR100(Official):
 class SVHN(Official):
     """Street View House Numbers, 73,257 + 26,032 colour images, 32×32, 10 classes (Netzer et al. 2011)."""
 
-    display_name: ClassVar = "SVHN"
+    display_name = "SVHN"
     example: ClassVar = {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
-    raw: ClassVar = ("train_32x32.mat", "test_32x32.mat")
-    published: ClassVar = Facts(73257, 26032, (32, 32, 3), DIGITS, (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
+    raw = ("train_32x32.mat", "test_32x32.mat")
+    published = Facts(73257, 26032, (32, 32, 3), DIGITS, (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
 # fmt: on
 
 

@@ -120,14 +120,25 @@ class Dataset(Settings):
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
-        """Training samples, classes, and (height, width) of the images, cheaply: settings are checked against them
-        before any job starts.
+        """Read what settings are checked against before any job starts. It should be cheap.
+
+        Args:
+            spec: the settings and `source`.
+            places: folders to search.
+
+        Returns:
+            Training samples, classes, and (height, width) of the images.
         """
         raise NotImplementedError
 
     @classmethod
     def list_files(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> list[Path]:
-        """The user's files that `read_arrays` opens. A change in one of them makes the arrays stale."""
+        """List the user's files that `read_arrays` opens. A change in one of them makes the arrays stale.
+
+        Args:
+            spec: the settings and `source`.
+            places: folders to search.
+        """
         return []
 
     public: Public = 0

@@ -61,7 +61,15 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
 
 
 def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
-    """Private training samples that `spec` gives. Opens no image; raises SpecError if the user's data is not there."""
+    """Private training samples of a data set. No image is opened.
+
+    Args:
+        spec: its settings.
+        places: folders to search.
+
+    Raises:
+        SpecError: the user's data is not there.
+    """
     subset = spec.get("subset", {})
     if "train" in subset:
         return int(subset["train"])
@@ -70,17 +78,38 @@ def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
 
 
 def classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
-    """Number of classes of `spec`. Opens no image; raises SpecError if the user's data is not there."""
+    """Number of classes of a data set. No image is opened.
+
+    Args:
+        spec: its settings.
+        places: folders to search.
+
+    Raises:
+        SpecError: the user's data is not there.
+    """
     return _read_facts(spec, places)[1]
 
 
 def sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
-    """(height, width) of the images of `spec`. Opens one at most; raises SpecError if the user's data is not there."""
+    """Height and width of a data set's images. One image at most is opened.
+
+    Args:
+        spec: its settings.
+        places: folders to search.
+
+    Raises:
+        SpecError: the user's data is not there.
+    """
     return _read_facts(spec, places)[2]
 
 
 def files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
-    """The user's own files that `spec` reads: inputs of its rule. None for published data sets, which are fixed."""
+    """The user's own files that a data set reads, which are inputs of its rule. Published data sets have none.
+
+    Args:
+        spec: its settings.
+        places: folders to search.
+    """
     return load_source(spec.get("source")).list_files(spec, _check_places(places))
 
 

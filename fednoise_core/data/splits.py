@@ -26,7 +26,15 @@ __all__ = [
 
 
 def shares(counts: np.ndarray, n: int) -> np.ndarray:
-    """Samples to take of each class, int64 [K]: `n` in proportion to `counts` int [K], by largest remainders."""
+    """Samples to take of each class, in proportion, by largest remainders.
+
+    Args:
+        counts: samples of each class, int [K].
+        n: how many are taken in all.
+
+    Returns:
+        int64 [K]. Ties go to the smaller class number.
+    """
     exact = counts * (n / counts.sum())
     floor = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - floor), kind="stable")  # ties go to the smaller class number
@@ -35,7 +43,19 @@ def shares(counts: np.ndarray, n: int) -> np.ndarray:
 
 
 def stratified(labels: np.ndarray, n: int, draw: np.random.Generator) -> np.ndarray:
-    """Sorted positions int64 [n] in `labels` int64 [m], classes in proportion. Raises ValueError if n is above m."""
+    """Choose samples with classes in proportion.
+
+    Args:
+        labels: int64 [m].
+        n: how many.
+        draw: the generator.
+
+    Returns:
+        Sorted positions, int64 [n].
+
+    Raises:
+        ValueError: n is above m.
+    """
     if not 0 <= n <= len(labels):
         raise ValueError(f"cannot take {n} of {len(labels)} samples")
     if n == 0:
@@ -49,9 +69,19 @@ def stratified(labels: np.ndarray, n: int, draw: np.random.Generator) -> np.ndar
 
 
 def split_off(labels: np.ndarray, n: int, seed: int, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """(rest, taken): sorted positions int64 [m - n], int64 [n] in `labels` int64 [m].
+    """Split off a stratified choice of samples, from stream (seed, "split", part).
 
-    `taken` is a stratified choice from stream (seed, "split", part). Raises ValueError if n is above m.
+    Args:
+        labels: int64 [m].
+        n: how many are taken.
+        seed: of the split.
+        part: the stream's name.
+
+    Returns:
+        Sorted positions of the rest, int64 [m - n], and of those taken, int64 [n].
+
+    Raises:
+        ValueError: n is above m.
     """
     taken = stratified(labels, n, rng.stream(seed, "split", part))
     rest = np.setdiff1d(np.arange(len(labels), dtype=np.int64), taken, assume_unique=True)
@@ -96,9 +126,18 @@ def public_count(spec: Mapping[str, Any]) -> int:
 
 
 def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequence[str], where: str) -> None:
-    """Raise ArraysError naming a class 0..classes-1 that no training label set int64 [n] holds.
+    """Check that every class has a training image. Nothing can be learnt about a class that has none.
 
-    Nothing can be learnt about it: it comes of labels that count from 1, a misspelt folder, or a wrong `classes`.
+    Labels that count from 1, a misspelt folder or a wrong `classes` are the usual causes.
+
+    Args:
+        labels: sets of training labels, int64 [n].
+        classes: number of classes.
+        names: their names, or none.
+        where: the beginning of the message.
+
+    Raises:
+        ArraysError: no set holds some class. The message names it.
     """
     seen = np.unique(np.concatenate(list(labels)))
     seen = seen[(seen >= 0) & (seen < classes)]

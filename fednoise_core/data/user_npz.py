@@ -113,7 +113,14 @@ KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names"
 
 
 def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """SHA-256 of each array of integers that `read` reads, by its name; `found` may hold others."""
+    """Checksums of the arrays of integers that are read.
+
+    Args:
+        found: arrays by name. There may be others among them.
+
+    Returns:
+        Name -> SHA-256.
+    """
     names = [name for name in sorted(found) if name in KNOWN or is_given(name)]
     return {name: content_sha256(found[name]) for name in names if found[name].dtype.kind in "ui"}
 

@@ -51,8 +51,8 @@ def collect_models(
         for j, w in enumerate(several):
             parts = [f"client{client}"] if client != SERVER else [str(k)] if count > 1 else []
             prefix = "/".join([*parts, *([str(j)] if len(several) > 1 else [])])
-            tensors |= {f"{prefix}/{n}" if prefix else n: t.cpu() for n, t in net.named(w).items()}
-            nets[prefix] = net.describe()
+            tensors |= {f"{prefix}/{n}" if prefix else n: t.cpu() for n, t in net.named_tensors(w).items()}
+            nets[prefix] = net.describe_net()
     facts = {"nets": nets, "view": next(iter(outcome.views)), **about}
     return tensors, {**facts, **({"left_out": left_out} if left_out else {})}
 

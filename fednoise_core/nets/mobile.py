@@ -68,7 +68,7 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
     shortcut, through a 1x1 convolution with batch norm where the channels change; 40 * `width` features."""
     scale = _scale_width(width)
 
-    def block(ops: Ops, x: Tensor, name: str, expansion: int, out: int, stride: int) -> Tensor:
+    def run_block(ops: Ops, x: Tensor, name: str, expansion: int, out: int, stride: int) -> Tensor:
         wide = expansion * x.shape[1]
         y = torch.relu_(_conv_norm(ops, f"{name}.conv1", f"{name}.bn1", x, wide))
         y = torch.relu_(_conv_norm(ops, f"{name}.conv2", f"{name}.bn2", y, wide, 3, stride, wide))
@@ -81,7 +81,7 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
         x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, width, 3))
         for stage, (expansion, out, blocks, stride) in enumerate(V2, 1):
             for k in range(blocks):
-                x = block(ops, x, f"layer{stage}.{k}", expansion, scale(out), stride if k == 0 else 1)
+                x = run_block(ops, x, f"layer{stage}.{k}", expansion, scale(out), stride if k == 0 else 1)
         return torch.relu_(_conv_norm(ops, "conv2", "bn2", x, scale(1280))).mean((2, 3))
 
     return run_body
@@ -113,7 +113,7 @@ def shufflenet(
     if width % 8:
         raise SpecError(f"train.net.width: {width} is not a multiple of 8, as ShuffleNet's groups need")
 
-    def unit(ops: Ops, x: Tensor, name: str, out: int, stride: int) -> Tensor:
+    def run_unit(ops: Ops, x: Tensor, name: str, out: int, stride: int) -> Tensor:
         main = out - x.shape[1] if stride == 2 else out  # a unit of stride 2 appends the pooled input
         inner, groups = main // 4, 1 if x.shape[1] == 24 else 2
         y = torch.relu_(_conv_norm(ops, f"{name}.conv1", f"{name}.bn1", x, inner, groups=groups))
@@ -126,7 +126,7 @@ def shufflenet(
         x = torch.relu_(_conv_norm(ops, "conv1", "bn1", x, 24))
         for stage, (factor, units) in enumerate(SHUFFLE, 1):
             for k in range(units):
-                x = unit(ops, x, f"layer{stage}.{k}", factor * width, 1 if k else 2)
+                x = run_unit(ops, x, f"layer{stage}.{k}", factor * width, 1 if k else 2)
         return x.mean((2, 3))
 
     return run_body

@@ -59,7 +59,11 @@ def module(
 
 
 def factory_of(name: str) -> Factory:
-    """The function of "module:function". Raises SpecError if it cannot be imported."""
+    """Import the function of "module:function".
+
+    Raises:
+        SpecError: it cannot be imported.
+    """
     where, colon, function = name.partition(":")
     if not colon or not where or not function:
         raise SpecError(f"train.net.factory: {name!r}: expected module:function, such as mynets:make")
@@ -127,7 +131,7 @@ class ModuleNet(Net):
         self._make = functools.partial(factory, tuple(shape), classes, **arguments)
         self._called = getattr(factory, "__name__", repr(factory))
         if init != "default":
-            raise self._refuse("its factory draws the first weights: `init` does nothing")
+            raise self._make_error("its factory draws the first weights: `init` does nothing")
         made = self._make_module(0)
         self.head_name = self._find_head(made)
         self._norms = {
@@ -147,7 +151,7 @@ class ModuleNet(Net):
 
     # what the module is
 
-    def _refuse(self, problem: str) -> SpecError:
+    def _make_error(self, problem: str) -> SpecError:
         return SpecError(f"train.net: module {self._called!r}: {problem}")
 
     def _make_module(self, seed: int) -> nn.Module:
@@ -157,20 +161,20 @@ class ModuleNet(Net):
                 torch.default_generator.manual_seed(seed)
                 made = self._make()
         except Exception as error:  # the user's code
-            raise self._refuse(f"{type(error).__name__}: {error}") from error
+            raise self._make_error(f"{type(error).__name__}: {error}") from error
         if not isinstance(made, nn.Module):
-            raise self._refuse(f"it returned {type(made).__name__}, no torch.nn.Module")
+            raise self._make_error(f"it returned {type(made).__name__}, no torch.nn.Module")
         return made
 
     def _find_head(self, made: nn.Module) -> str:
         """The name of the last linear layer."""
         linear = [name for name, part in made.named_modules() if isinstance(part, nn.Linear)]
         if not linear:
-            raise self._refuse("its last layer must be a torch.nn.Linear")
+            raise self._make_error("its last layer must be a torch.nn.Linear")
         head = made.get_submodule(linear[-1])
         if head.out_features != self.classes or head.bias is None:
             needed = f"torch.nn.Linear(…, {self.classes}) with a bias"
-            raise self._refuse(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
+            raise self._make_error(f"its last linear layer {linear[-1]!r} is {head}; {needed} is needed")
         return linear[-1]
 
     def _make_entry(self, name: str, tensor: Tensor) -> tuple[str, Entry]:
@@ -187,16 +191,17 @@ class ModuleNet(Net):
                 h = self._call_module(w, x, False, None)
                 wanted = made.eval()(x)
         except Exception as error:  # the user's code
-            raise self._refuse(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+            raise self._make_error(f"images {tuple(x.shape)}: {type(error).__name__}: {error}") from error
         self.draws = self._draws.at
         if h.dim() != 2 or wanted.shape != (3, self.classes):
-            raise self._refuse(f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed")
+            problem = f"it gives {tuple(wanted.shape)} for 3 images; logits (3, {self.classes}) are needed"
+            raise self._make_error(problem)
         self.features_size = int(h.shape[1])
         if not torch.allclose(self.head(w, h), wanted, atol=1e-4):
-            raise self._refuse(f"its output is not that of {self.head_name!r}, which must be its last layer")
+            raise self._make_error(f"its output is not that of {self.head_name!r}, which must be its last layer")
         self.single_ok = self._check_training(w, x[:1])
         if not self.single_ok and not self._check_training(w, x):
-            raise self._refuse("it cannot be run in training mode")
+            raise self._make_error("it cannot be run in training mode")
         self._check_draws(w, x)
 
     def _check_training(self, w: Weights, x: Tensor) -> bool:
@@ -213,10 +218,10 @@ class ModuleNet(Net):
         with torch.no_grad():
             twice = [self.train(w.clone(), x, u) for _ in range(2)]
         if not torch.equal(*twice):
-            raise self._refuse("it draws random numbers of its own in training; use torch.nn.Dropout layers")
+            raise self._make_error("it draws random numbers of its own in training; use torch.nn.Dropout layers")
         again = self._fill_weights(self._make_module(0))
         if not torch.equal(again.flat, w.flat):
-            raise self._refuse("its factory gives other weights at every call; draw them by torch's generator")
+            raise self._make_error("its factory gives other weights at every call; draw them by torch's generator")
 
     # weights, and the two modes
 
@@ -228,14 +233,18 @@ class ModuleNet(Net):
         return weights
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
-        """New weights from the factory, whose draws are keyed by one number of `generator`; or those of `weights`."""
+        """New weights from the factory, or those of `weights`.
+
+        Args:
+            generator: one number of it keys the factory's draws.
+        """
         seed = int(torch.randint(1 << 62, (), generator=generator))
         made = self._fill_weights(self._make_module(seed))
         if self.weights is not None:
-            from fednoise_core.nets.weights import fill, read
+            from fednoise_core.nets.weights import fill_weights, read_tensors
 
             ours = {own: entry.name for own, entry in self._entries}
-            fill(made, {ours.get(n, n): t for n, t in read(self.weights).items()}, self.weights)
+            fill_weights(made, {ours.get(n, n): t for n, t in read_tensors(self.weights).items()}, self.weights)
         return made.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
@@ -285,7 +294,10 @@ def _prepare_copy(made: nn.Module, head: str, draws: _Draws) -> nn.Module:
 def with_named_nets(train: Any) -> Any:
     """Training settings whose nets all have names: a function becomes `{"name": "module", "factory": "file:function"}`.
 
-    Worker processes and result files know a net by name. Raises SpecError for a function that no name leads to.
+    Worker processes and result files know a net by name.
+
+    Raises:
+        SpecError: no name leads to a function.
     """
     if isinstance(train, Train):
         return dataclasses.replace(train, net=_name_nets(train.net))

@@ -161,9 +161,13 @@ class Net:
         self.parameters = self.layout.trained  # trained numbers
 
     def fresh(self, generator: torch.Generator, device: torch.device | str = "cpu") -> Weights:
-        """New weights drawn from `generator` (on the CPU, so that every device starts alike), or read from `weights`.
+        """New weights, or those of `weights`.
 
-        Raises ArtifactError, naming the file and a tensor, if it is missing, damaged or of another architecture.
+        Args:
+            generator: on the CPU, so that every device starts alike.
+
+        Raises:
+            ArtifactError: the file is missing, damaged or of another architecture. The message names it and a tensor.
         """
         weights = self.layout.zeros()
         for made in self._inits:
@@ -176,28 +180,58 @@ class Net:
                 drawn = torch.rand(made.entry.shape, generator=generator)
                 tensor.copy_((2 * drawn - 1) * bound)
         if self.weights is not None:
-            from fednoise_core.nets.weights import fill, read
+            from fednoise_core.nets.weights import fill_weights, read_tensors
 
-            fill(weights, read(self.weights), self.weights)
+            fill_weights(weights, read_tensors(self.weights), self.weights)
         return weights.to(device)
 
     def features(self, w: Weights, x: Tensor, *, train: bool = False, u: Tensor | None = None) -> Tensor:
-        """[B, C, H, W] -> penultimate features [B, features_size]. With train=True statistics of `w` move in place."""
+        """Penultimate features.
+
+        Args:
+            x: images, [B, C, H, W].
+            train: running statistics of `w` are moved in place.
+
+        Returns:
+            [B, features_size].
+        """
         return self.body(Apply(w, train, u, dropout=train or self.dropout_at_eval), x)
 
     def head(self, w: Weights, h: Tensor) -> Tensor:
-        """Features [B, features_size] -> logits [B, K]."""
+        """Logits of features.
+
+        Args:
+            w: the weights.
+            h: features, [B, features_size].
+
+        Returns:
+            [B, K].
+        """
         return F.linear(h, w["head.weight"], w["head.bias"])
 
     def train(self, w: Weights, x: Tensor, u: Tensor | None = None) -> Tensor:
-        """Logits [B, K] in training mode: batch statistics, and running statistics of `w` moved in place."""
+        """Logits in training mode: with batch statistics. Running statistics of `w` are moved in place.
+
+        Args:
+            x: images, [B, C, H, W].
+
+        Returns:
+            [B, K].
+        """
         return self.head(w, self.features(w, x, train=True, u=u))
 
     def predict(self, w: Weights, x: Tensor, u: Tensor | None = None) -> Tensor:
-        """Logits [B, K] in evaluation mode."""
+        """Logits in evaluation mode.
+
+        Args:
+            x: images, [B, C, H, W].
+
+        Returns:
+            [B, K].
+        """
         return self.head(w, self.features(w, x, u=u))
 
-    def named(self, w: Weights) -> dict[str, Tensor]:
+    def named_tensors(self, w: Weights) -> dict[str, Tensor]:
         """Contiguous copies of `w` under the names of the architecture's own module (torchvision's for the ResNets)."""
         return {self.own_name(name): tensor for name, tensor in w.named().items()}
 
@@ -205,7 +239,7 @@ class Net:
         """The name of an entry of the layout in files."""
         return f"{self.head_name}.{name[5:]}" if name.startswith("head.") else name
 
-    def describe(self) -> dict[str, Any]:
+    def describe_net(self) -> dict[str, Any]:
         """What identifies the net, for the facts of a model file (JSON)."""
         return {"name": self.name, "options": self.options, "shape": list(self.shape), "classes": self.classes,
                 "parameters": self.parameters, "init": self.init, "dropout_at_eval": self.dropout_at_eval,

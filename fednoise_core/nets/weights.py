@@ -17,38 +17,51 @@ if TYPE_CHECKING:
 
     from fednoise_core.ops.weights import Weights
 
-__all__ = ["fill", "paths", "read", "renamed"]
+__all__ = ["fill_weights", "read_tensors", "rename_torchvision", "weight_files"]
 
 
-def paths(net: Any) -> list[str]:
-    """The weight files that a `train.net` setting names (one net or a list), sorted. Needs no torch."""
+def weight_files(net: Any) -> list[str]:
+    """The weight files that a `train.net` setting names. Torch is not needed.
+
+    Args:
+        net: one net or a list.
+
+    Returns:
+        Sorted paths.
+    """
     nets = net if isinstance(net, list | tuple) else [net]
     return sorted({str(one["weights"]) for one in nets if isinstance(one, Mapping) and one.get("weights")})
 
 
-def read(path: str | Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file by name. Raises ArtifactError, naming the file, if it is missing or damaged."""
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """Read all tensors of a safetensors file by name.
+
+    Raises:
+        ArtifactError: it is missing or damaged. The message names it.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not Path(path).is_file():
-        raise ArtifactError(f"{path}: no such weights file; workflow_scripts.steps.pretrained makes ImageNet's")
+        cure = "`python -m workflow_scripts.steps.pretrained` makes ImageNet's"
+        raise ArtifactError(f"{path}: no such weights file; {cure}")
     try:
-        return renamed(load_file(path))
+        return rename_torchvision(load_file(path))
     except (SafetensorError, OSError) as error:
         raise ArtifactError(f"{path}: damaged weights file ({error})") from error
 
 
-def renamed(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_torchvision(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """torchvision's names as ours: `fc` is `head`, and the counters of batch norm, which nothing uses, are left out."""
     kept = {name: tensor for name, tensor in named.items() if not name.endswith(".num_batches_tracked")}
     return {f"head.{name[3:]}" if name.startswith("fc.") else name: tensor for name, tensor in kept.items()}
 
 
-def fill(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:
-    """Copy `named` into `weights` in place. A head of another shape, or none, leaves the head as it is.
+def fill_weights(weights: Weights, named: Mapping[str, Tensor], where: str | Path) -> None:
+    """Copy tensors into weights, in place. A head of another shape, or none, leaves the head as it is.
 
-    Raises ArtifactError, naming `where` and the tensor, if another one is missing, unknown or of another shape.
+    Raises:
+        ArtifactError: another tensor is missing, unknown or of another shape. The message names it and `where`.
     """
     shapes = {name: tuple(view.shape) for name, view in weights.views.items()}
     head = {name for name in shapes if name.startswith("head.")}

@@ -57,9 +57,21 @@ def asymmetric(
 def asymmetric_matrix(
     K: int, rate: float, sparsity: float, prior: np.ndarray, rng: np.random.RandomState, *, constant: bool = False
 ) -> np.ndarray:
-    """M [K, K], columns sum to one, such that each label is more likely under its own class than overall.
+    """Draw a matrix such that each label is more likely under its own class than overall.
 
-    Raises SpecError for ρ ≥ 1 - 1/K, for ζ above its limit, and if 10 000 tries find no such matrix.
+    Args:
+        K: number of classes.
+        rate: mean noise rate ρ.
+        sparsity: share ζ of impossible flips.
+        prior: share of each class, [K].
+        rng: the generator.
+        constant: whether every class keeps 1 - ρ of its labels.
+
+    Returns:
+        M [K, K], the transpose of T: columns sum to one.
+
+    Raises:
+        SpecError: ρ ≥ 1 - 1/K, ζ is above its limit, or 10 000 tries find no such matrix.
     """
     check_float(rate, "rate", 0, 1 - 1 / K, open_high=True)
     check_float(sparsity, "sparsity", 0, 1 if K == 2 else (K - 2) / (K - 1) + 1e-12)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fednoise_core.data.labelled import labels_digest, plain_labels
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
-from fednoise_core.noise.sampling import transition, wrong_share
+from fednoise_core.noise.sampling import realised_matrix, wrong_share
 
 __all__ = ["Labels"]
 
@@ -47,9 +47,14 @@ class Labels:
 
     @classmethod
     def of(cls, y: np.ndarray, y_train: np.ndarray, classes: int, clean_known: bool) -> Labels:
-        """Labels given as a plain array `y` int [n], for a data set with the labels `y_train` int64 [n].
+        """Labels that are given as a plain array.
 
-        Raises SpecError unless they are n integers of 0..classes-1.
+        Args:
+            y: int [n].
+            y_train: the data set's labels, int64 [n].
+
+        Raises:
+            SpecError: they are not n integers of 0..classes-1.
         """
         noisy = plain_labels(y, len(y_train), classes)
         spec = {"noise": {"kind": "given"}, "seed": 0, "nominal_rate": None, "notes": {}}
@@ -74,13 +79,13 @@ class Labels:
         if not clean_known:
             return cls(noisy, float("nan"), spec, **arrays)
         clean = y_train.astype(np.int64)
-        made = cls(noisy, 0.0, spec, clean=clean, T_realised=transition(clean, noisy, classes), **arrays)
+        made = cls(noisy, 0.0, spec, clean=clean, T_realised=realised_matrix(clean, noisy, classes), **arrays)
         assert made.wrong is not None
         found: dict[str, Any] = {"rate": float(made.wrong.mean())}
         if clients is not None:
             found["client_rate"] = wrong_share(made.wrong, clients)
             if len(clients) * classes**2 <= LARGEST:
-                found["T_client"] = np.stack([transition(clean[index], noisy[index], classes) for index in clients])
+                found["T_client"] = np.stack([realised_matrix(clean[part], noisy[part], classes) for part in clients])
         return dataclasses.replace(made, **found)
 
     def __repr__(self) -> str:
@@ -134,7 +139,11 @@ class Labels:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Labels:
-        """Read and check an artifact. Raises ArtifactError, naming the file, if it is damaged or contradicts itself."""
+        """Read and check an artifact.
+
+        Raises:
+            ArtifactError: it is damaged or contradicts itself. The message names the file.
+        """
         arrays, spec = load_npz(path, "labels")
         try:
             rate = float(arrays.pop("rate"))
@@ -175,10 +184,17 @@ class Labels:
         elif n and abs(wrong.mean() - self.rate) > 1e-12:
             raise SpecError(f"labels: rate says {self.rate}, the labels say {wrong.mean()}")
 
-    def belongs(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
-        """Raise SpecError unless these labels were made for a data set with the labels `y_train` int64 [n].
+    def check_made_for(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
+        """Check that these labels were made for a data set. Compared are the clean labels where both sides know them,
+        else the digest that `inject` put into the spec.
 
-        Compared are the clean labels where both sides know them, else the digest that `inject` put into the spec.
+        Args:
+            y_train: the data set's labels, int64 [n].
+            classes: its number of classes.
+            clean_known: whether its labels are known to be right.
+
+        Raises:
+            SpecError: they were made for another one.
         """
         cure = "make labels and partition from the arrays that the run gets"
         n, found = len(y_train), len(self.noisy)

@@ -50,7 +50,13 @@ def none(y: np.ndarray, K: int, rng: np.random.Generator) -> NoiseResult:
 
 
 def symmetric_matrix(K: int, rate: float, *, inclusive: bool = False) -> np.ndarray:
-    """T [K, K] of symmetric noise; `inclusive` draws the new label from all K classes, the true one too."""
+    """T [K, K] of symmetric noise.
+
+    Args:
+        K: number of classes.
+        rate: probability that a label is drawn anew.
+        inclusive: the new label is drawn from all K classes, the true one too.
+    """
     share = rate / (K if inclusive else K - 1)
     T = np.full((K, K), share)
     np.fill_diagonal(T, 1 - rate + share if inclusive else 1 - rate)
@@ -117,9 +123,19 @@ def random(
 
 
 def superclass_of(K: int, within_superclass: str | None, coarse: np.ndarray | None) -> np.ndarray:
-    """Superclass of each class, int64 [K]: the same for all unless labels stay `within_superclass`.
+    """Superclass of each class, the same for all unless labels stay inside one.
 
-    `consecutive5`: blocks of five class numbers (FedNoisy; not CIFAR-100's superclasses). `coarse`: the true map.
+    Args:
+        K: number of classes.
+        within_superclass: "consecutive5", blocks of five class numbers (FedNoisy; not CIFAR-100's superclasses), or
+            "coarse", the true map.
+        coarse: the true map, int64 [K].
+
+    Returns:
+        int64 [K].
+
+    Raises:
+        SpecError: there are no such superclasses.
     """
     if within_superclass is None:
         return np.zeros(K, np.int64)
@@ -133,7 +149,16 @@ def superclass_of(K: int, within_superclass: str | None, coarse: np.ndarray | No
 
 
 def next_classes(classes: np.ndarray, blocks: np.ndarray, offset: int = 1) -> np.ndarray:
-    """For each of the sorted `classes` the next one in its block (offset -1: the one before), cyclically."""
+    """The next class in the same block, cyclically.
+
+    Args:
+        classes: sorted classes, int64 [k].
+        blocks: block of each of the K classes, int64 [K].
+        offset: 1 for the next one, -1 for the one before.
+
+    Returns:
+        int64 [k].
+    """
     result = classes.copy()
     for block in np.unique(blocks[classes]):
         inside = blocks[classes] == block
@@ -229,8 +254,15 @@ def matrix(
 
 
 def read_matrix(file: str | None, rows: Sequence[Sequence[float]] | None) -> np.ndarray:
-    """T [K, K] of kind `matrix`. Raises SpecError, naming the file, if it cannot be read or is not a transition
-    matrix."""
+    """Read T [K, K] of kind `matrix`.
+
+    Args:
+        file: a CSV, or None.
+        rows: the matrix itself, or None.
+
+    Raises:
+        SpecError: it cannot be read, or is not a transition matrix. The message names the file.
+    """
     if (file is None) == (rows is None):
         raise SpecError("matrix: give either file or rows")
     if file is None:

@@ -81,7 +81,11 @@ def needs_partition(spec: Mapping[str, Any]) -> bool:
 
 
 def needs_donor(spec: Mapping[str, Any]) -> str | None:
-    """The data set id whose images open-set noise takes; None if no other data set is needed."""
+    """The data set whose images open-set noise takes.
+
+    Returns:
+        Its id; None if no other data set is needed.
+    """
     donor = spec.get("donor", "public") if _takes_input(spec, "donor_count") else "public"
     return None if donor == "public" else str(donor)
 
@@ -126,7 +130,7 @@ def inject(
     clients = None
     if partition is not None:
         expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-        partition.belongs(len(source.y), source.digest)
+        partition.check_made_for(len(source.y), source.digest)
         clients = [partition.of(c) for c in range(partition.clients)]
 
     wanted = inspect.signature(function).parameters
@@ -165,13 +169,28 @@ def _donor_images(donor: Any, spec: Mapping[str, Any]) -> np.ndarray:
 
 
 def nominal_rate(spec: Mapping[str, Any], K: int) -> float | None:
-    """Expected share of wrong labels under balanced classes and clients; None where nobody states one (human, given).
+    """Expected share of wrong labels under balanced classes and clients.
+
+    Args:
+        spec: the noise.
+        K: number of classes.
+
+    Returns:
+        None where nobody states one (human, given).
     """
     rate = _load_model(spec).nominal_rate(spec, K) if spec["kind"] in NOISES else spec.get("rate")
     return None if rate is None else round(float(rate), 12)
 
 
 def oracle_rate(spec: Mapping[str, Any], K: int | None) -> float | None:
-    """The rate for methods that are told one: as published, else the nominal one; None where nobody states one."""
+    """The rate for methods that are told one: as published, else the nominal one.
+
+    Args:
+        spec: the noise.
+        K: number of classes, or None if it is not known.
+
+    Returns:
+        None where nobody states one.
+    """
     published: float | None = _load_model(spec).published_rate(spec)
     return nominal_rate(spec, K) if published is None and K is not None else published

@@ -23,8 +23,8 @@ __all__ = [
     "Superclass",
     "check_matrix",
     "noise_model",
+    "realised_matrix",
     "sample",
-    "transition",
     "wrong_share",
 ]
 
@@ -81,17 +81,28 @@ def noise_model(
         random_state: with a noise_seed it draws as the authors' code did, from np.random.RandomState.
     """
 
-    def decorate(function: M) -> M:
+    def make_model(function: M) -> M:
         model = with_settings(example=example, display_name=display_name)(function)
         rates = {"nominal_rate": nominal_rate, "published_rate": published_rate}
         vars(model).update(rates, random_state=random_state)
         return model
 
-    return decorate
+    return make_model
 
 
 def check_matrix(T: np.ndarray, name: str = "T") -> np.ndarray:
-    """`T` as float64 [..., K, K], rows summing to one (1e-8), entries ≥ 0. Raises SpecError otherwise."""
+    """Check a transition matrix.
+
+    Args:
+        T: entries ≥ 0, [..., K, K], whose rows sum to one (within 1e-8).
+        name: the beginning of messages.
+
+    Returns:
+        The same as float64.
+
+    Raises:
+        SpecError: it is not one.
+    """
     T = np.asarray(T, dtype=np.float64)
     if T.ndim < 2 or T.shape[-1] != T.shape[-2]:
         raise SpecError(f"{name}: must be square, got {list(T.shape)}")
@@ -150,7 +161,7 @@ def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)
 
 
-def transition(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:
+def realised_matrix(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:
     """Realised T float64 [K, K]; the row of a class without samples is NaN (undefined)."""
     counts = np.bincount(clean * K + noisy, minlength=K * K).reshape(K, K).astype(np.float64)
     with np.errstate(invalid="ignore"):

@@ -26,7 +26,9 @@ class Partition:
     spec: Mapping[str, Any]
 
     @classmethod
-    def build(cls, parts: Sequence[np.ndarray], spec: Mapping[str, Any], valid: np.ndarray | None = None) -> Partition:
+    def from_parts(
+        cls, parts: Sequence[np.ndarray], spec: Mapping[str, Any], valid: np.ndarray | None = None
+    ) -> Partition:
         """A partition from one sorted index array int64 [N_c] per client.
 
         spec: what the artifact records: settings, seed, `clients`, and `notes` with `samples` of the data set and
@@ -79,14 +81,27 @@ class Partition:
         return self.of(c)[self.valid[self.offsets[c] : self.offsets[c + 1]]]
 
     def histogram(self, labels: np.ndarray, K: int) -> np.ndarray:
-        """Samples per client and class, int64 [C, K]."""
+        """Samples per client and class.
+
+        Args:
+            labels: labels of all samples, int64 [n].
+            K: number of classes.
+
+        Returns:
+            int64 [C, K].
+        """
         owner = np.repeat(np.arange(self.clients), self.sizes)
         return np.bincount(owner * K + labels[self.index], minlength=self.clients * K).reshape(self.clients, K)
 
-    def belongs(self, samples: int, data: str = "") -> None:
-        """Raise SpecError unless this is a sound partition of a data set with so many training samples.
+    def check_made_for(self, samples: int, data: str = "") -> None:
+        """Check that this is a sound partition of a data set.
 
-        data: the digest of its training labels (`labels_digest`), compared with the one that `make` noted.
+        Args:
+            samples: its number of training samples.
+            data: the digest of its training labels (`labels_digest`), compared with the one that `make` noted.
+
+        Raises:
+            SpecError: it is of another one, or not sound.
         """
         recorded = self.spec.get("notes", {}).get("samples", samples)
         cure = "make it from the arrays that the run gets"
@@ -102,7 +117,11 @@ class Partition:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Partition:
-        """Read and check an artifact. Raises ArtifactError, naming the file, if it is damaged or contradicts itself."""
+        """Read and check an artifact.
+
+        Raises:
+            ArtifactError: it is damaged or contradicts itself. The message names the file.
+        """
         arrays, spec = load_npz(path, "partition")
         try:
             partition = cls(arrays["index"], arrays["offsets"], arrays["valid"], spec)
@@ -112,8 +131,14 @@ class Partition:
         return partition
 
     def check(self, samples: int | None = None) -> None:
-        """Raise SpecError if types, offsets, order or counts do not fit together (or a sample is not below
-        `samples`)."""
+        """Check that types, offsets, order and counts fit together.
+
+        Args:
+            samples: number of training samples, which every index is below. None: as the spec says.
+
+        Raises:
+            SpecError: they do not.
+        """
         index, offsets, valid = self.index, self.offsets, self.valid
         if index.dtype != np.int64 or offsets.dtype != np.int64 or valid.dtype != bool:
             raise SpecError(

@@ -85,7 +85,11 @@ def shared_settings(kind: str) -> type:
 
 
 def needs_labels(spec: Mapping[str, Any]) -> bool:
-    """Whether this partition is drawn over the noisy labels."""
+    """Whether a partition is drawn over the noisy labels. The workflow then makes the noise first.
+
+    Args:
+        spec: the partition.
+    """
     whose = _load_scheme(spec).labels
     return whose is not None and spec.get("labels", whose) == "noisy"
 
@@ -133,7 +137,7 @@ def make(
         "unused": n - len(np.unique(np.concatenate(parts))),
         "empty_clients": sum(not len(part) for part in parts),
     }
-    partition = Partition.build(
+    partition = Partition.from_parts(
         parts,
         {
             "artifact": "partition",
@@ -154,7 +158,7 @@ def _noisy_labels(labels: Labels | np.ndarray, source: LabelledData) -> np.ndarr
     if isinstance(labels, np.ndarray):
         return plain_labels(labels, len(source.y), source.classes)
     expect_type(labels, Labels, "labels", "pass what fn.inject(…) gives, or an array int [n]")
-    labels.belongs(source.y, source.classes, source.clean_known)
+    labels.check_made_for(source.y, source.classes, source.clean_known)
     return labels.noisy
 
 

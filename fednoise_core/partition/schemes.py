@@ -43,16 +43,24 @@ def partition_scheme(
         labels: which labels it looks at, unless the setting `labels` says otherwise. None: it looks at none.
     """
 
-    def decorate(function: S) -> S:
+    def make_scheme(function: S) -> S:
         scheme = with_settings(example=example, display_name=display_name)(function)
         vars(scheme).update(labels=labels)
         return scheme
 
-    return decorate
+    return make_scheme
 
 
 def by_owner(owner: np.ndarray, C: int) -> list[np.ndarray]:
-    """One sorted index array per client from the owner of each sample, int64 [n]."""
+    """Samples of each client.
+
+    Args:
+        owner: the client of each sample, int64 [n].
+        C: number of clients.
+
+    Returns:
+        One sorted index array per client.
+    """
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(1, C)))
 

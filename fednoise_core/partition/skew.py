@@ -58,8 +58,15 @@ def _cut_shares(shares: np.ndarray, total: int) -> np.ndarray:
 
 
 def raise_floor(sizes: np.ndarray, floor: int) -> np.ndarray:
-    """Sizes int64 [C] of the same sum, none below `floor`: the largest are cut down to one level, which is as high as
-    possible."""
+    """Raise small sizes to a floor and cut the largest down to one level, which is as high as possible.
+
+    Args:
+        sizes: int64 [C].
+        floor: the smallest size.
+
+    Returns:
+        int64 [C] of the same sum.
+    """
     wanted = np.maximum(sizes, floor).astype(np.int64)
     excess = int(wanted.sum() - sizes.sum())
     if excess == 0:
@@ -199,7 +206,17 @@ def _deal_disjoint(members: list[np.ndarray], C: int, rng: np.random.Generator, 
 
 
 def deal_classes(K: int, C: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """n distinct classes for each of C clients, int64 [C, n], every class held by ⌊nC/K⌋ or ⌈nC/K⌉ clients (n ≤ K)."""
+    """Deal classes to clients, every class to ⌊nC/K⌋ or ⌈nC/K⌉ of them.
+
+    Args:
+        K: number of classes.
+        C: number of clients.
+        n: different classes of each client, at most K.
+        rng: the generator.
+
+    Returns:
+        int64 [C, n].
+    """
     copies = np.full(K, n * C // K)
     copies[rng.permutation(K)[: n * C % K]] += 1
     # A class's copies lie side by side and are at most C, so in n rounds of dealing nobody gets it twice.

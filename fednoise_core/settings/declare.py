@@ -3,9 +3,8 @@
     mu: Annotated[float, Field(ge=0, description="Weight of the proximal term.")] = 0.01
 
 A field of a dataclass, or a keyword-only parameter of a function, is a setting if it has a description. Types are
-strict: no "5" for 5, no true for 1, no 5.0 for a whole number; 5 is taken for 5.0. Numbers are finite. From the
-declarations come the checks and their messages, config/schema (`fednoise schema`) and
-docs/reference.md.
+strict. "5" is not 5, true is not 1, and 5.0 is not a whole number, but 5 is taken for 5.0. Numbers are finite. The
+checks and their messages, config/schema (`fednoise schema`) and docs/reference.md come from the declarations.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.nets.net import Body, Net, Ops
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.sampling import transition
+from fednoise_core.noise.sampling import realised_matrix
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.train import Train
@@ -126,7 +126,7 @@ def labels() -> Labels:
         noisy=noisy,
         clean=clean,
         rate=float((noisy != clean).mean()),
-        T_realised=transition(clean, noisy, CLASSES),
+        T_realised=realised_matrix(clean, noisy, CLASSES),
         spec={"artifact": "labels", "noise": {"kind": "toy"}, "seed": 0, "nominal_rate": None, "classes": CLASSES},
     )
 
@@ -138,7 +138,7 @@ def two_classes() -> tuple[Arrays, Labels]:
     data = dataclasses.replace(arrays(), y_train=clean, y_test=arrays().y_test % 2, classes=2)
     noisy = np.where(np.arange(len(clean)) % 3 == 0, 1 - clean, clean)
     spec = {**labels().spec, "classes": 2}
-    rate, realised = float((noisy != clean).mean()), transition(clean, noisy, 2)
+    rate, realised = float((noisy != clean).mean()), realised_matrix(clean, noisy, 2)
     return data, Labels(noisy=noisy, clean=clean, rate=rate, T_realised=realised, spec=spec)
 
 
@@ -152,7 +152,7 @@ def partition(sizes: tuple[int, ...] = SIZES) -> Partition:
         "clients": len(sizes),
         "notes": {"samples": N, "overlap": False},
     }
-    return Partition.build([np.arange(a, b) for a, b in pairwise(ends)], spec)
+    return Partition.from_parts([np.arange(a, b) for a, b in pairwise(ends)], spec)
 
 
 def world(

@@ -1,14 +1,17 @@
-"""The code in README.md and docs/add_a_method.md runs as printed."""
+"""The code in README.md and docs/add_a_method.md runs as printed, and pages of methods agree with code and sources."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import types
 from pathlib import Path
 
 import pytest
+import references_page
 import torch
+import yaml
 
 import fednoise_core as fn
 from fednoise_core import methods
@@ -16,6 +19,8 @@ from fednoise_core.methods import make
 from fednoise_core.settings.train import Train, build_settings
 
 ROOT = Path(__file__).parents[2]
+METHOD_PAGES = sorted(page for page in (ROOT / "docs/methods").glob("*.md") if page.name != "README.md")
+CITED = re.compile(r"\[([^]]+)\]\([^)\s]*references\.md#(\w+)\)")
 
 
 def blocks(path: Path) -> list[str]:
@@ -94,3 +99,31 @@ def test_the_start_pages_run_as_printed(page: str, tmp_path: Path, monkeypatch: 
         assert len(rows) > 900  # four fifths of digits' training images
         assert {row.split(",")[3] for row in rows[1:]} == {"north", "south", "west"}
         assert len((tmp_path / "cleaned/sites.csv").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_every_citation_has_its_entry_and_every_entry_is_cited() -> None:
+    entries = references_page.read_entries()
+    cited = {page: CITED.findall(page.read_text(encoding="utf-8")) for page in (ROOT / "docs").rglob("*.md")}
+    for page, links in cited.items():
+        for words, key in links:
+            texts = (entries[key]["title"], references_page.format_citation(entries[key]))
+            assert " ".join(words.split()) in texts, f"{page.name}: {key}"
+    assert {key for links in cited.values() for _, key in links} == entries.keys()
+    assert [page.name for page in METHOD_PAGES if not cited[page]] == []
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_the_page_of_a_method_has_its_sections_and_the_defaults_of_the_code(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Equations", "Settings", "Notes", "Deviations", "Results"]
+    section = text.partition("## Settings")[2].partition("## Notes")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*?\| ([^|]+) \|", section, re.MULTILINE)
+    kinds = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
+    common = {} if page.stem == "fedavg" else kinds["fedavg"]["properties"]
+    settings = {name: one for name, one in kinds[page.stem]["properties"].items() if common.get(name) != one}
+    defaults = {name: one.get("default", "required") for name, one in settings.items()}
+    assert sorted(name for name, _ in rows) == sorted(defaults)
+    for name, cell in rows:
+        assert cell in (defaults[name], json.dumps(defaults[name])) or float(cell) == pytest.approx(
+            defaults[name], rel=1e-3
+        )

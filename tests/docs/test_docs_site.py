@@ -12,12 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import references_page
 import settings_page
 
 import fednoise_core as fn
 
 ROOT = Path(__file__).parents[2]
-OUTSIDE = {"project.md": "README.md", "benchmarks.md": "benchmarks/README.md", "config.md": "config/README.md"}
+OUTSIDE = {
+    "project.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "config.md": "config/README.md",
+}
 PAGES = [*(ROOT / page for page in OUTSIDE.values()), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PLACED = re.compile(r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^::: ([\w.]+)$", re.MULTILINE)
@@ -26,7 +32,11 @@ PLACED = re.compile(r"^## `fn\.(\w+)`\n(?:(?!##).*\n)*?^::: ([\w.]+)$", re.MULTI
 def text(page: Path) -> str:
     """A page without its blocks of code, and with the tables that `make docs` puts into it."""
     plain = re.sub(r"^\s*(```|~~~).*?^\s*\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return plain + (settings_page.tables() if page == ROOT / "docs/reference.md" else "")
+    made = {
+        ROOT / "docs/reference.md": settings_page.tables,
+        ROOT / "docs/references.md": references_page.list_references,
+    }
+    return plain + made.get(page, str)()
 
 
 def links() -> Iterator[tuple[Path, str, str]]:
@@ -41,7 +51,7 @@ def links() -> Iterator[tuple[Path, str, str]]:
 def slugs(page: Path) -> set[str]:
     """Anchors of a page's headings, as the forge and the site make them; a second equal one gets a number."""
     found: dict[str, int] = {}
-    made = set()
+    made = set(re.findall(r"^\{: #(\w+) \}$", text(page), re.MULTILINE))
     for heading in re.findall(r"^#+ (.*)$", text(page), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
@@ -117,5 +127,5 @@ def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
         file = tmp_path / "mine.yaml"
         file.write_text(first[1], encoding="utf-8")
         assert isinstance(yaml.safe_load(first[1]), dict)
-        monkeypatch.setitem(project.names, "mine", str(file))
+        monkeypatch.setitem(project.study_files, "mine", str(file))
         assert len(Study(project, "mine").runs) == count

@@ -256,7 +256,8 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
     made.sizes[0] = 12000
     fed, state, said = toy.federation(), State(), []
     fed.world, fed.all = made, [0]
-    monkeypatch.setattr(engine, "randomise", lambda *how: said.append(label_dp.randomise_labels(*how)) or said[-1])
+    draw = label_dp.randomise_labels
+    monkeypatch.setattr(engine, "randomise_labels", lambda *how: said.append(draw(*how)) or said[-1])
     for state.round in (1, 2):
         fed.release_labels(state, 1.0, times=2)
     pairs = np.bincount(5 * said[0] + said[1], minlength=25).reshape(5, 5)

@@ -343,7 +343,7 @@ def test_validation_samples_are_not_trained_on():
     whole = toy.partition()
     valid = np.zeros(len(whole.index), bool)
     valid[[0, 1, 2, 20]] = True  # three of client 0, one of client 3
-    split = Partition.build([whole.of(c) for c in range(8)], whole.spec, valid)
+    split = Partition.from_parts([whole.of(c) for c in range(8)], whole.spec, valid)
     made = toy.play("fedavg", split=split)
     assert made.summary["samples"] == 68
     assert made.outcome.fed.sizes[:4] == [14, 1, 0, 11]

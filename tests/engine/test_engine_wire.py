@@ -236,7 +236,7 @@ def test_no_method_reads_on_the_server_what_clients_keep(where):
 def test_a_label_that_several_clients_hold_costs_as_often(rows, m, tmp_path):
     spec = {"artifact": "partition", "partition": {"kind": "toy"}, "clients": len(rows)}
     notes = {"samples": toy.N, "overlap": m > 1}
-    split = Partition.build([np.array(r) for r in rows], {**spec, "notes": notes})
+    split = Partition.from_parts([np.array(r) for r in rows], {**spec, "notes": notes})
     made = toy.play("feddpcont", method={"mode": "expect", "epsilon": 0.75}, split=split, out=tmp_path, fraction=1.0)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary == json.loads(json.dumps(made.summary))
@@ -255,5 +255,5 @@ def test_samples_held_out_for_validation_are_not_released():
     notes = {"samples": toy.N, "overlap": True}
     rows = [np.arange(0, 20), np.arange(10, 30)]
     valid = np.concatenate([np.arange(20) >= 10, np.zeros(20, bool)])
-    split = Partition.build(rows, {**spec, "notes": notes}, valid)
+    split = Partition.from_parts(rows, {**spec, "notes": notes}, valid)
     assert toy.play("feddpcont", method={"epsilon": 0.5}, split=split, fraction=1.0).summary["epsilon"] == 0.5

@@ -45,7 +45,7 @@ def test_a_round_is_about_fedavgs_work(fraction, epochs, per_round):
 
 def test_every_sample_once_without_those_for_validation_only():
     """Clients overlap in sample 3; 5 is for validation here and for training there; 7 for validation only."""
-    split = Partition.build(
+    split = Partition.from_parts(
         [np.array([1, 3, 5]), np.array([], np.int64), np.array([3, 5, 7])],
         {"artifact": "partition", "partition": {"kind": "toy"}, "notes": {"samples": toy.N, "overlap": True}},
         np.array([False, False, True, False, False, True]),

@@ -188,7 +188,7 @@ def test_whole_rounds_against_a_second_implementation(double, monkeypatch, field
     def keep(batch):
         return batch.x.double(), batch.y.clone(), batch.u[:, 0].double()
 
-    monkeypatch.setattr(engine, "randomise", randomise)
+    monkeypatch.setattr(engine, "randomise_labels", randomise)
     rounds = len(how["betas"])
     fed, state, seen, theta = toy64.rounds("feddpcont", fields, rounds, keep, rounds=rounds)
     labels = {c: toy.images_of(fed.world, c)[1].numpy() for c in fed.all}

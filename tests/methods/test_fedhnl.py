@@ -110,7 +110,8 @@ def test_ten_of_a_hundred_clients():
     """As Di et al. (2024) has RHFL: tiny clients that overlap, of two architectures."""
     draw = np.random.default_rng(0)
     parts = [np.sort(draw.choice(toy.N, 6, replace=False)) for _ in range(100)]
-    split = Partition.build(parts, {"artifact": "partition", "partition": {"kind": "toy"}, "notes": {"samples": toy.N}})
+    spec = {"artifact": "partition", "partition": {"kind": "toy"}, "notes": {"samples": toy.N}}
+    split = Partition.from_parts(parts, spec)
     made = toy.play("fedhnl", method={"pretrain": 1}, split=split, fraction=0.1)
     fed, record = made.outcome.fed, made.outcome.record
     value = {(r[0], r[3], r[4]): r[6] for r in record.metrics if r[5] == "accuracy"}

@@ -23,5 +23,5 @@ def test_what_crosses_and_stays_is_what_a_run_shows(name: str, played) -> None:
     """
     made, row = played(name).run, methods_page.facts(name)
     sends_the_model = traffic(name, made) == [(0, 0)] + [(4 * MODEL, 4 * MODEL)] * 3
-    assert sends_the_model == (row["crosses"] == "the model" or name == "fedbn")
-    assert any(made.outcome.state.clients.values()) == (row["keeps"] != "nothing")
+    assert sends_the_model == (row["traffic"] == "the model" or name == "fedbn")
+    assert any(made.outcome.state.clients.values()) == (row["client_state"] != "nothing")

@@ -23,7 +23,6 @@ from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.provenance.step_code import ROOT
 from workflow_scripts.steps import pretrained
 from workflow_scripts.steps.training_run import TrainingJob
-from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import Store
 
 SIZES = {"resnet18": 32, "resnet34": 32, "resnet50": 64}
@@ -59,9 +58,9 @@ def images(name: str, count: int) -> Tensor:
 def copied(net: Net, module: nn.Module) -> Weights:
     """All of torchvision's parameters and statistics, by name."""
     w = net.layout.zeros()
-    named = weights.renamed(module.state_dict())
+    named = weights.rename_torchvision(module.state_dict())
     assert named.keys() == w.views.keys()
-    weights.fill(w, named, "torchvision")
+    weights.fill_weights(w, named, "torchvision")
     return w
 
 
@@ -78,8 +77,8 @@ def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: No
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
     grad = made.backward(nn.functional.cross_entropy(logits, y))
     nn.functional.cross_entropy(expected, y).backward()
-    grads = weights.renamed({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
-    moved = weights.renamed(module.state_dict())
+    grads = weights.rename_torchvision({n: p.grad for n, p in module.named_parameters() if p.grad is not None})
+    moved = weights.rename_torchvision(module.state_dict())
     for entry in net.layout.entries:
         if entry.kind == "stat":
             torch.testing.assert_close(made.w[entry.name], moved[entry.name], rtol=1e-10, atol=1e-10)
@@ -130,16 +129,16 @@ def test_other_weights_make_another_run(tmp_path: Path) -> None:
     path.write_bytes(b"one")
     spec = {"train": {"net": ["mlp", {"name": "small_cnn", "weights": str(path)}]}}
     job = TrainingJob(spec, arrays=path, labels=path, partition=path, out=tmp_path, work=tmp_path)
-    before = job.inputs()[f"weights {path}"]
+    before = job.hash_inputs()[f"weights {path}"]
     path.write_bytes(b"two")
-    assert job.inputs()[f"weights {path}"] != before
+    assert job.hash_inputs()[f"weights {path}"] != before
 
 
 def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     named = build("small_cnn", (1, 8, 8), 5).fresh(torch.Generator().manual_seed(0)).named()
     net = build({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5)
-    with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*workflow_scripts\.pretrained"):
+    with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*steps\.pretrained"):
         net.fresh(torch.Generator())
     for tensors, message in (
         (named | {"conv1.weight": torch.zeros(4, 1, 3, 3)}, r"tensor 'conv1\.weight' has shape \(4, 1, 3, 3\)"),
@@ -188,12 +187,12 @@ def test_a_run_depends_on_published_weights_and_on_their_conversion(
     }
 
     def address() -> str:
-        return Store(project).run(PlannedRun("", "digits", "", "", "", 0, spec)).run.folder
+        return Store(project).plan_run("digits", spec, 0).run.folder
 
     source = resnet18_file(tmp_path)
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", pretrained.sha256_file(source)))
     planned = address()
-    pretrained.convert(source, "resnet18", path)
+    pretrained.convert_weights(source, "resnet18", path)
     assert address() == planned
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", "0" * 64))
     with pytest.raises(SpecError, match=rf"^{path}: source_sha256: expected the published 0{{64}}, got .* file name"):

@@ -22,7 +22,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.module import with_named_nets
 from workflow_scripts.config.nets import net_code
-from workflow_scripts.provenance.code_hash import closure
+from workflow_scripts.provenance.code_hash import reachable_files
 from workflow_scripts.provenance.step_code import StepCode
 
 NORMED = {"name": "module", "factory": "mynets:Normed"}
@@ -46,7 +46,7 @@ def test_a_module_is_the_same_net_as_the_librarys():
     torch.testing.assert_close(theirs.train(own, x), ours.train(w, x))
     torch.testing.assert_close(theirs.features(own, x), ours.features(w, x))
     assert (theirs.parameters, theirs.features_size, theirs.draws) == (ours.parameters, 6, 0)
-    assert list(theirs.named(own)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
+    assert list(theirs.named_tensors(own)) == ["1.weight", "1.bias", "3.weight", "3.bias"]
 
 
 def test_modes_statistics_dropout_and_fresh_weights():
@@ -59,7 +59,7 @@ def test_modes_statistics_dropout_and_fresh_weights():
     assert {kinds[f"stem.1.running_{name}"] for name in ("mean", "var")} == {"stat"}
     assert net.draws == 6 + 6  # channels of the one dropout, features of the other
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    module.load_state_dict(net.named(w), strict=False)  # it has a constant besides
+    module.load_state_dict(net.named_tensors(w), strict=False)  # it has a constant besides
     torch.testing.assert_close(net.predict(w, x), module.eval()(x))
     before = w.clone()
     kept = torch.ones(4, 12)
@@ -197,13 +197,15 @@ def test_the_users_files_decide_what_runs_again(project: Path):
 
     def code() -> str:
         steps = StepCode(project)
-        return steps.code(steps.train("fedavg", net_code(net)))
+        return steps.hash_entries(steps.train_entries("fedavg", net_code(net)))
 
     first = code()
-    assert {"theirnets.py", "layers.py"} <= set(closure(project, *StepCode(project).train("fedavg", net_code(net))))
+    assert {"theirnets.py", "layers.py"} <= set(
+        reachable_files(project, *StepCode(project).train_entries("fedavg", net_code(net)))
+    )
     (project / "layers.py").write_text("WIDTH = 3  # a comment\n")
     assert code() == first
     (project / "layers.py").write_text("WIDTH = 4\n")
     assert code() != first
     with pytest.raises(SpecError, match=r"absent:make.*no file absent\.py in the project's folder"):
-        StepCode(project).train("fedavg", ["module", "absent:make"])
+        StepCode(project).train_entries("fedavg", ["module", "absent:make"])

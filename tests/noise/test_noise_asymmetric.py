@@ -14,7 +14,7 @@ from real_files import real_labels
 from fednoise_core.io import SpecError
 from fednoise_core.noise.asymmetric import _flip_exactly as flip
 from fednoise_core.noise.asymmetric import asymmetric, asymmetric_matrix, random_sum
-from fednoise_core.noise.sampling import transition
+from fednoise_core.noise.sampling import realised_matrix
 
 FIXTURE = Path(__file__).parent / "fedefc_noise_matrices_seed42.csv"
 UNIFORM = np.full(10, 0.1)
@@ -43,7 +43,7 @@ def test_the_paper_s_task_misleads_three_classes() -> None:
     assert [(i, int(T[i].argmax())) for i in range(10) if T[i].argmax() != i] == [(0, 9), (4, 2), (7, 8)]
     y = np.repeat(np.arange(10), 5000)
     result = asymmetric(y, 10, np.random.RandomState(42), rate=0.4, sparsity=0.8)
-    assert transition(y, result.y_noisy, 10).argmax(1).tolist() == T.argmax(1).tolist()
+    assert realised_matrix(y, result.y_noisy, 10).argmax(1).tolist() == T.argmax(1).tolist()
 
 
 @pytest.mark.real_data

@@ -9,7 +9,7 @@ from fednoise_core.data.labelled import LabelledData
 from fednoise_core.io import SpecError
 from fednoise_core.noise import levels, registry
 from fednoise_core.noise.registry import nominal_rate
-from fednoise_core.noise.sampling import NoiseResult, transition, wrong_share
+from fednoise_core.noise.sampling import NoiseResult, realised_matrix, wrong_share
 from fednoise_core.partition.artifact import Partition
 
 K = 10
@@ -77,7 +77,7 @@ def test_client_groups_symmetric_never_keeps_the_label() -> None:
     groups = [{"share": 1.0, "low": 1.0, "high": 1.0}]
     result = levels.client_groups(Y, K, rng(), clients=MIXED, groups=groups)
     assert (result.y_noisy != Y).all()
-    off = transition(Y, result.y_noisy, K)[~np.eye(K, dtype=bool)]
+    off = realised_matrix(Y, result.y_noisy, K)[~np.eye(K, dtype=bool)]
     assert (np.abs(off - 1 / 9) < 5 * np.sqrt(1 / 9 * 8 / 9 / 4000)).all()
 
 
@@ -163,7 +163,7 @@ def test_empty_clients_and_overlap() -> None:
     result = levels.fedcorr(Y, K, rng(), clients=[MIXED[0], np.zeros(0, np.int64)], rho=1, tau=1)
     untouched = np.setdiff1d(np.arange(len(Y)), MIXED[0])
     assert np.array_equal(result.y_noisy[untouched], Y[untouched])
-    overlapping = Partition.build([np.arange(5), np.arange(4, 9)], {"notes": {"samples": 9}})
+    overlapping = Partition.from_parts([np.arange(5), np.arange(4, 9)], {"notes": {"samples": 9}})
     with pytest.raises(SpecError, match="overlaps"):
         registry.inject(LabelledData(Y[:9], K), {"kind": "fedcorr", "rho": 1, "tau": 1}, 0, overlapping)
 

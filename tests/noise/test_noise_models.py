@@ -9,7 +9,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise import models
 from fednoise_core.noise.registry import nominal_rate
 from fednoise_core.noise.sampling import _draw_categorical as categorical
-from fednoise_core.noise.sampling import check_matrix, sample, transition
+from fednoise_core.noise.sampling import check_matrix, realised_matrix, sample
 from fednoise_core.settings.functions import largest_remainder
 
 Y = np.repeat(np.arange(10), 10_000)
@@ -160,7 +160,7 @@ def test_matrix_from_file_and_rows(tmp_path) -> None:
     a = models.matrix(y, 2, rng(), file=str(tmp_path / "T.csv"), sampling="exact")
     b = models.matrix(y, 2, rng(), rows=rows, sampling="exact")
     assert np.array_equal(a.y_noisy, b.y_noisy)
-    assert np.allclose(transition(y, a.y_noisy, 2), rows)
+    assert np.allclose(realised_matrix(y, a.y_noisy, 2), rows)
     assert nominal_rate({"kind": "matrix", "rows": rows}, 2) == pytest.approx(0.175)  # (.1 + .25) / 2
 
 
@@ -200,6 +200,6 @@ def test_largest_remainder_by_hand() -> None:
 
 
 def test_a_class_without_samples_has_an_undefined_row() -> None:
-    T = transition(np.array([0, 0, 2]), np.array([0, 0, 2]), 3)
+    T = realised_matrix(np.array([0, 0, 2]), np.array([0, 0, 2]), 3)
     assert np.isnan(T[1]).all()
     assert T[0].tolist() == [1, 0, 0]

@@ -13,7 +13,7 @@ from fednoise_core.noise import observed
 from fednoise_core.noise import registry as noise
 from fednoise_core.noise.instance import instance
 from fednoise_core.noise.labels import Labels
-from fednoise_core.noise.sampling import transition
+from fednoise_core.noise.sampling import realised_matrix
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -115,7 +115,7 @@ def test_instance_rate_and_nominal_matrix() -> None:
     q = stats.truncnorm(-4, 6, loc=0.4, scale=0.1).ppf(rng().random(len(y)))  # the first draws of the generator
     assert np.allclose(np.diagonal(result.T_nominal), [1 - q[y == k].mean() for k in range(5)])
     sd = np.sqrt(result.T_nominal * (1 - result.T_nominal) / 2000)
-    assert (np.abs(transition(y, result.y_noisy, 5) - result.T_nominal) <= 5 * sd + 1e-9).all()
+    assert (np.abs(realised_matrix(y, result.y_noisy, 5) - result.T_nominal) <= 5 * sd + 1e-9).all()
     clean = instance(y, 5, rng(), images=x, rate=0)
     assert np.array_equal(clean.y_noisy, y)
 

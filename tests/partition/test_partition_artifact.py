@@ -90,7 +90,8 @@ def test_validation_split(kind) -> None:
 
 def test_sizes_and_histogram_by_hand() -> None:
     spec = {"clients": 3, "notes": {"samples": 9, "overlap": False}}
-    made = Partition.build([np.array([0, 4]), np.array([], int), np.array([1, 2])], spec, np.array([0, 1, 1, 1], bool))
+    parts = [np.array([0, 4]), np.array([], int), np.array([1, 2])]
+    made = Partition.from_parts(parts, spec, np.array([0, 1, 1, 1], bool))
     made.check()
     assert made.sizes.tolist() == [2, 0, 2]
     assert made.train(0).tolist() == [0]

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_runs import diverge, write_study
+from html_page import Page
 from layout_check import problems
-from test_report_page import Page
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page
@@ -188,4 +188,4 @@ def test_which_runs_diverged(root: Path) -> None:
         *(("local", seed) for seed in (0, 1, 2)),
         *(("fedcorr", seed) for seed in (0, 2)),
     }
-    assert frames.results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)
+    assert frames.tabulate_results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)

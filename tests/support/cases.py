@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fednoise_core.methods import METHODS, method_class
+from fednoise_core.methods import method_class
 
 # Settings under which three short rounds on the toy world do all that the method can do.
-FIELDS: dict[str, dict[str, Any]] = {name: {} for name in METHODS} | {
+FIELDS: dict[str, dict[str, Any]] = {
     "confident_prestop": {"latest": 2},  # stopped after the second round, pruned in the third
     "coteaching": {"forget_rate": 0.4, "ramp": 2},
     "dividemix": {"warmup": 1, "ramp": 2, "unlabelled": 5.0},

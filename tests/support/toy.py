@@ -26,7 +26,7 @@ def subject(name: str) -> Subject:
     from cases import FIELDS
 
     net = {"net": PAIR} if method_class(name).several_nets else {}
-    return Subject({"name": name, **FIELDS[name]}, {**TRAIN, **net})
+    return Subject({"name": name, **FIELDS.get(name, {})}, {**TRAIN, **net})
 
 
 def settings(name: str = "fedavg", **train: Any) -> tuple[dict[str, Any], dict[str, Any]]:

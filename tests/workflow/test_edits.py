@@ -41,7 +41,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a method's code": ([(FEDCORR, INIT, f"    never_used = 1\n\n{INIT}")], ONE_RUN),
     "the engine's code": ([(ENGINE, *FUTURE)], ALL_RUNS),
     "code of training's own step": (
-        [(STEPS + "training_run.py", "key = digest(spec,", "key = digest(None, spec,")],
+        [(STEPS + "training_run.py", "key = json_digest(spec,", "key = json_digest(None, spec,")],
         ALL_RUNS,
     ),
     "a net's code": ([(CORE + "nets/small.py", *FUTURE)], ALL_RUNS),

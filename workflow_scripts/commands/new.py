@@ -70,21 +70,38 @@ def test_strength_zero_is_fedavg_bit_for_bit() -> None:
 ---
 method: {cls} (authors, year)
 changes: a pull towards the broadcast model
-crosses: the model
-keeps: nothing
+traffic: the model
+client_state: nothing
 passes: 1
 ---
 # {cls} — `{name}`
 
-Authors, title, year. The idea in two sentences.
+The idea in two sentences.
+
+Source: add the paper to docs/references.bib and link it here. The pull is that of
+[Li et al. (2020)](../references.md#li2020fedprox).
+
+## Equations
 
 L = CE + (strength/2)·‖θ − θ_g‖².
 
-| here | paper | default |
-|---|---|---|
-| `strength` | not given | .01 |
+## Settings
 
-Deviations from the paper or its code: none.
+| setting | meaning | default | paper |
+|---|---|--:|---|
+| `strength` | weight of the pull | 0.01 | not given |
+
+## Notes
+
+- Details that decide the result.
+
+## Deviations
+
+None known.
+
+## Results
+
+Not run yet.
 """,
 }
 

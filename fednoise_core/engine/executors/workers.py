@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -38,8 +38,7 @@ from fednoise_core.ops.weights import Layout, Weights
 __all__ = ["WorkerDied", "Workers"]
 
 PARENT_SECONDS = 1.0  # between looks for the parent
-# mallopt: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. Else each fit asks the system for its memory anew.
-_KEEP_FREED = {-3: 1 << 25, -1: 1 << 27}
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _FORKING = threading.Lock()  # a worker that another thread forks would keep the pipe of this one open beyond its death
 
 
@@ -228,9 +227,9 @@ def _serve(world: World, pipe: Connection, parent: int) -> None:
     """The life of a worker, which answers each message with a result or an exception. parent: the asking process."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    with suppress(AttributeError):  # only in glibc
-        for option, size in _KEEP_FREED.items():
-            ctypes.CDLL(None).mallopt(option, size)
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):  # glibc: keep what is freed, else each fit asks for it anew
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 27)
     runner, layouts = Sequential(world), [net.layout for net in world.nets]
     while True:
         pipe.send_bytes(_answer_message(runner, pipe.recv_bytes(), layouts))

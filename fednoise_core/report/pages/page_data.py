@@ -180,10 +180,12 @@ def _to_hundredths(column: pd.Series) -> list[int | None]:
 
 
 def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
-    """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
-    as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
+    """Where the axes of each data set's settings start, in %, so that most lines' ends are told apart.
+
+    It is the same start as in the figure. clean: ids of the noises that are none, whose lines are shown in the other
+    settings.
     """
-    means = frames.results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
+    means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
     free = means["noise"].isin(clean)
     starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
     for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
@@ -198,8 +200,10 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
 def _add_details(
     runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared
 ) -> dict[str, list[float | None]]:
-    """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
-    that each setting and seed has, by "setting place/seed".
+    """Put confusion matrix and clients into each run's record, while there is room.
+
+    Returns:
+        The noise of the clients that each setting and seed has, by "setting place/seed".
     """
     noise: dict[str, list[float | None]] = {}
     left = DETAILS

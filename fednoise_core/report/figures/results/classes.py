@@ -53,7 +53,7 @@ class ClassesSettings(FigureSettings):
 def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
     shown, _ = split_clean_settings(runs)
     here = [run for run in runs if run.listed.setting in shown]
-    each = frames.tidy(here, "accuracy_class_*", settings.view)
+    each = frames.load_metric(here, "accuracy_class_*", settings.view)
     each = each[each["round"] > 0].sort_values("round", kind="stable")
     if each.empty:
         raise SpecError("none of the runs has an accuracy per class: choose others (`methods`, `view`)")

@@ -50,7 +50,7 @@ def score_methods(runs: Sequence[RecordedRun], settings: Any) -> pd.DataFrame:
         A row a method and setting, in percent: over `n` runs their `mean`, `std` (sample standard deviation), `low` and
         `high`, all NaN where a run diverged.
     """
-    frame = frames.results(runs, settings.view)
+    frame = frames.tabulate_results(runs, settings.view)
     grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
     values = grouped[settings.metric]
     table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
@@ -150,7 +150,7 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
         Settings with methods, and the words of the legend: what no federation can have, and what goes by the setting's
         own noise rate.
     """
-    frame = frames.results(runs)
+    frame = frames.tabulate_results(runs)
     found, marks = set(), ""
     for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
         if told or not is_compared([mark]):
@@ -249,7 +249,7 @@ def finish_figure(
         which: Which accuracy `mean` is, in words.
         unit: Its unit.
     """
-    results = frames.results(runs, settings.view)
+    results = frames.tabulate_results(runs, settings.view)
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
@@ -280,7 +280,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
     """Name the highest and the lowest of a setting's methods; ties by the rule of the tables.
 
     Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
-    `frames.results` of its runs.
+    `tabulate_results` of its runs.
     """
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")

@@ -23,7 +23,7 @@ from fednoise_core.report.figures.results.rows import BASELINE, Rows, find_basel
 from fednoise_core.report.figures.style import FILL, Drawn, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
-from fednoise_core.report.runs.statistics import LEAST, paired_differences, spread
+from fednoise_core.report.runs.statistics import LEAST, paired_differences, summarize_seeds
 from fednoise_core.report.text.cells import count_words
 
 __all__ = ["KIND"]
@@ -83,7 +83,7 @@ def _paired_differences(
     runs: Sequence[RecordedRun], base: str, settings: Any
 ) -> tuple[pd.DataFrame, dict[tuple[str, ...], list[float]]]:
     """A row a method and setting, with n, mean, std, low, high of the paired differences; and these by seed."""
-    frame, metric = frames.results(runs, settings.view), settings.metric
+    frame, metric = frames.tabulate_results(runs, settings.view), settings.metric
     rows, each = [], {}
     for place, group in frame.groupby(frames.IDS[:3], sort=False):
         by_method = {
@@ -98,7 +98,8 @@ def _paired_differences(
             ids = tuple(map(str, (*place, method)))
             each[ids] = list(found.values())
             told = dict(zip(frames.IDS, ids, strict=True))
-            rows.append({**told, "method_label": labels[method], "baseline": base, **spread(each[ids])._asdict()})
+            told |= {"method_label": labels[method], "baseline": base}
+            rows.append(told | summarize_seeds(each[ids])._asdict())
     columns = [*frames.IDS, "method_label", "baseline", "n", "mean", "std", "low", "high"]
     return pd.DataFrame(rows, columns=columns), each
 

@@ -40,7 +40,7 @@ def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings:
     table, (shown, clean) = score_methods(runs, settings), split_clean_settings(runs)
     here = in_settings(table, shown)
     rows, base = Rows(runs, shown, rank_methods(here), settings), find_baseline(runs)
-    seeds = frames.results(runs, settings.view).set_index([*frames.IDS])[settings.metric]
+    seeds = frames.tabulate_results(runs, settings.view).set_index([*frames.IDS])[settings.metric]
     dotted, several = None, table["n"].max() > 1
     cut = rows.set_x_range(here, shown, top=np.nanmax([-np.inf, *table["high"]]))
     for axis, setting in zip(rows.axes, shown, strict=True):

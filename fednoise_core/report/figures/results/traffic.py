@@ -81,7 +81,7 @@ def _cumulate_traffic(runs: Sequence[RecordedRun], settings: TrafficSettings) ->
 
     `megabytes` are those of all clients so far. Models that were not trained yet are no result: they are left out.
     """
-    step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
+    step = frames.load_metric(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
     each, window = smooth_accuracies(runs, settings)
     found = each.merge(total, on=[*frames.IDS, "seed", "round"], how="left")
