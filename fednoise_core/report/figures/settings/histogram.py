@@ -88,7 +88,7 @@ def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettin
     label_outer_axes(axes, "client", "class")
     wrong = any(frame["mislabelled"].any() for _, _, frame in panels)
     add_legend_below(figure, _legend_handles(dots, wrong))
-    words = _describe_figure(shown, dots, settings.show, wrong)
+    words = _describe_histogram(shown, dots, settings.show, wrong)
     return finish_figure(figure, [frame for _, _, frame in panels], settings, "Who holds which class", words)
 
 
@@ -136,7 +136,7 @@ def _legend_handles(dots: _Dots, wrong: bool) -> list[Line2D]:
     return handles
 
 
-def _describe_figure(
+def _describe_histogram(
     shown: Sequence[SettingArtifacts], dots: _Dots, asked: Sequence[str], wrong: bool
 ) -> dict[str, str]:
     """wrong: whether any sample is mislabelled."""

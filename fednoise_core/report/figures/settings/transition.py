@@ -75,7 +75,7 @@ def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSett
     for minus, image in images.items():
         add_colour_bar(axes, image, "drawn − asked for" if minus else "probability (square-root scale)")
     frames = [_matrix_frame(one, kind, matrix) for one, kind, matrix in grid if matrix is not None]
-    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_figure(shown, off))
+    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
 
 
 def _place_panels(
@@ -113,7 +113,7 @@ def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesIma
     return image
 
 
-def _describe_figure(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
+def _describe_transition(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
     """off: largest difference of each pair of matrices."""
     nominal = [one.labels.T_nominal for one in shown]
     caption = "Probability of the given label (column) for each clean class (row)"
