@@ -133,7 +133,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     ),
     "a caption": ([("captions/figure.rst", "Figure", "The figure")], {}),
     "a rule's message": ([("rules/noise.smk", '"labels of', '"noisy labels of')], {}),
-    "a rule's memory": ([("rules/train.smk", "needs(4000,", "needs(8000,")], {}),
+    "a rule's memory": ([("rules/train.smk", "job_resources(4000,", "job_resources(8000,")], {}),
 }
 
 
