@@ -40,7 +40,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
     classes = len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
 
-    def row(one: Decision) -> int:
+    def find_row(one: Decision) -> int:
         i = int(one.source) if one.source.isascii() and one.source.isdecimal() else len(y)
         if i >= len(y):
             raise ArtifactError(f"{one.where}: {one.source!r} is no row of {path}, which has {len(y)}")
@@ -51,7 +51,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
             raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is no class of {path}: {has}")
         return i
 
-    chosen = _by_sample(wanted, row)
+    chosen = _by_sample(wanted, find_row)
     new, stays = y.copy(), np.ones(len(y), bool)
     for i, one in chosen.items():
         new[i] = one.label if one.decision == "relabel" else y[i]
@@ -87,7 +87,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
     folders = {folder.name for part in ("train", "test") for folder in root.glob(f"{part}/[!.]*/")}
     known = sorted({*given, *folders})
 
-    def line(one: Decision) -> int:
+    def find_line(one: Decision) -> int:
         i = place.get(one.source)
         if i is None:
             raise ArtifactError(f"{one.where}: {one.source!r} is not in {path}")
@@ -101,7 +101,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
             )
         return i
 
-    chosen = _by_sample(wanted, line)
+    chosen = _by_sample(wanted, find_line)
     for i, one in chosen.items():
         if one.decision == "relabel":
             rows[i]["label"] = safe_cell(one.label_name)

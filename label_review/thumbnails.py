@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.noise.labels import Labels
 
-__all__ = ["COLUMNS", "PER_SHEET", "Sheets", "sheets", "shown_images"]
+__all__ = ["COLUMNS", "PER_SHEET", "Sheets", "pack_sheets", "shown_images"]
 
 COLUMNS, PER_SHEET = 10, 100  # a sheet is decoded when the first of its pictures is shown
 SHARP = 32  # up to this side (pixels) pictures stay as they are, lossless
@@ -52,14 +52,14 @@ def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows:
             yield alone.replace_images(image, donor)[0]
 
 
-def sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
+def pack_sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
     """Sprite sheets of `count` images whose longer side has `longest` pixels. Others than squares get grey edges."""
     sharp = longest <= SHARP
     side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
     kind, options = ("PNG", {"optimize": True}) if sharp else ("JPEG", {"quality": 85})
     found = []
     for start in range(0, count, PER_SHEET):
-        part = [_square(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
+        part = [_square_picture(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
         sheet = Image.new(part[0].mode, (COLUMNS * side, -(-len(part) // COLUMNS) * side))
         for at, picture in enumerate(part):
             sheet.paste(picture, (at % COLUMNS * side, at // COLUMNS * side))
@@ -69,7 +69,7 @@ def sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
     return Sheets(side, f"image/{kind.lower()}", found)
 
 
-def _square(image: np.ndarray, side: int) -> Image.Image:
+def _square_picture(image: np.ndarray, side: int) -> Image.Image:
     if image.ndim == 3 and image.shape[2] != 3:  # neither grey nor colour: the mean of the channels
         image = image.mean(2).astype(np.uint8)
     return ImageOps.pad(Image.fromarray(image), (side, side), Image.Resampling.LANCZOS, "gray")

@@ -27,10 +27,15 @@ STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summ
     "plots/accuracy.csv": "accuracy.csv",
     "plots/curves.csv": "curves.csv",
 }
-ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
+SETTING_FIGURE_KINDS = (
+    "histogram",
+    "transition",
+    "clients",
+    "samples",
+)  # figures of settings: no result, but the artifacts
 
 
-def printed(spec: Mapping[str, Any]) -> list[str]:
+def reference_files(spec: Mapping[str, Any]) -> list[str]:
     """Files of a paper's numbers that a table is made from, or a figure of such tables."""
     named = (one for part in (spec, *spec.get("of", {}).values()) for one in (part, part.get("reference") or {}))
     return list(dict.fromkeys(str(one["file"]) for one in named if one.get("file")))
@@ -40,7 +45,7 @@ STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 OTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
 
 
-def shown(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]:
+def output_files(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]:
     """Files of tables and figures below the results folder `root` ("results/…")."""
     return [
         *(f"{root}/tables/{table}.{suffix}" for table in tables for suffix in TABLE_SUFFIXES),

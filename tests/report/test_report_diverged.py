@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_runs import diverge, write_study
+from html_page import Page
 from layout_check import problems
-from test_report_page import Page
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page

@@ -38,7 +38,7 @@ from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import method_words
 from workflow_scripts.steps import figure
-from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
+from workflow_scripts.study.paper_tables import PAPER_FIGURE_KINDS as OF_PAPERS
 
 GRID = [
     {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},

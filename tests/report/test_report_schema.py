@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import ListedRun, listed_runs
 from fednoise_core.report.tables import registry
-from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
+from workflow_scripts.study.paper_tables import PAPER_FIGURE_KINDS as OF_PAPERS
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     family: yaml.safe_load((Path("config/schema") / f"{family}.yaml").read_text(encoding="utf-8"))

@@ -44,7 +44,7 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(
     (alone,) = report_headline.summary_lines([run for run in loaded if run.listed.partition == "openset-uniform"])
     assert alone.startswith("FedAvg leads at ")
     frame = tabulate_results(loaded)
-    only_clean = metrics_step.headline(frame[frame["noise"] == "clean"], {"clean"})
+    only_clean = metrics_step.headline_numbers(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)
 
 
@@ -62,7 +62,7 @@ def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tm
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "local", "feddpcont"]}]
     write_study(tmp_path, grid=grid, rounds=3)
     runs = load(listed_runs(tmp_path / "runs.json"))
-    made = {"curves": metrics_step.curves(runs), "dots": metrics_step.accuracy(tabulate_results(runs))}
+    made = {"curves": metrics_step.curves_table(runs), "dots": metrics_step.accuracy_table(tabulate_results(runs))}
     for name, frame in made.items():
         template = json.loads((ROOT / f".dvc/plots/fednoise_{name}.json").read_text(encoding="utf-8"))
         assert fields(template) - {"rev"} <= set(frame.columns), name  # rev is DVC's own

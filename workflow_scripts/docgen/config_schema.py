@@ -74,7 +74,7 @@ FACTS = {
 }
 
 
-def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
+def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
     """What config/schema says of one kind. shared: where the settings are declared that it has beside its own.
 
     Raises TypeError if its class or function does not say what it is.
@@ -89,54 +89,54 @@ def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
             raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
     facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
-    return _entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
+    return _schema_entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
 
 
-def _entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _schema_entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     found = {"properties": {}, "required": []} | json_schema(model)
     plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
     return {"description": told, "properties": found["properties"], "required": found["required"], **plain}
 
 
-def kinds(family: str) -> dict[str, Any]:
+def describe_family(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
         return {
-            name: _entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
+            name: _schema_entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
             for name, one in augment.AUGMENTS.items()
         }
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
-        found[name] = kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
+        found[name] = describe_kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
     return found
 
 
-def _kinds(family: str) -> str:
+def _family_file(family: str) -> str:
     source, meaning = MEANINGS[family]
     lines = [FIRST.format(source=source), f"# {meaning}"]
-    for name, one in kinds(family).items():
-        lines += [f"{name}:", *(line for key, value in one.items() for line in _lines(key, value, 1)), ""]
+    for name, one in describe_family(family).items():
+        lines += [f"{name}:", *(line for key, value in one.items() for line in _yaml_lines(key, value, 1)), ""]
     return "\n".join(lines)
 
 
-def _train() -> str:
+def _train_file() -> str:
     known = json_schema(model_of(Train))["properties"]
     lines = [
         FIRST.format(source="fednoise_core.settings.train.Train"),
         "# How every client trains. A method may override any of them under `train:`.",
         "type: object",
         "additionalProperties: false",
-        *_lines("properties", known, 0),
+        *_yaml_lines("properties", known, 0),
     ]
     return "\n".join([*lines, ""])
 
 
-def _lines(key: str, value: Any, depth: int) -> list[str]:
+def _yaml_lines(key: str, value: Any, depth: int) -> list[str]:
     """YAML of one entry; the properties on lines of their own, everything else on one."""
     indent = "  " * depth
     if key == "properties" and value:
-        inner = [line for name, one in value.items() for line in _lines(f" {name}", one, depth + 1)]
+        inner = [line for name, one in value.items() for line in _yaml_lines(f" {name}", one, depth + 1)]
         return [f"{indent}{key}:", *inner]
     written = yaml.safe_dump(
         {key.strip(): value}, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
@@ -161,9 +161,9 @@ SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
 FAMILIES = (*REGISTRIES, "train")
 
 
-def text(family: str) -> str:
+def schema_file_text(family: str) -> str:
     """The file config/schema/<family>.yaml as it should be."""
-    return _train() if family == "train" else _kinds(family)
+    return _train_file() if family == "train" else _family_file(family)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
     for family in FAMILIES:
         path = options.folder / f"{family}.yaml"
         try:
-            wanted = text(family)
+            wanted = schema_file_text(family)
         except (SpecError, TypeError) as error:
             print(f"schema: {error}", file=sys.stderr)
             return 1

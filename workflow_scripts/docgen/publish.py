@@ -37,13 +37,13 @@ from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps import metrics
-from workflow_scripts.steps.study_page import commit
+from workflow_scripts.steps.study_page import software_commit
 from workflow_scripts.study.study import Study
 
 RESULTS = Path("docs/results")
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
-WORDS = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
-NO_WORDS = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
+HAND_WRITTEN = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
+NOTHING_HAND_WRITTEN = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
 PAPERS = """# The papers: claims that were run
 
 A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
@@ -55,39 +55,39 @@ another scale cuts. Made by `fednoise publish`.
 """
 
 
-def study_of(root: str, folder: str | Path = ".") -> Study:
+def find_study(root: str, folder: str | Path = ".") -> Study:
     """The study whose results folder is named `root`, at whatever scale. Raises SpecError if there is none."""
     config = read_yaml(Path(folder, "config/config.yaml"))
-    for scale in ["paper", *Project(config, folder).scales]:
+    for scale in ["paper", *Project(config, folder).scale_names]:
         project = Project({**config, "scale": scale}, folder)
-        if root in project.roots:
-            return Study(project, project.roots[root])
+        if root in project.studies_by_folder:
+            return Study(project, project.studies_by_folder[root])
     raise SpecError(f"results/{root}: the results of no study")
 
 
-def runs_at_hand(study: Study) -> list[ListedRun]:
+def finished_runs(study: Study) -> list[ListedRun]:
     """The runs of a study that were made. Those of other settings have other folders."""
     found = []
-    for listed in listed_runs([run.row for run in study.runs if run.files.run.finished]):
+    for listed in listed_runs([run.row for run in study.runs if run.files.run.is_finished]):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
         found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
     return found
 
 
-def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
+def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Path]:
     """Write the page README.md with its tables, pictures and numbers; `html`: as one HTML file, too.
 
     Returns what was written. Raises ArtifactError if no run was made.
     """
-    found = runs_at_hand(study)
+    found = finished_runs(study)
     if not found:
         raise ArtifactError(f"{study.root}: no run of the study was made")
-    runs, told = load(found), registry.complete_tables(study.described())
+    runs, told = load(found), registry.complete_tables(study.page_metadata())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        shown, drawn = _tables(root, told["tables"], found), _figures(root, study.figures, found)
+        shown, drawn = _write_tables(root, told["tables"], found), _draw_figures(root, study.figures, found)
         for name in (*told["tables"], *told["figures"]):  # an earlier publication's, maybe of what has no run now
             for ending in ("csv", "md", "png"):
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
@@ -99,9 +99,9 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
             with open_atomic(html) as opened:
-                opened.write(study_page.study_page(told, found, root, commit()))
-    write_json(out / "metrics.json", metrics.metrics(tabulate_results(runs)))
-    texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
+                opened.write(study_page.study_page(told, found, root, software_commit()))
+    write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
+    texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
@@ -110,7 +110,7 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
     return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
 
 
-def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
     """Make every table below `root`; returns those that have something to show."""
     shown = []
     for name, spec in specs.items():
@@ -125,12 +125,12 @@ def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[
     return shown
 
 
-def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
     """Draw every figure that the runs suffice for; returns their names."""
     drawn = []
     for name, spec in specs.items():
         chosen = select(found, spec, none=True)
-        if spec["kind"] in paths.ARTIFACTS:
+        if spec["kind"] in paths.SETTING_FIGURE_KINDS:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
         if not chosen:
             continue
@@ -143,7 +143,7 @@ def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence
     return drawn
 
 
-def _page(
+def _page_markdown(
     study: Study,
     told: Mapping[str, Any],
     paper: PaperParts | None,
@@ -153,41 +153,51 @@ def _page(
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    old = out / "README.md"
-    kept = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
-    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
-    made = (
-        f"Run so far: {paper.made if paper else len(runs)} of {len(study.runs):,} runs; "
-        f"`snakemake --cores 2 {study.name}{scale}` makes all. Published at commit `{commit() or 'unknown'}`."
-    )
     board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    own = kept[0] if kept else NO_WORDS
+    made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
-        first = paper_markdown.first_screen(paper, _picture(board, words[board]) if board else "", made)
+        first = paper_markdown.first_screen(paper, _picture_markdown(board, words[board]) if board else "", made)
         parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
     else:
         notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
         parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
-    parts += [_made_on(runs), "## Tables"]
-    parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
-    left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
-    parts += [f"Nothing of these was run: {'; '.join(left)}."] if left else []
+    parts += [_hardware_sentence(runs), *_tables_markdown(told["tables"], shown, out)]
     others = [name for name in words if name != board]
     parts += ["## Figures"] if others else []
     for name in others:
-        parts += [f"### {markdown_text(words[name][0])}", _picture(name, words[name])]
+        parts += [f"### {markdown_text(words[name][0])}", _picture_markdown(name, words[name])]
     parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
-def _picture(name: str, words: tuple[str, str, str]) -> str:
+def _progress_sentence(study: Study, made: int | str) -> str:
+    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    return (
+        f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
+        f"Published at commit `{software_commit() or 'unknown'}`."
+    )
+
+
+def _hand_written(page: Path) -> str:
+    """What a person has written on the page as it is."""
+    found = HAND_WRITTEN.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+    return found[0] if found else NOTHING_HAND_WRITTEN
+
+
+def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], shown: Sequence[str], out: Path) -> list[str]:
+    parts = ["## Tables", *((out / f"{name}.md").read_text(encoding="utf-8") for name in shown)]
+    left = [spec.get("title") or name for name, spec in specs.items() if name not in shown]
+    return [*parts, f"Nothing of these was run: {'; '.join(left)}."] if left else parts
+
+
+def _picture_markdown(name: str, words: tuple[str, str, str]) -> str:
     """A figure with its words: title, caption and alternative text."""
     _, caption, alt = map(markdown_text, words)
     return f"![{alt}]({name}.png)\n\n*{caption}*"
 
 
-def _made_on(runs: Sequence[RecordedRun]) -> str:
+def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
     seconds = sorted(float(run.cost["seconds"]) for run in runs)
     devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
     versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
@@ -223,9 +233,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     out = args.out or RESULTS / args.root.name
     try:
-        study = study_of(args.root.name)
-        made = publish(study, out, args.html)
-        if study.name in study.project.papers and RESULTS.resolve() in out.resolve().parents:
+        study = find_study(args.root.name)
+        made = publish_study(study, out, args.html)
+        if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
             made.append(write_papers(RESULTS))
     except (ArtifactError, SpecError, OSError) as error:
         print(f"publish: {error}", file=sys.stderr)

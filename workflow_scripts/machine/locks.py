@@ -15,7 +15,7 @@ from fednoise_core.io import SpecError
 POLL_SECONDS = 0.2
 
 
-def hold(path: Path, patience: float = 0.0) -> int | None:
+def acquire_lock(path: Path, patience: float = 0.0) -> int | None:
     """Take the lock in the file `path`, made if need be: a number (`os.close` gives it back), or None if another has
     had it for `patience` seconds. Raises SpecError where the file system has no locks.
     """
@@ -36,7 +36,7 @@ def hold(path: Path, patience: float = 0.0) -> int | None:
             return number
 
 
-def held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether a process holds the lock in this file; a file system without locks counts as held."""
     try:
         number = os.open(path, os.O_RDONLY)

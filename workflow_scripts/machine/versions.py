@@ -9,7 +9,7 @@ from fednoise_core.io import SpecError
 Versions = tuple[tuple[str, str], ...]  # (package, public version), sorted
 
 
-def installed() -> Versions:
+def installed_versions() -> Versions:
     """The installed versions, without a build's tag such as +cu130."""
     return tuple((name, version(name).split("+")[0]) for name in ("numpy", "torch"))
 
@@ -21,7 +21,7 @@ def versions_text(versions: Versions) -> str:
 
 def check_versions(expected: str) -> str:
     """The text of the installed versions. Raises SpecError if a job was planned with others; "": any."""
-    found = versions_text(installed())
+    found = versions_text(installed_versions())
     if expected and expected != found:
         raise SpecError(f"planned with {expected}, but this machine has {found}: install the same versions")
     return found

@@ -18,7 +18,7 @@ LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 def write_sums(folder: str | os.PathLike[str]) -> None:
     """Write the SHA-256 of every file in `folder`. Temporary files of writers that were killed are removed first."""
     remove_unfinished(folder)
-    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _files(folder)]
+    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _list_files(folder)]
     with open_atomic(Path(folder, SUMS)) as file:
         file.writelines(lines)
 
@@ -33,9 +33,9 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
     return {name: value for value, name in LINE.findall(text)} if whole else {}
 
 
-def damages(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
+def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
     """(file name, what is wrong with it) for each file that is missing, changed or not in the list."""
-    known, there = read_sums(folder), set(_files(folder))
+    known, there = read_sums(folder), set(_list_files(folder))
     found = [(SUMS, "damaged, or lists nothing")] if not known else []
     for name, value in known.items():
         if name not in there:
@@ -45,5 +45,5 @@ def damages(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
     return found + [(name, "not made by the workflow") for name in sorted(there - known.keys())]
 
 
-def _files(folder: str | os.PathLike[str]) -> list[str]:
+def _list_files(folder: str | os.PathLike[str]) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.name != SUMS and not entry.is_dir())

@@ -18,10 +18,10 @@ from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
 
 USER_ERROR = 2
-STOPPED = 75  # "try again later"
+INTERRUPTED = 75  # "try again later"
 
 
-def plan_arguments(parser: argparse.ArgumentParser) -> None:
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """What the step was planned with, and where it says that it is finished."""
     parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
     parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
@@ -38,7 +38,9 @@ def json_argument(text: str) -> dict[str, Any]:
     return value
 
 
-def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace) -> int:
+def run_step(
+    name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace
+) -> int:
     """Do a step's work and print its line; returns the exit code.
 
     entries: the files that the step's code hash starts from. args: see `plan_arguments`.
@@ -46,7 +48,7 @@ def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[s
     try:
         if args.code:
             steps = StepCode(ROOT)
-            steps.check(args.code, entries(steps))
+            steps.check_hash(args.code, entries(steps))
         line = work()
         if args.sums:
             write_sums(args.sums)

@@ -21,10 +21,10 @@ from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, tabu
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import METRICS, RecordedRun, load
 from fednoise_core.report.text.footnotes import append_marks, marks_of
-from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 
-def metrics(frame: pd.DataFrame) -> dict[str, Any]:
+def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
     """{method: {dataset/noise/partition: {best, last, last10_mean}}}: means over seeds as fractions, five decimals.
 
     `frame` is of `tabulate_results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there
@@ -43,7 +43,7 @@ def metrics(frame: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def headline(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
+def headline_numbers(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
     """{method: mean of the last ten evaluations over seeds and its settings with noise}, a fraction of four decimals;
     "diverged (2 of 6)" where that many runs have none.
 
@@ -60,7 +60,7 @@ def headline(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
     return found
 
 
-def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
+def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row a method and setting, in the runs list's order: means over seeds in %, the method with its marks. Where a
     run diverged they are empty; a column `diverged` counts such runs, if there are any.
     """
@@ -74,7 +74,7 @@ def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def curves(runs: list[RecordedRun]) -> pd.DataFrame:
+def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
     """What the figure `curves` draws, for `dvc plots`: a row a method, setting and evaluated round, with `accuracy` and
     `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
     their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
@@ -108,29 +108,29 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    runs_arguments(parser)
+    add_runs_arguments(parser)
     parser.add_argument("--out", required=True, help="metrics.json to write")
     parser.add_argument("--headline", help="JSON of the number a method")
     parser.add_argument("--accuracy", help="CSV of accuracies to write")
     parser.add_argument("--curves", help="CSV of curves to write")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_metrics() -> str:
         runs = load(shown_runs(args))
         if not runs:
             raise ArtifactError(f"{args.root}: no runs")
         frame = tabulate_results(runs)
         if args.headline:
             clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
-            write_json(args.headline, headline(frame, clean))
+            write_json(args.headline, headline_numbers(frame, clean))
         if args.accuracy:
-            write_csv(args.accuracy, accuracy(frame))
+            write_csv(args.accuracy, accuracy_table(frame))
         if args.curves:
-            write_csv(args.curves, curves(runs))
-        write_json(args.out, metrics(frame))
+            write_csv(args.curves, curves_table(runs))
+        write_json(args.out, study_metrics(frame))
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
-    return run("metrics", work, args)
+    return run_report_step("metrics", write_metrics, args)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from pathlib import Path
 from fednoise_core.io import open_atomic
 from fednoise_core.report.pages.study_page import study_page
 from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 
-def commit() -> str:
+def software_commit() -> str:
     """The commit of this software, with "-dirty" where its files were changed since; "" outside of git."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
@@ -34,24 +34,24 @@ def main(argv: list[str] | None = None) -> int:
         help="JSON or a JSON file: {id, title, text, scale, datasets, noises, partitions, methods, train, tables, "
         "figures}, each id with its resolved settings",
     )
-    runs_arguments(parser)
+    add_runs_arguments(parser)
     parser.add_argument("--shown", type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies")
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_page() -> str:
         with tempfile.TemporaryDirectory() as folder:
             for name, source in (args.shown or {}).items():
                 link = Path(folder, name)
                 link.parent.mkdir(exist_ok=True)
                 link.symlink_to(Path(source).resolve())
-            page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, commit())
+            page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, software_commit())
         with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
     kinds = [spec["kind"] for spec in args.study.get("tables", {}).values()]
-    return run("study_page", work, args, figures=True, tables=kinds)
+    return run_report_step("study_page", write_page, args, figures=True, tables=kinds)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class TrainingJob:
     code: str = ""
     versions: str = ""
 
-    def inputs(self) -> dict[str, str]:
+    def hash_inputs(self) -> dict[str, str]:
         """SHA-256 of every file that the run reads."""
         from fednoise_core.nets.weights import weight_files
 
@@ -71,7 +71,7 @@ def set_up_torch(options: TrainingOptions) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
+def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
     """Load the artifacts, run, write; the checkpoint goes when the results are in place.
 
     stop: asked after each round; True ends the run with a checkpoint.
@@ -84,7 +84,7 @@ def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) 
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
 
-    spec, inputs = job.spec, job.inputs()
+    spec, inputs = job.spec, job.hash_inputs()
     versions = check_versions(job.versions)
     key = json_digest(spec, job.code, versions, inputs)
     for folder in (job.work, job.out):

@@ -10,14 +10,18 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
 from workflow_scripts.config.nets import net_code, nets_of
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import Place
-from workflow_scripts.provenance.step_code import own_file
+from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.provenance.step_code import user_module_path
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-Defined = tuple[str, Mapping[str, Any], Place]  # id, settings, where they are defined
+HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
+    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
+    **{"fine": 0.4020, "coarse": 0.2640},
+}
+Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 
 
-def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: Place) -> None:
+def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:
     """Whether a data set, a noise and a partition go together; the message names `place`, a block of the grid."""
     (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
     if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
@@ -27,7 +31,7 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
         )
     donor = noises.needs_donor(noise_spec)
     if donor is not None:
-        project.dataset(donor, noise_place / "donor")
+        project.find_dataset(donor, noise_place / "donor")
     samples = project.facts(dataset)[0]
     clients = partition_spec.get("clients", 0)
     if samples is not None and clients > samples:
@@ -36,7 +40,7 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
 
 
 def check_method(
-    project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: Place
+    project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: ConfigPath
 ) -> None:
     """What a method asks of the run's other settings, as its schema says."""
     facts = project.schemas.load("method")[fields["name"]]
@@ -57,13 +61,13 @@ def check_method(
             raise (place / key).error(f"{value} tells nothing of {classes} classes: it must be above 1/{classes}")
 
 
-def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: Place) -> None:
+def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: ConfigPath) -> None:
     """Whether the nets, the default net among them, take images as small as the data set's, and whether the files of
     the user's own are there.
     """
     for factory in (name for name in net_code(train) if ":" in name):
         try:
-            own_file(project.folder, factory)
+            user_module_path(project.folder, factory)
         except SpecError as error:
             raise place.error(str(error)) from error
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
@@ -72,14 +76,14 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
             raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
 
 
-def check_sampling(train: Mapping[str, Any], noise: Defined, place: Place) -> None:
+def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) -> None:
     """Whether there is a generator that cohorts can go on from."""
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
         problem = f"'continued' goes on from the generator of the labels, which noise {noise[0]!r} does not leave"
         raise (place / "sampling").error(problem)
 
 
-def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) -> float:
+def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:
     """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
     SpecError if none is known.
     """

@@ -30,18 +30,18 @@ class Plan:
         return self.folder.rsplit("/", 1)[1]
 
     @property
-    def sums(self) -> str:
+    def sums_file(self) -> str:
         """The file that is there once the step is finished."""
         return f"{self.folder}/{SUMS}"
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the outputs are there."""
-        return os.path.exists(self.sums)
+        return os.path.exists(self.sums_file)
 
-    def missing(self) -> list[str]:
+    def missing_files(self) -> list[str]:
         """What must be made before this step."""
-        here = [plan.sums for plan in self.inputs if not plan.finished]
+        here = [plan.sums_file for plan in self.inputs if not plan.is_finished]
         return [*here, *(file for file in self.files if not os.path.exists(file))]
 
 

@@ -38,7 +38,7 @@ class PlannedRun:
     def files(self) -> RunFiles:
         """The run's files; those of a finished run, if versions or a device are accepted besides the present ones."""
         assert self.store is not None
-        return self.store.run(self.dataset, self.spec, self.seed)
+        return self.store.plan_run(self.dataset, self.spec, self.seed)
 
     @property
     def folder(self) -> str:

@@ -76,7 +76,7 @@ def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], 
     It has data set and partition only where method and noise alone name several cells.
     """
     listed = run.listed
-    stands_for = [paper for paper, used in spec["stand_ins"].items() if used == listed.dataset]
+    stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]
     cells = [cell for cell in spec["cells"] if (cell[1], cell[3]) == (listed.noise, listed.method)]
     here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
     dataset = here[0][0] if here else listed.dataset

@@ -106,14 +106,14 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """
     printed, own = _read_paper_numbers(spec), _own_numbers(runs, spec)
     known = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
-    names, stand_ins, parts = _label_cells(spec, known), spec["stand_ins"], spec["parts"]
+    names, substitutes, parts = _label_cells(spec, known), spec["dataset_substitutes"], spec["parts"]
     clean = {name for name, one in parts.get("noise", {}).items() if is_noiseless(one)}
     many = {name: len({key[3] for key in known if key[1] == name}) for name in {key[1] for key in known}}
     noisy = max((count for name, count in many.items() if name not in clean), default=0)
     found = []
     for key in known:  # in the order of the table's lists; what the paper alone has comes last
         dataset, noise, method = key[0], key[1], key[3]
-        mine = own.get((stand_ins.get(dataset, dataset), *key[1:]), {})
+        mine = own.get((substitutes.get(dataset, dataset), *key[1:]), {})
         row = {
             **dict(zip(KEYS, key, strict=True)),
             **dict(zip(("dataset_label", "noise_label", "partition_label"), names(key), strict=True)),
@@ -262,6 +262,6 @@ KIND = TableKind(
         "metric": "last10_mean",
         "claims": [{"id": "above-fedavg", "says": "FedEFC is above FedAvg", "above": ["fedefc", "fedavg"]}],
     },
-    context={"cells": (), "labels": {}, "parts": {}, "scale": "paper", "stand_ins": {}, "absent": ()},
+    context={"cells": (), "labels": {}, "parts": {}, "scale": "paper", "dataset_substitutes": {}, "absent": ()},
     of_a_paper=True,
 )
