@@ -1,8 +1,8 @@
 """What tables of a paper show beside runs: every cell that the paper or the study has, whether it was run or not.
 
 Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers; what only the whole study
-knows is added to the spec here. A scale may leave runs out or take smaller data (`stand_ins`): the cells stay the
-paper's.
+knows is added to the spec here. A scale may leave runs out or take smaller data (`dataset_substitutes`): the
+cells stay the paper's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
     """The spec of a table of a paper with what its command needs to know of the study.
 
     cells: ids, one list each; labels: of methods; parts: settings of data sets, noises and partitions by their ids;
-    scale; stand_ins; absent: data sets that are not here. Of `setup`: ours, the study's own values by row and column.
+    scale; dataset_substitutes; absent: data sets that are not here. Of `setup`: ours, the study's own values by row
+    and column.
     """
     if study.project.schemas.flags(spec).get("without_runs"):
         return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
