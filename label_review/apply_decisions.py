@@ -23,7 +23,14 @@ __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 2 a file or an argument is wrong and nothing was written."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file was written, 2 if a file or an argument is wrong and nothing was written.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     decided = parser.add_mutually_exclusive_group(required=True)
     decided.add_argument("--decisions", type=Path, help="decisions.csv that the page has saved")
@@ -61,8 +68,9 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
 
 
 def _accept_all(suspects: Path) -> list[Decision]:
-    """Every verdict "wrong", by its first row, which is the most suspect one; all other rows keep their label, so that
-    their given labels are compared with the data, too.
+    """Every verdict "wrong", by its first row, which is the most suspect one.
+
+    All other rows keep their label, so that their given labels are compared with the data, too.
     """
     found: dict[str, Decision] = {}
     for one in read_rows(suspects, Suspect):

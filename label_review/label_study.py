@@ -48,7 +48,14 @@ labels: true
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 2 nothing was written."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the study was written, 2 if a file or an argument is wrong and nothing was written.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="npz, or folder of images with train/ in it")
     parser.add_argument("--name", help="of the study and the data set; default: the data's file name")

@@ -39,9 +39,23 @@ def labels_page(
     per_site: int = PER_SITE,
     most: int = MOST,
 ) -> str:
-    """The page. suspects, sites: a run's files, read; donor: images of open-set noise, uint8 [n, …].
+    """The page on which the suspect labels of a run are decided.
 
-    Raises ArtifactError if the files are about other data than `arrays` and `labels`.
+    Args:
+        arrays: The arrays of the run.
+        labels: Its labels.
+        suspects: The rows of its suspects.csv.
+        sites: The rows of its sites.csv.
+        title: Shown above the page.
+        donor: Images of open-set noise, uint8 [n, …].
+        per_site: How many suspects of one site the page holds at most.
+        most: How many it holds at most.
+
+    Returns:
+        One HTML file.
+
+    Raises:
+        ArtifactError: The files are about other data than `arrays` and `labels`.
     """
     _check_files(arrays, labels, suspects, sites)
     chosen = _choose_suspects(suspects, per_site, most)

@@ -21,7 +21,14 @@ from workflow_scripts.steps import common
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status: 0 done, 2 a file or an argument is wrong.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("arrays", "labels"):
         parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz) of the run")

@@ -24,8 +24,12 @@ FEW, LARGE, SMALL = 2500, 96, 64  # longer sides are scaled down: to LARGE if th
 
 @dataclass(frozen=True)
 class Sheets:
-    """Pictures i = 0, 1, … lie in sheet i // PER_SHEET, row by row. side: of a picture, pixels; type: of the files;
-    texts: the files, base64.
+    """Pictures i = 0, 1, … lie in sheet i // PER_SHEET, row by row.
+
+    Attributes:
+        side: The side of a picture in pixels.
+        type: The media type of the files.
+        texts: The files in base64.
     """
 
     side: int
@@ -34,9 +38,16 @@ class Sheets:
 
 
 def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
-    """What the training samples `rows` showed in training, one after another, uint8 [H, W] or [H, W, C].
+    """What training samples showed in training, one after another.
 
-    donor: the images of open-set noise, or None; what they replaced is grey then.
+    Args:
+        arrays: The arrays of the run.
+        labels: Its labels, which say what open-set noise replaced.
+        donor: The images that replaced others. Without them, what was replaced is grey.
+        rows: The training samples.
+
+    Yields:
+        Images, uint8 [H, W] or [H, W, C].
     """
     place: dict[int, int] = {}
     if labels.replaced is not None and labels.donor is not None:
@@ -53,7 +64,13 @@ def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows:
 
 
 def pack_sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
-    """Sprite sheets of `count` images whose longer side has `longest` pixels. Others than squares get grey edges."""
+    """Pack images into sprite sheets.
+
+    Args:
+        images: The images. Those that are not square get grey edges.
+        count: How many there are.
+        longest: Pixels of their longer side.
+    """
     sharp = longest <= SHARP
     side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
     kind, options = ("PNG", {"optimize": True}) if sharp else ("JPEG", {"quality": 85})

@@ -13,9 +13,7 @@ from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.report.figures import style
-from fednoise_core.report.figures.kinds import figure_function
-from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.settings import SettingArtifacts
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -68,8 +66,8 @@ def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
 ) -> None:
     for name, spec in study.figures.items():
         chosen = dict.fromkeys((run.noise, run.partition) for run in study.select_runs(spec))
-        with style.styled():
-            drawn = figure_function(SETTING_FIGURES[spec["kind"]])([shown[one] for one in chosen], spec)
+        with style.use_house_style():
+            drawn = draw.draw_setting_figure([shown[one] for one in chosen], spec)
             assert problems(drawn.figure) == [], name
         assert drawn.figure.get_size_inches()[1] <= PAGE, name
 

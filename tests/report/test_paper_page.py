@@ -294,9 +294,9 @@ def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> No
     paper = find_study("fedmixcon-cpu")
     found = finished_runs(study)
     for width in ("page", "column"):
-        with style.styled():
-            board = draw.draw(found, {**paper.figures["scoreboard"], "width": width})
-            gains = draw.draw(found, {**paper.figures["gains"], "width": width})
+        with style.use_house_style():
+            board = draw.draw_figure(found, {**paper.figures["scoreboard"], "width": width})
+            gains = draw.draw_figure(found, {**paper.figures["gains"], "width": width})
             assert problems(board.figure) == problems(gains.figure) == []
     table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]

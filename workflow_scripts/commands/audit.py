@@ -32,7 +32,7 @@ COPIES = (
 
 
 def find_folders() -> Iterator[Path]:
-    """Folders of the store that a step wrote to: finished ones, and those that hold files and no folders."""
+    """Find the folders of the store that a step wrote to: finished ones, and those that hold files and no folders."""
     for root in ROOTS:
         for folder, below, files in os.walk(root):
             if SUMS in files or (files and not below):
@@ -40,7 +40,11 @@ def find_folders() -> Iterator[Path]:
 
 
 def running_process() -> str:
-    """What runs here, Snakemake or a training, and what to do about it; "": nothing."""
+    """Find what runs in the working folder, Snakemake or a training.
+
+    Returns:
+        What runs and what to do about it, or "" if nothing runs.
+    """
     locks = Path(".snakemake/locks")
     if locks.is_dir() and any(locks.iterdir()):
         return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
@@ -49,7 +53,14 @@ def running_process() -> str:
 
 
 def audit_store(*, copies: bool = True) -> dict[Path, list[str]]:
-    """Folder, or copy in results/ → what is wrong with it."""
+    """Compare the store with its SHA-256 lists.
+
+    Args:
+        copies: Whether the copies in results/ are compared, too.
+
+    Returns:
+        Folder, or copy in results/ → what is wrong with it.
+    """
     there = sorted(find_folders())
     found = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
     if copies:
@@ -75,7 +86,14 @@ def _discard_path(path: Path, now: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: nothing found, or what was found is removed; 1: findings."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if nothing was found, or what was found is removed; 1 if something was found, or something runs.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")

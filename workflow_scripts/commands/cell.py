@@ -22,7 +22,15 @@ FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
 def resolve_run(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
-    """The run that `wanted` (paper, table or figure, FIELDS) names. SpecError says what names none, or several."""
+    """Find the run of a cell.
+
+    Args:
+        project: The project.
+        wanted: Paper, table or figure, and any of FIELDS.
+
+    Raises:
+        SpecError: No run or several runs have these names.
+    """
     study, key = Study(project, str(wanted["paper"])), "table" if wanted.get("table") else "figure"
     part = wanted.get(key) or ""
     part = f"{key}{part}" if part.isdigit() else part
@@ -50,7 +58,14 @@ def _field_names(study: Study, field: str, run: PlannedRun) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 2 for a cell that there is not, else Snakemake's."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        2 if the paper has no such cell, else the exit status of Snakemake.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("paper", "table", "figure", *FIELDS):
         parser.add_argument(f"--{name}", required=name == "paper")

@@ -31,8 +31,13 @@ WORK = Path("work")
 
 @dataclass(frozen=True)
 class Job:
-    """An unfinished run. name: its folder below work/. facts: its last line. age: seconds since then. running: whether
-    a process holds its lock.
+    """An unfinished run.
+
+    Attributes:
+        name: Its folder below work/.
+        facts: Its last line.
+        age: Seconds since then.
+        running: Whether a process holds its lock.
     """
 
     name: str
@@ -52,12 +57,12 @@ class Job:
         if not self.running:
             told.append("stopped; the same command goes on")
         elif self.seconds_left is not None:
-            told.append(f"{format_duration(self.seconds_left)} left")
+            told.append(f"{_format_duration(self.seconds_left)} left")
         told += [f"{view} {100 * value:.1f} %" for view, value in self.facts.get("accuracy", {}).items()]
-        return f"{self.name}: {', '.join(told)} ({format_duration(self.age)} ago)"
+        return f"{self.name}: {', '.join(told)} ({_format_duration(self.age)} ago)"
 
 
-def last_line(path: Path) -> dict[str, Any] | None:
+def _read_last_line(path: Path) -> dict[str, Any] | None:
     """The last whole JSON line of a file that may just be written to; None if there is none yet."""
     for line in reversed(path.read_text(encoding="utf-8").splitlines()):
         with suppress(ValueError):
@@ -66,11 +71,11 @@ def last_line(path: Path) -> dict[str, Any] | None:
 
 
 def unfinished_jobs() -> list[Job]:
-    """Every unfinished run, longest silent first."""
+    """Find every unfinished run, the longest silent first."""
     found = []
     for path in WORK.rglob("progress.jsonl"):
         with suppress(FileNotFoundError):  # it has just ended
-            age, facts = time.time() - path.stat().st_mtime, last_line(path)
+            age, facts = time.time() - path.stat().st_mtime, _read_last_line(path)
             if facts is not None and facts.get("round", 0) < facts.get("of", 1):
                 name, running = path.parent.relative_to(WORK).as_posix(), is_locked(path.with_name("lock"))
                 found.append(Job(name, facts, age, running))
@@ -78,10 +83,18 @@ def unfinished_jobs() -> list[Job]:
 
 
 def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> str:
-    """One line about a study: how many of its runs are done, running and to do, and the time left.
+    """Describe how far a study is.
 
     A run that has not begun counts as long as those of its data set, net and method that are done or have ended a
     round. As many go side by side as now.
+
+    Args:
+        name: The study's name in the line.
+        runs: Its runs.
+        unfinished: The unfinished runs of all studies.
+
+    Returns:
+        One line: how many runs are done, running and to do, and the time left.
     """
     here = {job.name: job for job in unfinished}
     left: list[tuple[str, Job | None]] = []  # kind of a run that is not done, and its job
@@ -105,15 +118,15 @@ def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job])
     ]
     if found:
         said.append(
-            f"about {format_duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}"
+            f"about {_format_duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}"
         )
     if len(found) < len(left):
         said.append(f"no measured run yet of the kind of {len(left) - len(found)}")
     return "; ".join(said)
 
 
-def format_duration(seconds: float) -> str:
-    """ "40 s", "12 min", "3.4 h", "2.1 days"."""
+def _format_duration(seconds: float) -> str:
+    """Seconds in a fitting unit: "40 s", "12 min", "3.4 h", "2.1 days"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -122,10 +135,17 @@ def format_duration(seconds: float) -> str:
 
 
 def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[PlannedRun]]:
-    """Name of a study's results folder -> its runs: of these studies, or of `papers`; of none named, of the configured.
+    """Plan the runs whose totals are shown.
+
+    Args:
+        targets: Studies, or `papers`; if empty, the configured studies.
+        config: What is laid over config/config.yaml.
+
+    Returns:
+        Name of a study's results folder → its runs.
 
     Raises:
-        SpecError: For a mistake in the config or an unknown study.
+        SpecError: The config has a mistake, or a study is unknown.
     """
     project = Project({**read_yaml("config/config.yaml"), **config})
     studies = [name for target in targets for name in (project.paper_names if target == "papers" else [target])]
@@ -142,7 +162,14 @@ def _parse_override(pair: str) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the lines, with --watch until Ctrl-C; exit status 0, or 2 for a mistake in the config."""
+    """Run the command: print the lines, with --watch until Ctrl-C.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0, or 2 for a mistake in the config.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", help="whose totals; or papers")
     parser.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="look again and again")

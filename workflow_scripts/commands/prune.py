@@ -24,9 +24,10 @@ from workflow_scripts.study.grid import AllAbsent
 from workflow_scripts.study.targets import Targets
 
 
-def find_unnamed() -> list[Path]:
-    """What no config names: folders of the store, files and folders of results/. Raises SpecError, ArtifactError or
-    OSError if a study cannot be planned: what it names is not known then.
+def _find_unnamed() -> list[Path]:
+    """What no config names: folders of the store, files and folders of results/.
+
+    Raises SpecError, ArtifactError or OSError if a study cannot be planned: what it names is not known then.
     """
     config = {**read_yaml("config/config.yaml"), "subset": None}
     scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scale_names]
@@ -60,12 +61,19 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: listed or removed; 1: something runs here; 2: a config is wrong, nothing was removed."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the paths are listed or removed, 1 if something runs here, 2 if a config is wrong and nothing was removed.
+    """
     parser = argparse.ArgumentParser(description="What no config names any more.")
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
-        found = find_unnamed()
+        found = _find_unnamed()
     except (SpecError, ArtifactError, OSError) as error:
         print(f"prune: {error}; nothing is removed until this is mended", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ from workflow_scripts.commands.audit import audit_store, running_process
 CURE = "`fednoise audit --remove && snakemake` makes them again"
 
 
-def refusal_reason() -> str | None:
+def _refusal_reason() -> str | None:
     """Why the results cannot be recorded now, or None."""
     if reason := running_process():
         return reason
@@ -32,10 +32,17 @@ def refusal_reason() -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: recorded; 1: refused, the reason is told."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the results are recorded, 1 if that is refused.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
-    if reason := refusal_reason():
+    if reason := _refusal_reason():
         print(f"record: {reason}", file=sys.stderr)
         return 1
     return subprocess.run([sys.executable, "-m", "dvc", "commit", "--force"], check=False).returncode

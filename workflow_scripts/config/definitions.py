@@ -36,7 +36,16 @@ class MethodDefinition:
 
 
 def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPath) -> None:
-    """Check all noises, partitions and methods that a file (`data`, already compared with its schema) defines."""
+    """Check all noises, partitions and methods that a file defines.
+
+    Args:
+        schemas: The schemas of the settings.
+        data: The file's content, already compared with its own schema.
+        place: The file.
+
+    Raises:
+        SpecError: A definition is wrong.
+    """
     for key, family in FAMILY_OF_KEY.items():
         for name, spec in data.get(key, {}).items():
             problem = paths.name_problem(name)
@@ -50,7 +59,17 @@ def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPa
 
 
 def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: ConfigPath) -> MethodDefinition:
-    """A method's definition in its parts, checked."""
+    """Check a method's definition and take it apart.
+
+    Args:
+        schemas: The schemas of the settings.
+        name: The method's id, its label if it has none.
+        spec: The definition.
+        place: Where it stands.
+
+    Raises:
+        SpecError: A setting is wrong.
+    """
     fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
     schemas.check_kind("method", fields, place)
     label, train = spec.get("label", name), spec.get("train", {})
@@ -61,7 +80,16 @@ def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Co
 
 
 def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
-    """Check training settings, or some of them."""
+    """Check training settings.
+
+    Args:
+        schemas: The schemas of the settings.
+        train: All settings, or some of them.
+        place: Where they stand.
+
+    Raises:
+        SpecError: A setting is wrong.
+    """
     schemas.check_settings("train", train, place, partial=True)
     known = schemas.load("net")
     for name in nets_of(train):
@@ -75,9 +103,18 @@ def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
 
 
 def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Mapping[str, Any]]:
-    """Id → definition of every variant that the `sweep` of a method asks for, or, without one, of the method itself.
+    """Expand the `sweep` of a method into its variants. A variant is an ordinary method with the values in place.
 
-    A variant is an ordinary method with the values in place, and checked as one.
+    Args:
+        name: The method's id.
+        spec: Its definition.
+        place: Where it stands.
+
+    Returns:
+        Id → definition of every variant, or of the method itself if it has no sweep.
+
+    Raises:
+        SpecError: A swept setting has a value beside the sweep, or an id gets too long.
     """
     if "sweep" not in spec:
         return {name: spec}

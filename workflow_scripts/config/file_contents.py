@@ -1,5 +1,6 @@
-"""What the user's own files hold, as SHA-256. Contents decide what runs again; they are read once for each state of a
-file (time, size, inode), which build/contents.json remembers.
+"""SHA-256 of what the user's own files hold. Contents decide what runs again.
+
+A file is read once for each of its states (time, size, inode), which build/contents.json remembers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ CACHE = Path("build/contents.json")
 
 
 def hash_contents(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file; of a folder, a digest of the names and contents of all files below it."""
+    """Hash the content of a file or folder.
+
+    Args:
+        path: The file or folder.
+
+    Returns:
+        SHA-256 of the file; of a folder, a digest of the names and contents of all files below it.
+    """
     path = Path(path)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     found = _hash_files(files)

@@ -72,7 +72,7 @@ class Project:
         return found
 
     def _check_names(self, names: Mapping[str, str]) -> None:
-        """Whether two studies would share a target or, at some scale, a results folder."""
+        """Refuse two studies that would share a target or, at some scale, a results folder."""
         for name, file in names.items():
             for other in names:
                 rest = name.removeprefix(other)
@@ -103,13 +103,20 @@ class Project:
         return {self.results_folder(name).removeprefix("results/"): name for name in self.study_files}
 
     def study_file(self, study: str) -> str:
-        """A study's file. Raises SpecError if there is no such study."""
+        """Find a study's file.
+
+        Args:
+            study: The study's name.
+
+        Raises:
+            SpecError: No study has this name.
+        """
         if study not in self.study_files:
             raise SpecError(f"unknown study {study!r}{did_you_mean(study, self.study_files)}")
         return self.study_files[study]
 
     @property
-    def data_folders(self) -> list[str]:
+    def _data_folders(self) -> list[str]:
         """Folders searched for data sets."""
         return [place for place in (self.data_root, os.environ.get("FEDNOISE_DATA")) if place]
 
@@ -133,7 +140,15 @@ class Project:
         return found
 
     def find_dataset(self, name: str, place: ConfigPath) -> dict[str, Any]:
-        """A data set by its id, `place` naming it."""
+        """Find a data set by its id.
+
+        Args:
+            name: The id.
+            place: What names it.
+
+        Raises:
+            SpecError: No data set has this id.
+        """
         if name not in self.datasets:
             raise place.error(f"unknown data set {name!r}{did_you_mean(name, self.datasets)}")
         return self.datasets[name]
@@ -146,8 +161,9 @@ class Project:
 
     @functools.cached_property
     def on_gpu(self) -> bool:
-        """Whether runs are trained on a GPU. Of theirs, the code of the executors for GPUs counts, too. With `device:
-        auto` a job goes by what the main process found: its own machine may have other GPUs.
+        """Whether runs are trained on a GPU: then the code of the executors for GPUs counts, too.
+
+        With `device: auto` a job goes by what the main process found: its own machine may have other GPUs.
         """
         if self.device != "auto":
             return self.device == "cuda"
@@ -160,14 +176,21 @@ class Project:
 
     @functools.cache  # noqa: B019 - a project lives as long as the process
     def dataset_fingerprint(self, dataset: str) -> str:
-        """What the user's own files of a data set hold; "" if it is published. Where its path is nowhere (in a clone),
-        what they held when the arrays were made last.
+        """Hash what the user's own files of a data set hold.
 
-        Raises SpecError if the path is here and its files are not what they must be.
+        Args:
+            dataset: The id of a data set.
+
+        Returns:
+            A digest, "" if the data set is published. Where its path is missing (in a clone), what its files held when
+            the arrays were made last.
+
+        Raises:
+            SpecError: The path is here, and its files are not what they must be.
         """
         try:
             found = {
-                path.name: hash_contents(path) for path in sources.files(self.datasets[dataset], self.data_folders)
+                path.name: hash_contents(path) for path in sources.files(self.datasets[dataset], self._data_folders)
             }
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset):
@@ -176,7 +199,7 @@ class Project:
         return json_digest(found) if found else ""
 
     def contents_folder(self, dataset: str) -> str:
-        """Where the making of a data set's arrays records what the user's files held."""
+        """The folder in which the step `download` records what the user's files of a data set held."""
         spec = self.normalize_dataset(dataset)
         return f"store/contents/{spec['source']}/{json_digest(spec)}"
 
@@ -187,9 +210,7 @@ class Project:
             return ""
 
     def is_absent(self, dataset: str) -> bool:
-        """Whether a data set is read from a path of the user, and nothing is at that path, nor was when its arrays were
-        made.
-        """
+        """Whether nothing is at the user's path of a data set, nor was when its arrays were made."""
         return self._path_is_missing(dataset) and not self._recorded_fingerprint(dataset)
 
     def _path_is_missing(self, dataset: str) -> bool:
@@ -200,16 +221,16 @@ class Project:
             return False
         try:
             return not any(
-                Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.data_folders)
+                Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self._data_folders)
             )
         except OSError:  # such as a folder that may not be looked into: what is there is not known
             return False
 
     def export_environment(self, *, main: bool) -> None:
-        """Tell the jobs by environment what differs between machines: device, whether there are GPUs, data folder,
-        which `python` runs them, where this code lies.
+        """Tell the jobs by environment what differs between machines.
 
-        None of it may stand in a command or in params, where a change would make every result stale.
+        That is the device, whether there are GPUs, the data folder, which `python` runs the jobs, and where this code
+        lies. It may not stand in a command or in params, where a change would make every result stale.
 
         Args:
             main: This is Snakemake's main process, which decides about GPUs. Jobs keep what it decided.
@@ -226,13 +247,14 @@ class Project:
         os.environ["PYTHONPATH"] = os.pathsep.join([os.path.abspath(self.folder), *above])
 
     def _read_facts(self, dataset: str) -> tuple[int | None, int | None, int | None]:
-        """(training samples, classes, shorter side of the images) of a data set; None where the user's path is
-        nowhere but was read before.
+        """(training samples, classes, shorter side of the images) of a data set.
+
+        Each is None where the user's path is missing, but was read before.
         """
         spec = self.datasets[dataset]
         try:
-            samples, classes = sources.n_train(spec, self.data_folders), sources.classes(spec, self.data_folders)
-            side = min(sources.sides(spec, self.data_folders))
+            samples, classes = sources.n_train(spec, self._data_folders), sources.classes(spec, self._data_folders)
+            side = min(sources.sides(spec, self._data_folders))
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset) and self._recorded_fingerprint(dataset):
                 return None, None, None
@@ -242,8 +264,10 @@ class Project:
         return samples, classes, side
 
     def _with_scale(self, config: dict[str, Any], files: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Config and files with those of the scale: else `--config scale=smoke` would run the whole study as a smoke
-        test. Snakemake's own message about a damaged `--configfile` names no file; this one does.
+        """Config and files with those of the scale.
+
+        Otherwise `--config scale=smoke` would run the whole study as a smoke test. Snakemake's own message about a
+        damaged `--configfile` names no file; this one does.
         """
         file = f"{SCALES}/{config.get('scale')}.yaml"
         if file in files or config.get("scale") not in self.scale_names:
@@ -275,6 +299,6 @@ class Project:
 
 @functools.cache
 def reserved_names() -> frozenset[str]:
-    """Names that no study can have: the rules, and the targets that are no study."""
+    """Names that a study cannot have: the rules, and the targets that are not studies."""
     rules = "".join(path.read_text(encoding="utf-8") for path in RULES.glob("*.smk"))
     return frozenset(re.findall(r"^rule (\w+):", rules, re.MULTILINE)) | {"all", "papers", "stage_data", "stored"}

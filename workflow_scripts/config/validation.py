@@ -1,8 +1,7 @@
-"""Settings compared with their schemas, and brought into one normal form. A mistake is one SpecError: file, key,
-problem.
+"""Compare settings with their schemas, and bring them into one normal form.
 
-Schemas of things that come in kinds (data sets, noises, partitions, methods, tables, figures) are mappings kind →
-{description, properties, required}; the others are plain JSON schemas.
+A mistake is one SpecError: file, key, problem. Schemas of things that come in kinds (data sets, noises, partitions,
+methods, tables, figures) are mappings kind → {description, properties, required}. The others are plain JSON schemas.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
     "table": ("fednoise_core/report/tables/registry.py", "TABLES"),
+    "figure": ("fednoise_core/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
 # keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
@@ -51,13 +51,32 @@ class Schemas:
         self._validators: dict[tuple[str, str], Any] = {}  # family and kind → what checks it
 
     def check_settings(self, name: str, value: Any, place: ConfigPath, *, partial: bool = False) -> None:
-        """Compare `value` with the plain schema `name`; `partial`: keys may be missing."""
+        """Compare settings with a plain schema.
+
+        Args:
+            name: The name of the schema.
+            value: The settings.
+            place: Where they stand.
+            partial: Keys may be missing.
+
+        Raises:
+            SpecError: A setting is wrong.
+        """
         check_json_compatible(value, place)
         schema = self.load(name)
         _validate_value(value, _VALIDATOR({**schema, "required": []} if partial else schema), place)
 
     def check_kind(self, family: str, value: Any, place: ConfigPath) -> None:
-        """Compare a {kind: …, settings…} with the settings its kind has. Properties not listed are refused."""
+        """Compare a {kind: …, settings…} with the settings that its kind has.
+
+        Args:
+            family: The name of the schema, such as "noise".
+            value: The settings. Those that the schema does not list are refused.
+            place: Where they stand.
+
+        Raises:
+            SpecError: The kind is unknown, or a setting is wrong.
+        """
         key, kinds = KIND_KEYS.get(family, "kind"), self.load(family)
         if not isinstance(value, Mapping):
             raise place.error(describe_mismatch(value, {"type": "object", "required": [key]}))
@@ -80,21 +99,34 @@ class Schemas:
             )
         _validate_value(value, self._validators[family, kind], place)
 
-    def flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the schema says of a table's or figure's kind, such as `without_runs`; nothing for a bare selection."""
         kind = str(spec.get("kind"))
         return self.load("table").get(kind) or self.load("figure").get(kind) or {}
 
     def normalize_kind(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:
-        those at their default left out, 1 written as 1.0 where any number may stand.
+        """Bring checked settings of a kind into normal form, so that equal settings are equal however they are written.
+
+        Args:
+            family: The name of the schema.
+            value: The settings.
+
+        Returns:
+            The settings without those at their default, 1 written as 1.0 where any number may stand.
         """
         key = KIND_KEYS.get(family, "kind")
         properties = self.load(family)[value[key]].get("properties", {})
         return {key: value[key], **_without_defaults({k: v for k, v in value.items() if k != key}, properties)}
 
     def normalize_train(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The same for training settings. A net or augmentation without options is its bare name."""
+        """Bring checked training settings into normal form.
+
+        Args:
+            value: The settings.
+
+        Returns:
+            The same as `normalize_kind`. A net or augmentation without options is its bare name.
+        """
         nets = value.get("net", [])
         found = [
             _short_form(self.normalize_kind("net", expand_name(net)))
@@ -116,7 +148,7 @@ def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> 
 
 
 def expand_name(setting: Any) -> Mapping[str, Any]:
-    """A net or augmentation that may be a bare name, as {name, options…}."""
+    """Write a net or augmentation that may be a bare name as {name, options…}."""
     return setting if isinstance(setting, Mapping) else {"name": setting}
 
 

@@ -34,7 +34,7 @@ class ConfigPath:
         return f"{self.file}: {text.removeprefix('.')}" if text else self.file
 
     def error(self, problem: str) -> SpecError:
-        """The exception for a problem at this place."""
+        """Make the exception for a problem at this place."""
         return SpecError(f"{self}: {problem}")
 
 
@@ -66,7 +66,17 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises SpecError, naming file and line, if it is missing or no YAML mapping."""
+    """Read a YAML file strictly.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The mapping in it.
+
+    Raises:
+        SpecError: The file is missing, or is not a YAML mapping. The message names file and line.
+    """
     place = ConfigPath(str(path))
     try:
         value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
@@ -87,8 +97,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def check_json_compatible(value: Any, place: ConfigPath) -> None:
-    """Raise SpecError for what JSON cannot say or no setting needs: NaN, infinity, whole numbers of more than 63 bits,
-    dates, keys that are no text.
+    """Refuse what JSON cannot say, or what settings do not need.
+
+    Args:
+        value: A value from a YAML file.
+        place: Where it stands.
+
+    Raises:
+        SpecError: It is or holds NaN, infinity, a whole number of more than 63 bits, a date, or a key that is not text.
     """
     if isinstance(value, Mapping):
         for key, part in value.items():
@@ -113,7 +129,15 @@ def _shorten_text(value: object) -> str:
 
 
 def deep_merge(base: Any, over: Any) -> Any:
-    """`over` laid on `base`: mappings key by key, everything else replaced."""
+    """Lay a value over another one.
+
+    Args:
+        base: The value below.
+        over: The value on top.
+
+    Returns:
+        Two mappings merged key by key; otherwise the value on top.
+    """
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         return {**base, **{key: deep_merge(base.get(key), value) for key, value in over.items()}}
     return over

@@ -22,7 +22,8 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
-from fednoise_core.report.figures.style import words_of
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures.style import read_words
 from fednoise_core.report.pages import paper_markdown, study_page
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
@@ -33,7 +34,6 @@ from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, l
 from fednoise_core.report.tables import markdown, registry
 from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
-from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps import metrics
@@ -56,7 +56,15 @@ another scale cuts. Made by `fednoise publish`.
 
 
 def find_study(root: str, folder: str | Path = ".") -> Study:
-    """The study whose results folder is named `root`, at whatever scale. Raises SpecError if there is none."""
+    """Find a study by its results folder.
+
+    Args:
+        root: The name of the folder, at whatever scale.
+        folder: The project's folder.
+
+    Raises:
+        SpecError: No study has this results folder.
+    """
     config = read_yaml(Path(folder, "config/config.yaml"))
     for scale in ["paper", *Project(config, folder).scale_names]:
         project = Project({**config, "scale": scale}, folder)
@@ -66,7 +74,7 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
 
 
 def finished_runs(study: Study) -> list[ListedRun]:
-    """The runs of a study that were made. Those of other settings have other folders."""
+    """List the finished runs of a study. Runs of other settings have other folders."""
     found = []
     for listed in listed_runs([run.row for run in study.runs if run.files.run.is_finished]):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
@@ -76,9 +84,18 @@ def finished_runs(study: Study) -> list[ListedRun]:
 
 
 def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Path]:
-    """Write the page README.md with its tables, pictures and numbers; `html`: as one HTML file, too.
+    """Write the page README.md of a study with its tables, pictures and numbers.
 
-    Returns what was written. Raises ArtifactError if no run was made.
+    Args:
+        study: The study.
+        out: The folder to write to.
+        html: The page as one HTML file, too.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ArtifactError: No run was made.
     """
     found = finished_runs(study)
     if not found:
@@ -94,7 +111,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
         told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
         paper = paper_parts(told, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
-        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
+        words = {name: read_words(root / f"figures/{name}.svg") for name in light}
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
@@ -130,12 +147,12 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
     drawn = []
     for name, spec in specs.items():
         chosen = select(found, spec, none=True)
-        if spec["kind"] in paths.SETTING_FIGURE_KINDS:
+        if spec["kind"] in SETTING_FIGURES:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
         if not chosen:
             continue
         try:
-            draw.make(found, spec, root / "figures" / name)
+            draw.write_figure(found, spec, root / "figures" / name)
         except SpecError as error:  # such as differences to a method that was not run yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
@@ -208,7 +225,14 @@ def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
 
 
 def write_papers(folder: Path) -> Path:
-    """Write papers.md into the folder of published results, from the claims.csv beside each page; returns its path."""
+    """Write papers.md from the claims.csv beside each published page.
+
+    Args:
+        folder: The folder of published results.
+
+    Returns:
+        The file.
+    """
     lines = []
     for file in sorted(folder.rglob("claims.csv")):
         rows = read_texts(file)
@@ -225,7 +249,14 @@ def write_papers(folder: Path) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 done, 2 a file or an argument is wrong.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")

@@ -27,9 +27,13 @@ SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "KUBERNET
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES takes them: UUIDs wherever they can be learnt.
+    """List the GPUs that this process may use.
 
-    Raises SpecError if the environment names a GPU, but the machine has none.
+    Returns:
+        What CUDA_VISIBLE_DEVICES takes: UUIDs wherever they can be learnt.
+
+    Raises:
+        SpecError: The environment names a GPU, but the machine has none.
     """
     allowed, found = os.environ.get("CUDA_VISIBLE_DEVICES"), _list_gpus()
     if allowed is None:
@@ -45,7 +49,14 @@ def visible_gpus() -> list[str]:
 
 
 def slots_per_gpu() -> int:
-    """How many runs share one GPU: FEDNOISE_GPU_SLOTS, or 1. Raises SpecError if it is no number from 1 on."""
+    """Read from FEDNOISE_GPU_SLOTS how many runs share one GPU.
+
+    Returns:
+        The number, 1 if the variable is not set.
+
+    Raises:
+        SpecError: The variable is not a whole number from 1 on.
+    """
     told = os.environ.get(SLOTS, "1")
     if not (told.isascii() and told.isdigit() and int(told) > 0):
         raise SpecError(f"{SLOTS}: {told!r} is no whole number from 1 on")
@@ -53,11 +64,19 @@ def slots_per_gpu() -> int:
 
 
 def acquire_gpu(device: str) -> str:
-    """The device to hand to torch, "cpu" or "cuda", for `device` "auto", "cpu" or "cuda". Call it before torch comes.
+    """Choose the device to hand to torch. Call it before torch is imported.
 
-    For CUDA it waits until a GPU has a free slot (`slots`), keeps that slot until the process ends, and makes it the
-    only visible GPU. A job that a scheduler gave one GPU takes that one. Raises SpecError if "cuda" is asked for and
-    there is none, and for what `gpus` and `slots` refuse.
+    For CUDA it waits until a GPU has a free slot, keeps that slot until the process ends, and makes the GPU the only
+    visible one. A job that a scheduler gave one GPU takes that one.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        "cpu" or "cuda".
+
+    Raises:
+        SpecError: "cuda" is asked for and no GPU is visible, or an environment variable is wrong.
     """
     names = [] if device == "cpu" else visible_gpus()
     if not names:

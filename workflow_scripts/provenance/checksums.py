@@ -16,7 +16,13 @@ LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 
 
 def write_sums(folder: str | os.PathLike[str]) -> None:
-    """Write the SHA-256 of every file in `folder`. Temporary files of writers that were killed are removed first."""
+    """Write the SHA-256 of every file in a folder.
+
+    Temporary files of writers that were killed are removed first.
+
+    Args:
+        folder: The folder.
+    """
     remove_unfinished(folder)
     lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _list_files(folder)]
     with open_atomic(Path(folder, SUMS)) as file:
@@ -24,7 +30,14 @@ def write_sums(folder: str | os.PathLike[str]) -> None:
 
 
 def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """File name → SHA-256. What is not a list of sums counts as an empty one."""
+    """Read a list of SHA-256.
+
+    Args:
+        folder: The folder that the list is of.
+
+    Returns:
+        File name → SHA-256; nothing if the list is missing or damaged.
+    """
     try:
         text = Path(folder, SUMS).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -34,7 +47,14 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
-    """(file name, what is wrong with it) for each file that is missing, changed or not in the list."""
+    """Compare a folder with its list of SHA-256.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        (file name, what is wrong with it) for each file that is missing, changed or not in the list.
+    """
     known, there = read_sums(folder), set(_list_files(folder))
     found = [(SUMS, "damaged, or lists nothing")] if not known else []
     for name, value in known.items():

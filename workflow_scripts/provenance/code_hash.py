@@ -37,7 +37,15 @@ Tables = Mapping[tuple[str, int], SymbolTable]
 
 
 def closure_hash(root: str | Path, *entries: str) -> str:
-    """16 hex digits for the code reachable from `entries`: files relative to the project's `root`, or "file:object"."""
+    """Hash the code reachable by imports.
+
+    Args:
+        root: The project's folder.
+        entries: Files relative to it, or "file:object".
+
+    Returns:
+        16 hex digits.
+    """
     modules = _read_modules(Path(root), entries)
 
     def hash_module(file: str) -> str:
@@ -52,15 +60,30 @@ def closure_hash(root: str | Path, *entries: str) -> str:
 
 
 def reachable_files(root: str | Path, *entries: str) -> list[str]:
-    """The project's files reachable by imports from `entries`, relative to `root` and sorted.
+    """List the project's files reachable by imports.
 
     The `__init__.py` of every package on the way belongs to them, because importing a module runs them.
+
+    Args:
+        root: The project's folder.
+        entries: Files relative to it.
+
+    Returns:
+        Files relative to `root`, sorted.
     """
     return sorted(_read_modules(Path(root), entries))
 
 
 def module_file(root: str | Path, dotted: str) -> str | None:
-    """The project file (relative to `root`) of a dotted module name, None if the project has no such module."""
+    """Find the file of a module.
+
+    Args:
+        root: The project's folder.
+        dotted: The dotted name of the module.
+
+    Returns:
+        The file relative to `root`, None if the project has no such module.
+    """
     path = Path(*dotted.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
         if (Path(root) / candidate).is_file():
@@ -70,9 +93,18 @@ def module_file(root: str | Path, dotted: str) -> str | None:
 
 @functools.cache
 def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
-    """The dict literal that `file` assigns to `name` (names to strings), read without importing anything.
+    """Read a dict literal of names and strings without importing anything.
 
-    Entries whose value is no literal are left out: what they refer to is imported by `file` itself.
+    Args:
+        root: The project's folder.
+        file: The file, relative to it.
+        name: The name to which the dict is assigned.
+
+    Returns:
+        The entries whose value is a literal. What the others refer to is imported by `file` itself.
+
+    Raises:
+        LookupError: The file assigns no dict literal to the name.
     """
     for node in ast.parse((Path(root) / file).read_bytes()).body:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])

@@ -14,7 +14,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def user_module_path(folder: str | Path, factory: str) -> str:
-    """The project's file of a net's factory "module:function". Raises SpecError if there is none."""
+    """Find the file of a net's factory.
+
+    Args:
+        folder: The project's folder.
+        factory: "module:function".
+
+    Raises:
+        SpecError: The project's folder has no such module.
+    """
     where = factory.partition(":")[0]
     found = module_file(folder, where) if where else None
     if found is None:
@@ -35,7 +43,11 @@ class StepCode:
         self._codes: dict[tuple[object, ...], str] = {}
 
     def download_entries(self, spec: Mapping[str, Any]) -> list[str]:
-        """The step that makes the arrays of a data set, whose public images may be of another source."""
+        """Code of the step that makes the arrays of a data set.
+
+        Args:
+            spec: The settings of the data set, whose public images may be of another source.
+        """
         public = spec.get("public")
         named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
         return ["workflow_scripts/steps/download.py", *self._registry_entries("data/__init__.py", "SOURCES", named)]
@@ -56,9 +68,15 @@ class StepCode:
         ]
 
     def train_entries(self, method: str, nets: Iterable[str], *, gpu: bool = False) -> list[str]:
-        """A training run of `method` (a name of METHODS) with `nets` (names of NETS, and the user's own factories
-        "module:function"). It starts from training.py: the command line around it, its help and its messages decide no
-        number. gpu: it runs on a GPU. Raises SpecError for a factory whose file is not in the project's folder.
+        """Code of a training run. It starts from training_run.py: the command line around it decides no number.
+
+        Args:
+            method: A name of METHODS.
+            nets: Names of NETS, and the user's own factories "module:function".
+            gpu: The run is on a GPU.
+
+        Raises:
+            SpecError: The file of a factory is not in the project's folder.
         """
         modules = [*self._registry_entries("methods/__init__.py", "METHODS", [method])]
         nets = list(nets)
@@ -67,7 +85,13 @@ class StepCode:
         return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
 
     def report_entries(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
-        """A step that makes tables, figures, summaries or pages. figures, tables: the kinds that it makes."""
+        """Code of a step that makes tables, figures, numbers or pages.
+
+        Args:
+            script: The name of its module.
+            figures: The kinds of figures that it draws.
+            tables: The kinds of tables that it makes or shows.
+        """
         kinds = list(figures)
         drawn = [*self._figure_entries("result", kinds), *self._figure_entries("setting", kinds)]
         return [f"workflow_scripts/steps/{script}.py", *drawn, *self._table_entries(tables)]
@@ -77,15 +101,31 @@ class StepCode:
         return list(read_registry(self.folder, "fednoise_core/report/figures/settings/__init__.py", "SETTING_FIGURES"))
 
     def hash_entries(self, entries: Iterable[str]) -> str:
-        """The hash under which results of the code reachable from `entries` are recorded."""
+        """Hash code.
+
+        Args:
+            entries: What the hash starts from.
+
+        Returns:
+            The hash under which results of this code are recorded.
+        """
         key = tuple(sorted(set(entries)))
         if key not in self._codes:
             self._codes[key] = closure_hash(self.folder, *key)
         return self._codes[key]
 
     def check_hash(self, planned: str, *accepted: Iterable[str]) -> str:
-        """The code hash under which a job records its results: `planned`, or, if that is "", that of the entries which
-        are `accepted` first. Raises CodeChanged if `planned` is the hash of none of them.
+        """Compare the code with the one that a job was planned with.
+
+        Args:
+            planned: The hash of the planned code; "" allows any.
+            accepted: Entries, of one of which it must be the hash.
+
+        Returns:
+            The hash under which the job records its results.
+
+        Raises:
+            CodeChanged: It is the hash of none of them.
         """
         codes = [self.hash_entries(entries) for entries in accepted]
         if planned and planned not in codes:
@@ -102,8 +142,9 @@ class StepCode:
         return self._registry_entries("report/tables/registry.py", "TABLES", kinds)
 
     def _registry_entries(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
-        """Files and objects behind a registry's lines "module:object"; a registry that holds objects imports their
-        modules itself.
+        """Files and objects behind a registry's lines "module:object".
+
+        A registry that holds objects imports their modules itself.
         """
         known = read_registry(self.folder, f"fednoise_core/{file}", name)
         lines = {known[key].partition(":") for key in keys if key in known}

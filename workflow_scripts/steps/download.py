@@ -18,12 +18,19 @@ from workflow_scripts.steps import common
 
 
 def search_folders(data_root: str | None) -> list[str]:
-    """Folders searched before anything is downloaded: the config's `data_root`, then FEDNOISE_DATA."""
+    """List the folders searched before anything is downloaded: the config's `data_root`, then FEDNOISE_DATA."""
     return [place for place in (data_root, os.environ.get("FEDNOISE_DATA")) if place]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written; 2: the settings or the data are wrong (one line says what)."""
+    """Run the step.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file is written, 2 if the settings or the data are wrong.
+    """
     parser = argparse.ArgumentParser(description="Make the arrays artifact of one data set.")
     parser.add_argument(
         "--spec", required=True, type=common.json_argument, help="settings as JSON: an entry of config/datasets.yaml"

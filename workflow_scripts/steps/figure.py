@@ -11,7 +11,14 @@ from workflow_scripts.steps.report_args import add_runs_arguments, shown_runs
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=common.json_argument, help="figure spec: JSON or a JSON file")
     add_runs_arguments(parser)
@@ -19,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def draw_figure() -> str:
-        draw.make(shown_runs(args), args.spec, args.out_prefix)
+        draw.write_figure(shown_runs(args), args.spec, args.out_prefix)
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
     return common.run_step(

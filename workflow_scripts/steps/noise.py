@@ -11,7 +11,14 @@ from workflow_scripts.steps import common
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=common.json_argument, help="noise spec as JSON")
     parser.add_argument("--seed", type=int, required=True)

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written; 2: the file is missing, damaged or of another net (one line says what)."""
+    """Run the step.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file is written, 2 if the source is missing, damaged or of another net.
+    """
     parser = argparse.ArgumentParser(description="Make the file of ImageNet weights that a net may start from.")
     parser.add_argument("--net", required=True, help="a ResNet's name; without --file one of: " + ", ".join(PUBLISHED))
     parser.add_argument("--out", required=True, type=Path, help="the safetensors file to write")
@@ -44,9 +51,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def convert_weights(source: Path, net: str, out: Path) -> int:
-    """Check a state dict against the net, write it to `out` without its head, and return the number of tensors.
+    """Check a state dict against a net, and write it without its head.
 
-    Raises ArtifactError naming the file if it is missing, damaged, of another net, or holds more than tensors.
+    Args:
+        source: The file of the state dict.
+        net: The net's name.
+        out: The file to write.
+
+    Returns:
+        The number of tensors.
+
+    Raises:
+        ArtifactError: The file is missing, damaged, of another net, or holds more than tensors.
     """
     from safetensors.torch import save
 

@@ -11,7 +11,7 @@ from workflow_scripts.steps import common
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """--root, --code, and the runs in one of two ways."""
+    """Add --root, --code, and the two ways to give the runs."""
     common.add_plan_arguments(parser)
     parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
@@ -22,16 +22,21 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
-    """The runs that a command is to show."""
+    """Read the runs that a command is to show."""
     return listed_runs(args.runs_list or args.root)
 
 
 def run_report_step(
     name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
 ) -> int:
-    """Do the work of the step `name` and print its line; see `common.run_step`.
+    """Do the work of the step `name` and print its line, as `common.run_step`.
 
-    figures: it draws all pictures of settings. tables: the kinds of tables that it makes or shows.
+    Args:
+        name: The step.
+        work: Makes its files, and returns the line.
+        args: Of the command line.
+        figures: Whether it draws all pictures of settings.
+        tables: The kinds of tables that it makes or shows.
     """
 
     def entries(steps: StepCode) -> list[str]:

@@ -15,7 +15,14 @@ from workflow_scripts.steps.report_args import run_report_step
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("arrays", "labels", "partition"):
         parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz)")

@@ -15,7 +15,11 @@ from workflow_scripts.steps.report_args import add_runs_arguments, run_report_st
 
 
 def software_commit() -> str:
-    """The commit of this software, with "-dirty" where its files were changed since; "" outside of git."""
+    """Ask git for the commit of this software.
+
+    Returns:
+        The commit, with "-dirty" where files were changed since; "" outside of git.
+    """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
@@ -25,7 +29,14 @@ def software_commit() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--study",

@@ -14,7 +14,14 @@ from workflow_scripts.steps.report_args import add_runs_arguments, run_report_st
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=json_argument, help="table spec: JSON or a JSON file")
     add_runs_arguments(parser)

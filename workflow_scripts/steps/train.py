@@ -43,7 +43,7 @@ SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all 
 REQUIRED_KEYS = ("method", "train", "seed")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spec", required=True, type=json_argument, help="the run spec: JSON or a JSON file")
@@ -74,8 +74,15 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    args = make_parser().parse_args(argv)
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
+    args = _make_parser().parse_args(argv)
     try:
         job = _make_job(args)
         return _run_job(job, _prepare_device(args), _stop_on_signals())
@@ -89,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _make_job(args: argparse.Namespace) -> TrainingJob:
     """The run that the command line describes."""
-    spec = check_spec(args.spec)
+    spec = _check_spec(args.spec)
     files = {name: getattr(args, name) for name in FILES}
     return TrainingJob(spec, **files, code=_check_code(spec, args), versions=args.versions)
 
@@ -175,9 +182,10 @@ def _training_lock(work: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def check_spec(spec: dict[str, Any]) -> dict[str, Any]:
-    """A run's spec as a command line was given it. Raises SpecError for a missing key, and for one that decides no
-    number: it would make equal runs differ.
+def _check_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    """Check a run's spec from a command line.
+
+    Raises SpecError for a missing key, and for one that decides no number: it would make equal runs differ.
     """
     missing, unknown = [key for key in REQUIRED_KEYS if key not in spec], [key for key in spec if key not in SPEC_KEYS]
     if missing:

@@ -36,7 +36,11 @@ class TrainingJob:
     versions: str = ""
 
     def hash_inputs(self) -> dict[str, str]:
-        """SHA-256 of every file that the run reads."""
+        """Hash every file that the run reads.
+
+        Returns:
+            Name of the input → SHA-256.
+        """
         from fednoise_core.nets.weights import weight_files
 
         files = {name: getattr(self, name) for name in ("arrays", "labels", "partition", "donor")}
@@ -58,7 +62,11 @@ class TrainingOptions:
 
 
 def set_up_torch(options: TrainingOptions) -> None:
-    """Import torch and fix what numbers depend on: threads, and on a GPU the order of sums."""
+    """Import torch and fix what numbers depend on: threads, and on a GPU the order of sums.
+
+    Args:
+        options: How the run is made.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
@@ -72,10 +80,17 @@ def set_up_torch(options: TrainingOptions) -> None:
 
 
 def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
-    """Load the artifacts, run, write; the checkpoint goes when the results are in place.
+    """Load the artifacts, run, and write the results. Then the checkpoint is removed.
 
-    stop: asked after each round; True ends the run with a checkpoint.
-    Raises Stopped then, SpecError for wrong settings, ArtifactError for a damaged file.
+    Args:
+        job: What is trained.
+        options: How it is trained.
+        stop: Asked after each round. True ends the run with a checkpoint.
+
+    Raises:
+        Stopped: `stop` was true.
+        SpecError: A setting is wrong.
+        ArtifactError: A file is damaged.
     """
     from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays

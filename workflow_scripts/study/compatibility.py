@@ -22,7 +22,18 @@ Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they 
 
 
 def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:
-    """Whether a data set, a noise and a partition go together; the message names `place`, a block of the grid."""
+    """Check that a data set, a noise and a partition go together.
+
+    Args:
+        project: The project.
+        dataset: The id of a data set.
+        noise: A noise.
+        partition: A partition.
+        place: What names them together, a block of the grid.
+
+    Raises:
+        SpecError: They do not.
+    """
     (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
     if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
         raise place.error(
@@ -42,7 +53,18 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
 def check_method(
     project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: ConfigPath
 ) -> None:
-    """What a method asks of the run's other settings, as its schema says."""
+    """Check what a method asks of the run's other settings, as its schema says.
+
+    Args:
+        project: The project.
+        fields: The method's settings.
+        train: The training settings.
+        dataset: The id of a data set.
+        place: Where the method is defined.
+
+    Raises:
+        SpecError: The method cannot run with them.
+    """
     facts = project.schemas.load("method")[fields["name"]]
     nets = train.get("net")
     if isinstance(nets, list) and len({canonical_json(net) for net in nets}) > 1 and not facts.get("several_nets"):
@@ -62,8 +84,16 @@ def check_method(
 
 
 def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: ConfigPath) -> None:
-    """Whether the nets, the default net among them, take images as small as the data set's, and whether the files of
-    the user's own are there.
+    """Check that the nets take images as small as the data set's, and that the files of the user's own nets are there.
+
+    Args:
+        project: The project.
+        train: The training settings.
+        dataset: The id of a data set.
+        place: Where the nets are named.
+
+    Raises:
+        SpecError: A net does not, or a file is missing.
     """
     for factory in (name for name in net_code(train) if ":" in name):
         try:
@@ -77,15 +107,35 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
 
 
 def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) -> None:
-    """Whether there is a generator that cohorts can go on from."""
+    """Check that there is a generator from which `sampling: continued` can draw cohorts.
+
+    Args:
+        train: The training settings.
+        noise: The noise, which may leave its generator in the labels.
+        place: Where the training settings stand.
+
+    Raises:
+        SpecError: The noise leaves no generator.
+    """
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
         problem = f"'continued' goes on from the generator of the labels, which noise {noise[0]!r} does not leave"
         raise (place / "sampling").error(problem)
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:
-    """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
-    SpecError if none is known.
+    """Find the rate of a noise for methods that are given it.
+
+    Args:
+        project: The project.
+        dataset: The id of a data set.
+        noise: The noise.
+        place: What asks for the rate.
+
+    Returns:
+        The nominal rate; of human labels the share that is wrong.
+
+    Raises:
+        SpecError: No rate is known.
     """
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1])
     if rate is None:

@@ -44,7 +44,7 @@ class StudyGrid:
         self.dataset_substitutes: dict[str, str] = dict(self.data.get("dataset_substitutes", {}))
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
-        self._runs = select_subset(self, self._expand_grid())
+        self._runs = _select_subset(self, self._expand_grid())
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -52,9 +52,18 @@ class StudyGrid:
         return list(self._runs.values())
 
     def find_definition(self, key: str, name: str, place: ConfigPath | None = None) -> Defined:
-        """Id, settings and place of definition of a noise, partition or method (`key` "noises", …).
+        """Find a noise, partition or method.
 
-        place: what names the id, for the message if it is unknown. A variant of a method has the place of its method.
+        Args:
+            key: "noises", "partitions" or "methods".
+            name: Its id.
+            place: What names the id.
+
+        Returns:
+            Id, settings, and where it is defined. A variant of a method has the place of its method.
+
+        Raises:
+            SpecError: Neither the study nor the catalogue defines it.
         """
         if key == "methods" and parse_settings(name):
             found = self._expand_method(base_method(name), place)
@@ -89,14 +98,25 @@ class StudyGrid:
         return self.project.schemas.normalize_kind(FAMILY_OF_KEY[key], self.find_definition(key, name)[1])
 
     def find_run(self, dataset: str, noise: str, partition: str, method: str, seed: int) -> PlannedRun:
-        """A run of the study. Raises SpecError if no block of the grid contains it."""
+        """Find a run of the study by its ids.
+
+        Raises:
+            SpecError: No block of the grid contains it.
+        """
         ids = (dataset, noise, partition, method, seed)
         if ids not in self._runs:
             raise self.place.error(f"no run {'/'.join(map(str, ids))} in the grid")
         return self._runs[ids]
 
     def plan_setting(self, dataset: str, noise: str, partition: str, seed: int) -> tuple[Plan, Plan, Plan]:
-        """Arrays, labels and partition of a setting, in the grid or not. SpecError if it cannot be."""
+        """Plan the artifacts of a setting, in the grid or not.
+
+        Returns:
+            The plans of its arrays, labels and partition.
+
+        Raises:
+            SpecError: Data set, noise and partition do not go together.
+        """
         if (dataset, noise, partition) not in self._settings:
             self.project.find_dataset(dataset, self.place)
             self._check_setting(dataset, noise, partition, self.place)
@@ -105,15 +125,19 @@ class StudyGrid:
         )
 
     def select_runs(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
-        """The runs that a table or figure shows: those allowed by its lists `datasets`, …, `seeds` (no list: all)."""
-        if self.project.schemas.flags(spec).get("without_runs"):
+        """Select the runs that a table or figure shows.
+
+        Args:
+            spec: Its settings. Each of the lists `datasets`, …, `seeds` restricts the runs.
+        """
+        if self.project.schemas.kind_flags(spec).get("without_runs"):
             return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
         named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
         return [run for run, places in named if None not in places]
 
     def missing_data_message(self) -> str:
-        """What the data sets that are not here mean, in words."""
+        """Describe what the data sets that are missing mean."""
         return (
             f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
             "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
@@ -153,7 +177,11 @@ class StudyGrid:
         ]
 
     def train_settings(self, block: int) -> dict[str, Any]:
-        """The training settings of a block of the grid, without those of a method."""
+        """Resolve the training settings of a block of the grid, without those of a method.
+
+        Args:
+            block: The block's number.
+        """
         return resolve_layers(self._train_layers(block))[0]
 
     def _expand_grid(self) -> dict[Ids, PlannedRun]:
@@ -180,8 +208,10 @@ class StudyGrid:
         return runs
 
     def _available_dataset(self, named: str, place: ConfigPath) -> str | None:
-        """The data set that a grid's id stands for at this scale; None if it is to come from the user and is not here,
-        which a paper's other cells can do without. Of any other study it is an error.
+        """The data set that a grid's id stands for at this scale.
+
+        None if only the user can supply it and has not. A paper's other cells can do without. Of any other study it is
+        an error.
         """
         dataset = self.dataset_substitutes.get(named, named)
         self.project.find_dataset(named, place)
@@ -230,11 +260,10 @@ class StudyGrid:
             )
 
 
-def select_subset(study: StudyGrid, runs: Runs) -> Runs:
-    """Those of `runs` that the project's part asks for; all, if it asks for no part, or the study has none.
+def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
+    """Those of `runs` in the subset that the project asks for; all if it asks for none, or the study has none.
 
-    Raises SpecError for a part that is none of the study's, for an id that its grid does not have, and if no run is
-    left.
+    Raises SpecError for an unknown subset, for an id that the grid does not have, and if no run is left.
     """
     name, known = study.project.subset, study.data.get("subsets", {})
     if name is None or not known:

@@ -1,4 +1,6 @@
-"""The layers of a run's settings. A layer is laid over those above it in this table:
+"""The layers of a run's settings.
+
+A layer is laid over those above it in this table:
 
 | layer                   | where it stands                                             | what it sets |
 | ----------------------- | ----------------------------------------------------------- | ------------ |

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import json_digest, sha256_file
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.csv_files import resolve_user_file
 from workflow_scripts import paths
 from workflow_scripts.provenance.step_code import ROOT, StepCode
@@ -26,7 +27,11 @@ class OutputPlans:
 
     @functools.cache  # noqa: B019 - plans live as long as the process
     def plan_tables(self, study: Study) -> dict[str, Plan]:
-        """Id of a table → its plan."""
+        """Plan the tables of a study.
+
+        Returns:
+            Id of a table → its plan.
+        """
         found = {}
         for name, spec in study.tables.items():
             code = self.steps.hash_entries(self.steps.report_entries("table", tables=[spec["kind"]]))
@@ -38,14 +43,18 @@ class OutputPlans:
 
     @functools.cache  # noqa: B019
     def plan_figures(self, study: Study) -> dict[str, Plan]:
-        """Id of a figure → its plan. A figure of settings shows each setting once, whatever methods there are."""
+        """Plan the figures of a study. A figure of settings shows each setting once, whatever methods there are.
+
+        Returns:
+            Id of a figure → its plan.
+        """
         found = {}
         for name, spec in study.figures.items():
             code = self.steps.hash_entries(self.steps.report_entries("figure", [spec["kind"]]))
             chosen, given = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
             rows, inputs = [run.row for run in chosen], _run_plans(chosen)
             marks: list[Any] = _row_digests(chosen)
-            if spec["kind"] in paths.SETTING_FIGURE_KINDS:
+            if spec["kind"] in SETTING_FIGURES:
                 first: dict[tuple[str, str], PlannedRun] = {}
                 for run in chosen:
                     first.setdefault((run.row["labels"], run.row["partition_file"]), run)
@@ -58,14 +67,14 @@ class OutputPlans:
 
     @functools.cache  # noqa: B019
     def plan_summary(self, study: Study) -> Plan:
-        """The few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
+        """Plan the few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
         code = self.steps.hash_entries(self.steps.report_entries("metrics"))
         folder = f"store/summaries/{json_digest(_row_digests(study.runs), code)}"
         return Plan(folder, code, _run_plans(study.runs), spec={"runs": [run.row for run in study.runs]})
 
     @functools.cache  # noqa: B019
     def plan_page(self, study: Study) -> Plan:
-        """The page of a study."""
+        """Plan the page of a study."""
         entries = self.steps.report_entries(
             "study_page", self.steps.setting_figure_kinds(), [spec["kind"] for spec in study.tables.values()]
         )
@@ -86,6 +95,11 @@ class OutputPlans:
         )
 
     def list_shown(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:
+        """List what a study shows.
+
+        Returns:
+            ("tables" or "figures", id → plan, the endings of their files).
+        """
         return [
             ("tables", self.plan_tables(study), paths.TABLE_SUFFIXES),
             ("figures", self.plan_figures(study), paths.FIGURE_SUFFIXES),
@@ -94,7 +108,11 @@ class OutputPlans:
 
 @functools.cache
 def template_digest(*folders: str) -> str:
-    """Digest of the files that pages are filled from."""
+    """Hash the files that pages are filled from.
+
+    Args:
+        folders: The folders of templates, relative to the project's.
+    """
     files = (path for folder in folders for end in ("html", "css", "js") for path in ROOT.glob(f"{folder}/*.{end}"))
     return json_digest({path.name: sha256_file(path) for path in files})
 

@@ -17,7 +17,16 @@ from workflow_scripts.study.planned_run import PlannedRun
 
 
 def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The study as its page tells it: every id that its runs use, with its settings."""
+    """Describe a study for its page.
+
+    Args:
+        study: The study.
+        tables: Its checked tables.
+        figures: Its checked figures.
+
+    Returns:
+        What the page shows beside runs: every id that the runs use, with its settings.
+    """
     used = {field: dict.fromkeys(getattr(run, field) for run in study.runs) for field in SELECTORS}
     return {
         "id": study.name,
@@ -65,13 +74,13 @@ def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None =
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
         _check_output(study, key, name, spec, known)
-        if key == "figures" and spec["kind"] in paper_tables.PAPER_FIGURE_KINDS:
+        if key == "figures" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
             spec = paper_tables.with_source_tables(tables or {}, spec, place)
         substituted = _with_substitutes(study, spec)
         runs = study.select_runs(substituted)
         if runs:
             _check_compared(spec, runs, place)
-        if key == "tables" and study.project.schemas.flags(spec).get("of_a_paper"):
+        if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
             own = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
             found[name] = paper_tables.with_study_context(study, spec, place) | own
         elif runs:

@@ -20,13 +20,23 @@ ABSENT = object()
 
 
 def settings_provenance(study: StudyGrid) -> dict[str, Any]:
-    """What the study's page is told besides its settings: `settings`, rows {part, name, value, says, note, scaled};
-    `changes`, rows {name, value, scaled} of what the scale changes; `absent`, data sets that are not here; `methods`,
-    the names of the methods that are compared; `citation`, what the file says of the paper; `scale_text`; `why`, table
-    → id of a claim → reason.
+    """Describe the settings of a paper, who says so, and what the scale changes.
 
-    says: as in `sources`. scaled: the value at the present scale, "" where it is the same, "–" where the scale has no
-    such block of the grid. Raises SpecError for a key of `sources` that the study does not have.
+    Args:
+        study: The study of the paper.
+
+    Returns:
+        `settings`: rows {part, name, value, says, note, scaled}, where `says` is as in `sources`, and `scaled` is the
+        value at the present scale, "" where it is the same, "–" where the scale has no such block of the grid.
+        `changes`: rows {name, value, scaled} of what the scale changes.
+        `absent`: Data sets that are not here.
+        `methods`: Names of the methods that are compared.
+        `citation`: What the file says of the paper.
+        `scale_text`: What the scale keeps and cuts.
+        `why`: Table → id of a claim → reason.
+
+    Raises:
+        SpecError: The study does not have a key of `sources`.
     """
     rows = _read_sources(study)
     for key in study.full[COMMON]:

@@ -20,7 +20,6 @@ from workflow_scripts.config.definitions import expand_sweep
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study.grid import StudyGrid
 
-PAPER_FIGURE_KINDS = ("scoreboard", "gains")  # kinds of figures that are made of such tables
 AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
@@ -31,7 +30,15 @@ CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids ar
 
 
 def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
-    """The cells of a table in the study as it is written, under the ids of the grid, at whatever scale."""
+    """List the cells of a table in the study as it is written, whatever the scale.
+
+    Args:
+        study: The study.
+        spec: The table's settings.
+
+    Returns:
+        (data set, noise, partition, method), as ids of the grid, in the order of the table's lists.
+    """
     allowed = [spec.get(axis) for axis in AXES]
     found: dict[GridCell, None] = {}
     for block in study.full["grid"]:
@@ -43,13 +50,19 @@ def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
 
 
 def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Any]:
-    """The spec of a table of a paper with what its command needs to know of the study.
+    """Add to the spec of a paper's table what its step needs to know of the study.
 
-    cells: ids, one list each; labels: of methods; parts: settings of data sets, noises and partitions by their ids;
-    scale; dataset_substitutes; absent: data sets that are not here. Of `setup`: ours, the study's own values by row
-    and column.
+    Args:
+        study: The study.
+        spec: The table's settings.
+        place: Where they stand.
+
+    Returns:
+        The spec with `scale` and, for `setup`, `ours`: the study's own values by row and column. For `reproduction`:
+        `cells`, ids, one list each; `labels` of methods; `parts`, settings of data sets, noises and partitions by their
+        ids; `dataset_substitutes`; `absent`, data sets that are not here.
     """
-    if study.project.schemas.flags(spec).get("without_runs"):
+    if study.project.schemas.kind_flags(spec).get("without_runs"):
         return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
     found = paper_cells(study, spec)
     used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
@@ -69,12 +82,21 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
 
 
 def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Any]:
-    """The spec of a figure of the paper's tables with these, as completed (`of`); that of one table with its lists.
+    """Add to the spec of a figure the paper's tables that it is made of.
 
-    Raises SpecError for an id that is no such table's.
+    Args:
+        tables: The checked tables of the study.
+        spec: The figure's settings.
+        place: Where they stand.
+
+    Returns:
+        The spec with the tables under `of`. A figure of one table has that table's lists, too.
+
+    Raises:
+        SpecError: An id is not that of such a table.
     """
     known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
-    one = spec["kind"] == "gains"
+    one = "table" in spec
     asked = [spec["table"]] if one else spec.get("tables") or list(known)
     for number, name in enumerate(asked):
         if name not in known:
@@ -86,8 +108,16 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
 
 
 def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
-    """Raises SpecError, naming file and key, if an id of a claim stands twice in a table, if a claim names what the
-    table does not have, or if `why` speaks of a claim that there is not.
+    """Check the claims of a paper's tables.
+
+    Args:
+        study: The study.
+        tables: Its checked tables.
+
+    Raises:
+        SpecError: An id of a claim stands twice in a table, a claim names what its table does not have, or `why` speaks
+            of
+            an unknown claim.
     """
     known: dict[str, list[str]] = {}
     for name, spec in tables.items():
@@ -118,16 +148,31 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
 
 
 def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
-    """The data sets of a table or figure, if none of them is here; else nothing: it can be made, in part at least."""
-    if study.project.schemas.flags(spec).get("without_runs"):
+    """Find out whether a table or figure shows only data sets that are missing.
+
+    Args:
+        study: The study.
+        spec: Its settings.
+
+    Returns:
+        Its data sets if none of them is here; else nothing, as it can be made in part.
+    """
+    if study.project.schemas.kind_flags(spec).get("without_runs"):
         return []
     found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or paper_cells(study, spec)))
     return found if set(found) <= set(study.absent) else []
 
 
 def check_present(study: StudyGrid, shown: Mapping[str, Mapping[str, Any]], part: str) -> None:
-    """Raises SpecError, naming file and key, if a table or figure that is asked for by its own name shows no data set
-    that is here, or nothing at this scale.
+    """Check that a table or figure that is asked for by its own name can show something.
+
+    Args:
+        study: The study.
+        shown: The checked "tables" and "figures".
+        part: The id.
+
+    Raises:
+        SpecError: It shows no data set that is here, or nothing at this scale.
     """
     key = "tables" if part in study.full.get("tables", {}) else "figures"
     known = {**study.full.get(key, {}), **shown[key]}
@@ -144,7 +189,15 @@ def check_present(study: StudyGrid, shown: Mapping[str, Mapping[str, Any]], part
 
 
 def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, str]:
-    """Title of every figure of the study that was not made → why. Tables always are: their cells say it."""
+    """List the figures that were not made. Tables always are: their cells say why they are empty.
+
+    Args:
+        study: The study.
+        figures: The figures that are made.
+
+    Returns:
+        Title of a figure → why it was not made.
+    """
     missing = {name: spec for name, spec in study.full.get("figures", {}).items() if name not in figures}
     why = {True: "not run (data absent)", False: "not run at this scale"}
     return {str(spec.get("title", name)): why[bool(missing_datasets(study, spec))] for name, spec in missing.items()}

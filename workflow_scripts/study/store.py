@@ -32,7 +32,7 @@ OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")
 
 @functools.cache
 def store_of(project: Project) -> Store:
-    """The store of a project; it remembers the plans that it has made."""
+    """The store of a project, which remembers the plans that it has made."""
     return Store(project)
 
 
@@ -48,7 +48,12 @@ class Store:
 
     @functools.cache  # noqa: B019 - a store lives as long as the process
     def plan_arrays(self, dataset: str, versions: Versions | None = None) -> Plan:
-        """The arrays of a data set. What may not be passed on lies in data/, which DVC never pushes."""
+        """Plan the arrays of a data set. What may not be passed on lies in data/, which DVC never pushes.
+
+        Args:
+            dataset: The id of the data set.
+            versions: Versions of torch and numpy; the installed ones if left out.
+        """
         spec, code = self.project.normalize_dataset(dataset), self._step_hash(self.steps.download_entries, dataset)
         base = "store" if self.project.may_be_shared(dataset) else "data"
         held = self.project.dataset_fingerprint(dataset)
@@ -60,31 +65,52 @@ class Store:
     def plan_setting(
         self, dataset: str, noise: Settings, partition: Settings, seed: int, versions: Versions | None = None
     ) -> tuple[Plan, Plan, Plan]:
-        """Arrays, labels and partition of a setting."""
+        """Plan the artifacts of a setting.
+
+        Args:
+            dataset: The id of the data set.
+            noise: The noise in normal form.
+            partition: The partition in normal form.
+            seed: The seed of both.
+            versions: Versions of torch and numpy; the installed ones if left out.
+
+        Returns:
+            The plans of its arrays, labels and partition.
+        """
         if noises.needs_partition(noise):
-            split = self.plan_partition(dataset, partition, seed, None, versions)
-            return self.plan_arrays(dataset, versions), self.plan_labels(dataset, noise, seed, split, versions), split
-        labels = self.plan_labels(dataset, noise, seed, None, versions)
+            split = self._plan_partition(dataset, partition, seed, None, versions)
+            return self.plan_arrays(dataset, versions), self._plan_labels(dataset, noise, seed, split, versions), split
+        labels = self._plan_labels(dataset, noise, seed, None, versions)
         given = labels if partitions.needs_labels(partition) else None
         return (
             self.plan_arrays(dataset, versions),
             labels,
-            self.plan_partition(dataset, partition, seed, given, versions),
+            self._plan_partition(dataset, partition, seed, given, versions),
         )
 
     def first_finished_setting(
         self, dataset: str, noise: Settings, partition: Settings, seed: int
     ) -> tuple[Plan, Plan, Plan]:
-        """The same for the first versions, of those that are accepted, for which it is finished."""
+        """Plan a setting for the first accepted versions for which it is finished, else for the installed ones.
+
+        Args:
+            dataset: The id of the data set.
+            noise: The noise in normal form.
+            partition: The partition in normal form.
+            seed: The seed of both.
+
+        Returns:
+            The plans of its arrays, labels and partition.
+        """
         found = [self.plan_setting(dataset, noise, partition, seed, one) for one in self.versions]
         return next((one for one in found if all(plan.is_finished for plan in one)), found[0])
 
     def plan_donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:
-        """The arrays that open-set noise takes images from, if the noise names another data set."""
+        """Plan the arrays that open-set noise takes images from, if the noise names another data set."""
         name = noises.needs_donor(noise)
         return None if name is None else self.plan_arrays(name, versions)
 
-    def plan_labels(
+    def _plan_labels(
         self, dataset: str, noise: Settings, seed: int, split: Plan | None, versions: Versions | None = None
     ) -> Plan:
         """Noisy labels; `split` is the partition of noise that depends on the client."""
@@ -111,7 +137,7 @@ class Store:
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         return Plan(folder, code, inputs, tuple(arguments))
 
-    def plan_partition(
+    def _plan_partition(
         self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None = None
     ) -> Plan:
         """Who holds which sample; `labels` are the noisy labels of partitions drawn over them."""
@@ -128,7 +154,16 @@ class Store:
         return Plan(folder, code, inputs, tuple(arguments))
 
     def plan_run(self, dataset: str, spec: Settings, seed: int) -> RunFiles:
-        """The files of a run: finished ones of any accepted versions and of either device, else those to be made."""
+        """Plan the files of a run.
+
+        Args:
+            dataset: The id of its data set.
+            spec: Its settings.
+            seed: Its seed.
+
+        Returns:
+            Finished files of any accepted versions and of either device, else those to be made.
+        """
         found: list[RunFiles] = []
         for versions in self.versions:
             for on_gpu in (self.project.on_gpu, not self.project.on_gpu):
@@ -193,7 +228,7 @@ class Store:
 
 
 def as_whole_numbers(value: Any) -> Any:
-    """Settings in which whole numbers are written as such: 5.0 decides what 5 decides."""
+    """Write whole numbers in settings as such: 5.0 decides what 5 decides."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
@@ -210,7 +245,7 @@ def _input_digests(inputs: Iterable[Plan]) -> list[str]:
 
 
 def drop_none(*plans: Plan | None) -> tuple[Plan, ...]:
-    """Those of the plans that are given."""
+    """Leave out plans that are None."""
     return tuple(plan for plan in plans if plan is not None)
 
 

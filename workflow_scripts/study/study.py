@@ -19,9 +19,16 @@ class Study(StudyGrid):
         self.figures = outputs.check_outputs(self, "figures", self.tables)
 
     def check_present(self, part: str) -> None:
-        """Raises SpecError if a table or figure shows only data sets that are not here, or nothing at this scale."""
+        """Check that a table or figure that is asked for by its own name can show something.
+
+        Args:
+            part: Its id.
+
+        Raises:
+            SpecError: It shows no data set that is here, or nothing at this scale.
+        """
         paper_tables.check_present(self, {"tables": self.tables, "figures": self.figures}, part)
 
     def page_metadata(self) -> dict[str, Any]:
-        """The study as its page tells it: every id that its runs use, with its settings."""
+        """Describe the study for its page: every id that its runs use, with its settings."""
         return outputs.page_metadata(self, self.tables, self.figures)

@@ -1,9 +1,9 @@
-"""What Snakemake is asked to make: for every name that a user may type the files that are missing, and for every
-address of the store the plan behind it.
+"""What Snakemake is asked to make.
 
-A finished folder of the store is never a target, nor an input, so nothing about it (times, records, inputs) can make
-Snakemake run it again. Files with names of their own, in results/ and build/, are copies of the store or say what they
-are made from; where they are not what the plan asks for, their input is a file newer than they are.
+For every name that a user may type these are the files that are missing, and for every address of the store the plan
+behind it. A finished folder of the store is never a target, nor an input, so nothing about it (times, records, inputs)
+can make Snakemake run it again. Files with names of their own, in results/ and build/, are copies of the store or say
+what they are made from. Where they are not what the plan asks for, their input is a file newer than they are.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ COLUMNS = (
 
 
 class Targets:
-    """Targets and plans of a project. quiet: nothing is printed about data sets that are absent. dry: whether this is a
-    dry run, which leaves no file behind.
+    """Targets and plans of a project.
+
+    Attributes:
+        quiet: Nothing is printed about data sets that are missing.
+        dry: Whether this is a dry run, which leaves no file behind.
     """
 
     def __init__(self, project: Project, *, quiet: bool = True, dry: Callable[[], bool] = lambda: False) -> None:
@@ -67,7 +70,7 @@ class Targets:
 
     @functools.cache  # noqa: B019 - targets live as long as the process
     def load_study(self, name: str) -> Study:
-        """A study, checked, with all its plans known."""
+        """Load a study, checked, with all its plans known."""
         study = Study(self.project, name)
         if study.absent and not self.quiet:
             print(f"{self.project.study_files[name]}: {study.missing_data_message()}", file=sys.stderr)
@@ -76,7 +79,14 @@ class Targets:
         return study
 
     def find_plan(self, folder: str) -> Plan:
-        """The plan with this address. Raises SpecError if no study has it."""
+        """Find the plan with an address.
+
+        Args:
+            folder: The address.
+
+        Raises:
+            SpecError: No study has it.
+        """
         for name in [*self.project.studies, *self.project.study_files]:
             if folder in self._plans:
                 break
@@ -93,7 +103,7 @@ class Targets:
         return self.load_study(self.project.studies_by_folder[root])
 
     def study_plans(self, study: Study) -> Iterable[Plan]:
-        """All plans of a study."""
+        """Yield all plans of a study."""
         for run in study.runs:
             yield from (run.files.run, *run.files.run.inputs)
         yield from self.outputs.plan_tables(study).values()
@@ -118,7 +128,7 @@ class Targets:
         return sorted(arrays | {file for run in runs for file in run.files.run.files if not os.path.exists(file)})
 
     def missing_runs(self, name: str) -> list[str]:
-        """Runs of a study that are missing."""
+        """List the runs of a study that are missing."""
         return _missing_sums(run.files.run for run in self.load_study(name).runs)
 
     def _missing_in_store(self, name: str) -> list[str]:
@@ -126,7 +136,11 @@ class Targets:
         return _missing_sums(self.study_plans(self.load_study(name)))
 
     def study_targets(self, name: str) -> list[str]:
-        """All of a study."""
+        """List all files of a study that are missing, and its copies in results/.
+
+        Args:
+            name: The study's name.
+        """
         study = self.load_study(name)
         pages = [run.labels_page for run in study.runs if study.data.get("labels")]
         return [
@@ -137,12 +151,21 @@ class Targets:
         ]
 
     def combine_targets(self, files: Callable[[str], list[str]], names: Iterable[str]) -> list[str]:
-        """Files of several studies, each once."""
+        """Combine the files of several studies, each once.
+
+        Args:
+            files: Lists the files of one study.
+            names: The studies.
+        """
         return list(dict.fromkeys(file for name in names for file in files(name)))
 
     def named_targets(self) -> dict[str, Callable[[], list[str]]]:
-        """Name that a user may type → its files: <study>, <study>_settings, <study>_runs, <study>_<table or figure>;
-        every paper; all in the store, and arrays and weights, of the configured studies.
+        """List the names that a user may type.
+
+        Returns:
+            Name → what lists its files. The names are <study>, <study>_settings, <study>_runs and <study>_<table or
+            figure>;
+            `papers`; `stored` and `stage_data`, all in the store, and arrays and weights, of the configured studies.
         """
         of, configured = self.combine_targets, self.project.studies
         found: dict[str, Callable[[], list[str]]] = {
@@ -160,8 +183,9 @@ class Targets:
         return found
 
     def _output_names(self, file: str) -> list[str]:
-        """Names of the tables and figures in a study's file, which is not checked, and may be broken, as long as nobody
-        asks for it.
+        """Names of the tables and figures in a study's file.
+
+        The file is not checked, and may be broken as long as nobody asks for it.
         """
         try:
             data = read_yaml(self.project.folder / file)
@@ -171,12 +195,13 @@ class Targets:
         return [name for parts in found if isinstance(parts, dict) for name in parts if isinstance(name, str)]
 
     def page_files(self, study: Study) -> list[str]:
-        """Files of a study besides its tables and figures."""
+        """List the files of a study besides its tables and figures."""
         return [f"{study.root}/{file}" for file in (*paths.STUDY_FILES, paths.INDEX)]
 
     def _output_targets(self, name: str, part: str) -> list[str]:
-        """Files of a table or figure that is asked for by its own name. One of data that is not here is an error then;
-        as a part of a whole paper it says so in its cells.
+        """Files of a table or figure that is asked for by its own name.
+
+        One of data that is not here is an error then. As a part of a whole paper it says so in its cells.
         """
         study = self.load_study(name)
         study.check_present(part)
@@ -203,7 +228,16 @@ class Targets:
         return {f"{study.root}/{key}/{name}.{end}": f"{plans[name].folder}/{one}.{end}" for end in suffixes}
 
     def copy_inputs(self, root: str, key: str, name: str = "") -> list[str]:
-        """What must be made before copies are, and if one is not a copy of what is planned, a file newer than it."""
+        """List what must be made before files are copied to results/.
+
+        Args:
+            root: The study's results folder, without "results/".
+            key: "tables", "figures" or "study", the rest of a study.
+            name: The id of the table or figure.
+
+        Returns:
+            Files of the store and, if a copy is not that of what is planned, a file newer than it.
+        """
         copies = self._copy_sources(root, key, name)
         folders = dict.fromkeys(os.path.dirname(source) for source in copies.values() if source.startswith("store/"))
         missing = [plan.sums_file for plan in map(self.find_plan, folders) if not plan.is_finished]
@@ -214,13 +248,13 @@ class Targets:
         return [*missing, _newer_file("/".join(filter(None, (root, key, name))), copies)]
 
     def summary_lines(self, root: str) -> list[str]:
-        """What won in a study: its summary's log says it, where the summary was made here."""
+        """What won in a study: the log of its numbers says it, where these were made here."""
         log = Path(f"logs/metrics/{self.outputs.plan_summary(self._study_in(root)).digest}.log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [f"results/{root}:", *(f"  {line}" for line in lines), f"  page: results/{root}/report.html"]
 
     def copy_command(self, root: str, key: str, name: str = "") -> str:
-        """The command that makes copies."""
+        """The shell command that copies files to results/, for the arguments of `copy_inputs`."""
         copies = self._copy_sources(root, key, name).items()
         return " && ".join(
             f"cp {shlex.quote(source)} {shlex.quote(file + '~')} && mv {shlex.quote(file + '~')} {shlex.quote(file)}"
@@ -228,13 +262,20 @@ class Targets:
         )
 
     def output_title(self, root: str, key: str, name: str) -> str:
-        """The title of a table or figure."""
+        """Find the title of a table or figure, for the arguments of `copy_inputs`."""
         found = getattr(self._study_in(root), key)
         return str(found.get(name, {}).get("title") or name)
 
     def step_command(self, folder: str) -> str:
-        """Arguments of the step that makes an address. The lists of runs that tables, figures and pages show are too
-        long for a command line, and are written to files here.
+        """Write the command line of the step that makes an address.
+
+        The lists of runs that tables, figures and pages show are too long for a command line, and are written to files.
+
+        Args:
+            folder: The address.
+
+        Returns:
+            The arguments of the step.
         """
         plan = self.find_plan(folder)
         words = ["--code", plan.code, *plan.arguments, *OUTPUTS[folder.split("/")[1]].format(folder).split()]
@@ -249,7 +290,7 @@ class Targets:
 
     @staticmethod
     def remove_lists() -> None:
-        """Remove what was written for the commands of this workflow; another one writes what it needs."""
+        """Remove what was written for the commands of this workflow. Another one writes what it needs."""
         for folder in (LISTS, OUTDATED):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -265,7 +306,11 @@ class Targets:
     # Pages in build/, one for a run or a setting
 
     def labels_page(self, **ids: str) -> Plan:
-        """The page of a run's suspect labels."""
+        """Plan the page of a run's suspect labels.
+
+        Args:
+            ids: The wildcards of `paths.LABELS_PAGE`.
+        """
         study = self._study_in(ids["root"])
         run = study.find_run(ids["dataset"], ids["noise"], ids["partition"], ids["method"], int(ids["seed"]))
         words = [run.dataset, run.noise, run.partition, f"{run.label}, seed {run.seed}"]
@@ -276,7 +321,11 @@ class Targets:
         return self._plan_built_page(paths.LABELS_PAGE, "label_review.make_labels", made, arguments, inputs, ids)
 
     def setting_page(self, **ids: str) -> Plan:
-        """The page of a setting, in the grid or not."""
+        """Plan the page of a setting, in the grid or not.
+
+        Args:
+            ids: The wildcards of `paths.SETTING_PAGE`.
+        """
         study = self._study_in(ids["root"])
         names = ids["dataset"], ids["noise"], ids["partition"]
         inputs = arrays, labels, split = study.plan_setting(*names, int(ids["seed"]))
@@ -302,14 +351,21 @@ class Targets:
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def page_inputs(self, plan: Plan) -> list[str]:
-        """What must be made before a page in build/, and if it is not the planned page, a file newer than it."""
+        """List what must be made before a page in build/.
+
+        Args:
+            plan: The plan of the page.
+
+        Returns:
+            Files of the store and, if the page is not the planned one, a file newer than it.
+        """
         page, mark = os.path.split(plan.folder)
         made = Path(f"{page}.plan")
         current = made.is_file() and made.read_text(encoding="utf-8").strip() == mark
         return plan.missing_files() if current else [*plan.missing_files(), _newer_file(page, [page])]
 
     def page_command(self, plan: Plan) -> str:
-        """The command that makes a page in build/, and beside it the mark of what it is made from."""
+        """The shell command that makes a page in build/, and beside it the mark of what it is made from."""
         page, mark = os.path.split(plan.folder)
         return f"{shlex.join(plan.arguments)} && echo {mark} > {page}.plan"
 
@@ -322,8 +378,9 @@ def _missing_sums(plans: Iterable[Plan]) -> list[str]:
 
 
 def _newer_file(name: str, files: Iterable[str]) -> str:
-    """The path of a file newer than these, so that Snakemake makes them again. It goes when this process ends, and no
-    other process knows it: a dry run beside a run takes nothing from it.
+    """The path of a file newer than these, so that Snakemake makes them again.
+
+    It goes when this process ends, and other processes do not know it: a dry run beside a run takes nothing from it.
     """
     own = Path(OUTDATED, str(os.getpid()))
     if not own.exists():

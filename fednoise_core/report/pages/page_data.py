@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import canonical_json
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.figures.style import COLOURS, DASHES, look
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.figures.style import COLOURS, DASHES, assign_looks
 from fednoise_core.report.pages.run_details import (
     clients_of,
     confusion_of,
@@ -132,7 +132,7 @@ def _setting_records(
 
 def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list[dict[str, Any]]:
     """Names, places in COLOURS and dashes."""
-    first, looks = {run.listed.method: run for run in reversed(runs)}, look(methods)
+    first, looks = {run.listed.method: run for run in reversed(runs)}, assign_looks(methods)
     return [
         {"name": _method_label(first[method]), "colour": place % len(COLOURS), "dash": _svg_dash(looks[method].dash)}
         for place, method in enumerate(methods)
@@ -193,7 +193,7 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
     ):
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
-        starts[str(dataset)].append(floor([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
+        starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
     return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 

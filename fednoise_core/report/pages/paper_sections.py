@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.figures.results.gains import compared
+from fednoise_core.report.figures.results.gains import compare_gains
 from fednoise_core.report.figures.results.scoreboard import claims_frame
 from fednoise_core.report.pages.paper_origins import trace_origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
@@ -175,7 +175,7 @@ def _largest_gain(
 
     own: the id of the paper's method, which is the study's. Where none of its gains was run, those of the others count.
     """
-    parts = [compared(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
+    parts = [compare_gains(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
     every = pd.concat(parts) if parts else pd.DataFrame()
     if every.empty:
         return []

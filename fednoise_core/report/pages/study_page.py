@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.kinds import figure_function
+from fednoise_core.report.figures.draw import draw_setting_figure
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import png, styled, words_of
+from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
 from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
@@ -191,7 +191,7 @@ def _table_part(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, A
 
 def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCache) -> dict[str, Any]:
     prefix, here = root / "figures" / name, f"figure-{make_slug(name)}"
-    title, caption, alt = words_of(f"{prefix}.svg")
+    title, caption, alt = read_words(f"{prefix}.svg")
     image = _read_bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
@@ -218,12 +218,12 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
     end = make_slug("-".join((one.dataset, one.noise, one.partition)))
-    for kind, where in SETTING_FIGURES.items():
+    for kind in SETTING_FIGURES:
         if kind == "transition" and (is_noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
-        with styled():
-            drawn = figure_function(where)([one], {"kind": kind})
-            image = png(drawn, dpi=DPI)
+        with use_house_style():
+            drawn = draw_setting_figure([one], {"kind": kind})
+            image = png_bytes(drawn, dpi=DPI)
         width, height = png_size(image)
         figures.append(
             {
