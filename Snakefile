@@ -24,13 +24,13 @@ rule all:
     """The configured studies."""
     default_target: True
     input:
-        lambda wc: exit_on_error(TARGETS.of_all, TARGETS.of_study, PROJECT.studies),
+        lambda wc: exit_on_error(TARGETS.combine_targets, TARGETS.study_targets, PROJECT.studies),
     localrule: True
     message:
         "all configured studies"
 
 
-for _target, _files in exit_on_error(TARGETS.named).items() if workflow.is_main_process else ():
+for _target, _files in exit_on_error(TARGETS.named_targets).items() if workflow.is_main_process else ():
 
     rule:
         """A study, its settings or its runs, one table or figure, all papers, …: names for a user to type."""
@@ -44,7 +44,7 @@ for _target, _files in exit_on_error(TARGETS.named).items() if workflow.is_main_
 
 
 onsuccess:
-    for _line in closing_lines():
+    for _line in summary_lines():
         print(_line, file=sys.stderr)
     if workflow.is_main_process:
         TARGETS.remove_lists()

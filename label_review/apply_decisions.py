@@ -23,7 +23,14 @@ __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 2 a file or an argument is wrong and nothing was written."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file was written, 2 if a file or an argument is wrong and nothing was written.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     decided = parser.add_mutually_exclusive_group(required=True)
     decided.add_argument("--decisions", type=Path, help="decisions.csv that the page has saved")
@@ -35,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file to write: .npz for an npz, else .csv")
     args = parser.parse_args(argv)
     try:
-        samples, chosen = _apply(args)
+        samples, chosen = _apply_decisions(args)
     except (ArtifactError, SpecError, OSError) as error:
         print(f"apply_decisions: {error}", file=sys.stderr)
         return 2
@@ -45,14 +52,14 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _apply(args: argparse.Namespace) -> tuple[int, list[Decision]]:
+def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
     """(number of samples, what was decided, one entry per sample)."""
     ending = ".npz" if args.data.suffix == ".npz" else ".csv"
     if not args.data.exists():
         raise ArtifactError(f"--data: {args.data} does not exist")
     if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
         raise SpecError(f"--out: expected a new file {ending}, got {args.out}")
-    wanted = read_rows(args.decisions, Decision) if args.decisions else _accepted(args.accept_all)
+    wanted = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all)
     if ending == ".npz":
         return correct_npz(args.data, args.out, wanted, args.labels)
     if args.labels:
@@ -60,9 +67,10 @@ def _apply(args: argparse.Namespace) -> tuple[int, list[Decision]]:
     return correct_files(args.data, args.out, wanted)
 
 
-def _accepted(suspects: Path) -> list[Decision]:
-    """Every verdict "wrong", by its first row, which is the most suspect one; all other rows keep their label, so that
-    their given labels are compared with the data, too.
+def _accept_all(suspects: Path) -> list[Decision]:
+    """Every verdict "wrong", by its first row, which is the most suspect one.
+
+    All other rows keep their label, so that their given labels are compared with the data, too.
     """
     found: dict[str, Decision] = {}
     for one in read_rows(suspects, Suspect):

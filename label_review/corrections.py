@@ -24,11 +24,19 @@ Corrected = tuple[int, list[Decision]]  # number of samples, what was decided, o
 
 
 def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str | None = None) -> Corrected:
-    """Write `out`, the npz at `path` with these labels changed and rows dropped, of every array that has one for each
-    training image; all else stays as it is.
+    """Write an npz with these labels changed and rows dropped, of every array that has one for each training image.
 
-    labels: the array of labels; default: the given ones, y_train where there are none. Raises ArtifactError, and
-    writes nothing, if a row, a label or the data are not those that the decisions are about.
+    Args:
+        path: The npz to correct. All else in it stays as it is.
+        out: The npz to write.
+        wanted: The decisions.
+        labels: The array of labels. Left out, it is the given labels, or y_train where there are none.
+
+    Returns:
+        The number of samples, and what was decided, one entry per sample.
+
+    Raises:
+        ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
     """
     found = members(path, lambda name: True)
     key = _label_array(path, found, labels)
@@ -40,7 +48,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
     classes = len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
 
-    def row(one: Decision) -> int:
+    def find_row(one: Decision) -> int:
         i = int(one.source) if one.source.isascii() and one.source.isdecimal() else len(y)
         if i >= len(y):
             raise ArtifactError(f"{one.where}: {one.source!r} is no row of {path}, which has {len(y)}")
@@ -51,7 +59,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
             raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is no class of {path}: {has}")
         return i
 
-    chosen = _by_sample(wanted, row)
+    chosen = _by_sample(wanted, find_row)
     new, stays = y.copy(), np.ones(len(y), bool)
     for i, one in chosen.items():
         new[i] = one.label if one.decision == "relabel" else y[i]
@@ -67,10 +75,18 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
 
 
 def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Corrected:
-    """Write `out`, a CSV as `given` of an image folder takes it. path: such a CSV, all of whose columns stay; or the
-    folder itself, whose class folders are the labels. A dropped image keeps its line and says yes in the column drop.
+    """Write a CSV of corrected labels, as the setting `given` of an image folder takes it.
 
-    Raises ArtifactError, and writes nothing, if a file, a label or the data are not those that the decisions are about.
+    Args:
+        path: Such a CSV, all of whose columns stay, or the folder itself, whose class folders are the labels.
+        out: The CSV to write. A dropped image keeps its line and says yes in the column drop.
+        wanted: The decisions.
+
+    Returns:
+        The number of images, and what was decided, one entry per image.
+
+    Raises:
+        ArtifactError: A file, a label or the data are not those that the decisions are about. Nothing is written.
     """
     if path.is_dir():
         columns, digest = ["file", "label"], data_digest({})
@@ -87,7 +103,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
     folders = {folder.name for part in ("train", "test") for folder in root.glob(f"{part}/[!.]*/")}
     known = sorted({*given, *folders})
 
-    def line(one: Decision) -> int:
+    def find_line(one: Decision) -> int:
         i = place.get(one.source)
         if i is None:
             raise ArtifactError(f"{one.where}: {one.source!r} is not in {path}")
@@ -101,7 +117,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
             )
         return i
 
-    chosen = _by_sample(wanted, line)
+    chosen = _by_sample(wanted, find_line)
     for i, one in chosen.items():
         if one.decision == "relabel":
             rows[i]["label"] = safe_cell(one.label_name)
@@ -139,7 +155,7 @@ def _check_data(path: Path, digest: str, wanted: Sequence[Decision]) -> None:
 
 
 def _by_sample(wanted: Sequence[Decision], place: Callable[[Decision], int]) -> dict[int, Decision]:
-    """Place of a sample -> its decision. Raises ArtifactError if two lines say different things about one."""
+    """Index of a sample → its decision. Raises ArtifactError if two lines say different things about one."""
     chosen: dict[int, Decision] = {}
     for one in wanted:
         before = chosen.setdefault(place(one), one)

@@ -51,5 +51,12 @@ class Decision(CsvRow):
 
 
 def data_digest(source_sha256: Mapping[str, str]) -> str:
-    """16 hex digits for the content that `Arrays.source_sha256` lists; "" where it lists none (folders without CSV)."""
+    """The digest by which a decision knows its data.
+
+    Args:
+        source_sha256: What `Arrays.source_sha256` lists.
+
+    Returns:
+        16 hex digits, or "" where nothing is listed (folders without a CSV).
+    """
     return json_digest(dict(source_sha256)) if source_sha256 else ""

@@ -48,7 +48,14 @@ labels: true
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 2 nothing was written."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the study was written, 2 if a file or an argument is wrong and nothing was written.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="npz, or folder of images with train/ in it")
     parser.add_argument("--name", help="of the study and the data set; default: the data's file name")
@@ -60,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
-        page = _write(args, name)
+        page = _write_study(args, name)
     except (SpecError, ArtifactError, OSError) as error:
         print(f"label_study: {error}", file=sys.stderr)
         return 2
@@ -68,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _write(args: argparse.Namespace, name: str) -> str:
+def _write_study(args: argparse.Namespace, name: str) -> str:
     """Write the files; returns where the page will be. If the study cannot be planned, they are as before."""
     problem = paths.name_problem(name, study=True)
     if problem:
@@ -78,7 +85,7 @@ def _write(args: argparse.Namespace, name: str) -> str:
         raise SpecError(f"{file} exists: remove it, or choose another --name")
     if name in read_yaml(datasets):
         raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
-    spec, owners = _folder(args) if args.data.is_dir() else _npz(args)
+    spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
     sources.n_train(spec)  # whether it can be read at all
     before = datasets.read_text(encoding="utf-8")
     with open_atomic(datasets) as out:
@@ -104,7 +111,7 @@ def _write(args: argparse.Namespace, name: str) -> str:
     return run.labels_page
 
 
-def _npz(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+def _npz_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """(settings of the data set, whether it names owners). Labels as collected are judged; without them, y_train is."""
     if not args.data.is_file():
         raise SpecError(f"{args.data}: no such file or folder")
@@ -119,7 +126,7 @@ def _npz(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return spec, "client" in found
 
 
-def _folder(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+def _folder_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """(settings of the data set, whether the CSV names owners)."""
     spec = {"source": "imagefolder", "path": str(args.data), "size": args.size, "clean_known": False}
     if not (args.data / "test").is_dir():

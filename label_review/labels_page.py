@@ -20,7 +20,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
 from label_review.decisions import DECISIONS, Suspect, data_digest
-from label_review.thumbnails import COLUMNS, PER_SHEET, sheets, shown_images
+from label_review.thumbnails import COLUMNS, PER_SHEET, pack_sheets, shown_images
 
 __all__ = ["MOST", "PER_SITE", "labels_page"]
 
@@ -39,15 +39,29 @@ def labels_page(
     per_site: int = PER_SITE,
     most: int = MOST,
 ) -> str:
-    """The page. suspects, sites: a run's files, read; donor: images of open-set noise, uint8 [n, …].
+    """The page on which the suspect labels of a run are decided.
 
-    Raises ArtifactError if the files are about other data than `arrays` and `labels`.
+    Args:
+        arrays: The arrays of the run.
+        labels: Its labels.
+        suspects: The rows of its suspects.csv.
+        sites: The rows of its sites.csv.
+        title: Shown above the page.
+        donor: Images of open-set noise, uint8 [n, …].
+        per_site: How many suspects of one site the page holds at most.
+        most: How many it holds at most.
+
+    Returns:
+        One HTML file.
+
+    Raises:
+        ArtifactError: The files are about other data than `arrays` and `labels`.
     """
-    _check(arrays, labels, suspects, sites)
-    chosen = _chosen(suspects, per_site, most)
+    _check_files(arrays, labels, suspects, sites)
+    chosen = _choose_suspects(suspects, per_site, most)
     names = list(arrays.names) or [str(label) for label in range(arrays.classes)]
     rows = [one.sample for one in chosen]
-    packed = sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
+    packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
     number = {one.client: at for at, one in enumerate(sites)}
     told = {
         "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
@@ -68,8 +82,8 @@ def labels_page(
         "across": COLUMNS,
         "per": PER_SHEET,
     }
-    worst_first = sorted(sites, key=lambda one: -_share(one.wrong, one))
-    longest = max([1.0, *(math.ceil(100 * _share(one.wrong_high, one)) for one in sites)])
+    worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
+    longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
     return render_page(
         "labels.html",
@@ -77,7 +91,7 @@ def labels_page(
         ("labels_csv.js", "labels.js"),
         folder=Path(__file__).parent,
         title=title,
-        tiles=_tiles(sites),
+        tiles=_summary_counts(sites),
         sites=[_site_row(number[one.client], one, longest) for one in worst_first],
         longest=f"{longest:.0f}",
         shown=len(chosen),
@@ -90,7 +104,7 @@ def labels_page(
     )
 
 
-def _check(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:
+def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:
     known = {one.client for one in sites}
     for one in suspects:
         fits = one.sample < arrays.n and one.proposed < arrays.classes and int(labels.noisy[one.sample]) == one.given
@@ -103,7 +117,7 @@ def _check(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: S
             raise ArtifactError(f"{one.where}: client {one.client} is not in sites.csv")
 
 
-def _chosen(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspect]:
+def _choose_suspects(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspect]:
     """Those that the page holds, in the order of the file: most suspect first."""
     taken: Counter[int] = Counter()
     found: list[Suspect] = []
@@ -114,13 +128,13 @@ def _chosen(suspects: Sequence[Suspect], per_site: int, most: int) -> list[Suspe
     return found
 
 
-def _share(count: float, site: Site) -> float:
+def _site_share(count: float, site: Site) -> float:
     return count / site.samples if site.samples else 0.0
 
 
 def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
     """A site's row; its bar ends at `longest` per cent."""
-    low, share, high = (100 * _share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
+    low, share, high = (100 * _site_share(count, one) for count in (one.wrong_low, one.wrong, one.wrong_high))
     return {
         "number": number,
         "name": one.site,
@@ -135,7 +149,7 @@ def _site_row(number: int, one: Site, longest: float) -> dict[str, Any]:
     }
 
 
-def _tiles(sites: Sequence[Site]) -> list[tuple[str, str]]:
+def _summary_counts(sites: Sequence[Site]) -> list[tuple[str, str]]:
     """The run in numbers. The sites' intervals do not simply add up, so the total has none."""
     samples, wrong = sum(one.samples for one in sites), sum(one.wrong for one in sites)
     return [

@@ -21,7 +21,14 @@ from workflow_scripts.steps import common
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status: 0 done, 2 a file or an argument is wrong.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("arrays", "labels"):
         parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz) of the run")
@@ -30,26 +37,28 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--title", help="title of the page; default: the run's folder")
     parser.add_argument("--per-site", type=int, default=PER_SITE, help="suspects of one site on the page, at most")
     parser.add_argument("--most", type=int, default=MOST, help="suspects on the page, at most")
-    common.plan_arguments(parser)
+    common.add_plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_page() -> str:
         arrays, labels = Arrays.load(args.arrays), Labels.load(args.labels)
         if len(labels.noisy) != arrays.n:
             raise ArtifactError(f"{args.labels}: {len(labels.noisy)} labels for {arrays.n} samples of {args.arrays}")
         suspects, sites = read_rows(args.run / "suspects.csv", Suspect), read_rows(args.run / "sites.csv", Site)
         title = args.title or args.run.as_posix()
         limits = {"per_site": args.per_site, "most": args.most}
-        page = labels_page(arrays, labels, suspects, sites, title, donor=_donor(arrays, labels, args.donor), **limits)
+        page = labels_page(
+            arrays, labels, suspects, sites, title, donor=_donor_images(arrays, labels, args.donor), **limits
+        )
         with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
-    return common.run("make_labels", work, lambda steps: ["label_review/make_labels.py"], args)
+    return common.run_step("make_labels", write_page, lambda steps: ["label_review/make_labels.py"], args)
 
 
-def _donor(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:
+def _donor_images(arrays: Arrays, labels: Labels, other: Path | None) -> np.ndarray | None:
     """The images that open-set noise took, as the run's settings say: the public ones, or another data set's."""
     if labels.replaced is None:
         return None

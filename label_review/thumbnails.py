@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.noise.labels import Labels
 
-__all__ = ["COLUMNS", "PER_SHEET", "Sheets", "sheets", "shown_images"]
+__all__ = ["COLUMNS", "PER_SHEET", "Sheets", "pack_sheets", "shown_images"]
 
 COLUMNS, PER_SHEET = 10, 100  # a sheet is decoded when the first of its pictures is shown
 SHARP = 32  # up to this side (pixels) pictures stay as they are, lossless
@@ -24,8 +24,12 @@ FEW, LARGE, SMALL = 2500, 96, 64  # longer sides are scaled down: to LARGE if th
 
 @dataclass(frozen=True)
 class Sheets:
-    """Pictures i = 0, 1, … lie in sheet i // PER_SHEET, row by row. side: of a picture, pixels; type: of the files;
-    texts: the files, base64.
+    """Pictures i = 0, 1, … lie in sheet i // PER_SHEET, row by row.
+
+    Attributes:
+        side: The side of a picture in pixels.
+        type: The media type of the files.
+        texts: The files in base64.
     """
 
     side: int
@@ -34,9 +38,16 @@ class Sheets:
 
 
 def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows: Sequence[int]) -> Iterator[np.ndarray]:
-    """What the training samples `rows` showed in training, one after another, uint8 [H, W] or [H, W, C].
+    """What training samples showed in training, one after another.
 
-    donor: the images of open-set noise, or None; what they replaced is grey then.
+    Args:
+        arrays: The arrays of the run.
+        labels: Its labels, which say what open-set noise replaced.
+        donor: The images that replaced others. Without them, what was replaced is grey.
+        rows: The training samples.
+
+    Yields:
+        Images, uint8 [H, W] or [H, W, C].
     """
     place: dict[int, int] = {}
     if labels.replaced is not None and labels.donor is not None:
@@ -52,14 +63,20 @@ def shown_images(arrays: Arrays, labels: Labels, donor: np.ndarray | None, rows:
             yield alone.replace_images(image, donor)[0]
 
 
-def sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
-    """Sprite sheets of `count` images whose longer side has `longest` pixels. Others than squares get grey edges."""
+def pack_sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
+    """Pack images into sprite sheets.
+
+    Args:
+        images: The images. Those that are not square get grey edges.
+        count: How many there are.
+        longest: Pixels of their longer side.
+    """
     sharp = longest <= SHARP
     side = longest if sharp else min(longest, LARGE if count <= FEW else SMALL)
     kind, options = ("PNG", {"optimize": True}) if sharp else ("JPEG", {"quality": 85})
     found = []
     for start in range(0, count, PER_SHEET):
-        part = [_square(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
+        part = [_square_picture(image, side) for image in itertools.islice(images, min(PER_SHEET, count - start))]
         sheet = Image.new(part[0].mode, (COLUMNS * side, -(-len(part) // COLUMNS) * side))
         for at, picture in enumerate(part):
             sheet.paste(picture, (at % COLUMNS * side, at // COLUMNS * side))
@@ -69,7 +86,7 @@ def sheets(images: Iterator[np.ndarray], count: int, longest: int) -> Sheets:
     return Sheets(side, f"image/{kind.lower()}", found)
 
 
-def _square(image: np.ndarray, side: int) -> Image.Image:
+def _square_picture(image: np.ndarray, side: int) -> Image.Image:
     if image.ndim == 3 and image.shape[2] != 3:  # neither grey nor colour: the mean of the channels
         image = image.mean(2).astype(np.uint8)
     return ImageOps.pad(Image.fromarray(image), (side, side), Image.Resampling.LANCZOS, "gray")

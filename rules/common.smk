@@ -38,21 +38,21 @@ FILES = tuple(os.path.relpath(file, HOME) for file in reversed(workflow.configfi
 FILES = FILES if "config/config.yaml" in FILES else ("config/config.yaml",)
 PROJECT = exit_on_error(lambda: Project({**read_yaml(CONFIG), **config}, HOME, FILES))
 TARGETS = exit_on_error(lambda: Targets(PROJECT, quiet=not workflow.is_main_process, dry=lambda: workflow.dryrun))
-GPUS = [] if PROJECT.device == "cpu" else exit_on_error(device.gpus)
-exit_on_error(device.slots)
+GPUS = [] if PROJECT.device == "cpu" else exit_on_error(device.visible_gpus)
+exit_on_error(device.slots_per_gpu)
 # `cuda` asks for a GPU also where the machine that submits jobs has none
 GPU = {"gpu": 1, "gpu_manufacturer": "nvidia"} if GPUS or PROJECT.device == "cuda" else {}
-exit_on_error(lambda: PROJECT.export(main=workflow.is_main_process))
+exit_on_error(lambda: PROJECT.export_environment(main=workflow.is_main_process))
 exit_on_error(lambda: PROJECT.catalogue)  # also what no study uses
 for _name in PROJECT.studies:
-    exit_on_error(TARGETS.study, _name)
+    exit_on_error(TARGETS.load_study, _name)
 
 
 wildcard_constraints:
     base="store|data",
     where=r"[\w.+/-]+",
     digest="[0-9a-f]{16}",
-    root="|".join(map(re.escape, PROJECT.roots)),
+    root="|".join(map(re.escape, PROJECT.studies_by_folder)),
     dataset=r"[\w.+-]+",
     noise=r"[\w.+-]+",
     partition=r"[\w.+-]+",
@@ -62,7 +62,7 @@ wildcard_constraints:
     seed=r"\d+",
 
 
-def needs(megabytes, minutes):
+def job_resources(megabytes, minutes):
     """Memory and time of a job, twice as much at the second attempt; `set-resources` of a profile says otherwise."""
     return {
         "mem_mb": lambda wildcards, attempt: megabytes * attempt,
@@ -70,46 +70,46 @@ def needs(megabytes, minutes):
     }
 
 
-def missing(pattern):
+def missing_inputs(pattern):
     """An input function: what must be made before the step whose folder is `pattern`."""
-    return lambda wildcards: exit_on_error(lambda: TARGETS.plan(pattern.format(**wildcards)).missing())
+    return lambda wildcards: exit_on_error(lambda: TARGETS.find_plan(pattern.format(**wildcards)).missing_files())
 
 
-def command(pattern):
+def step_command(pattern):
     """A function for params: the arguments of the step whose folder is `pattern`."""
-    return lambda wildcards: exit_on_error(TARGETS.command, pattern.format(**wildcards))
+    return lambda wildcards: exit_on_error(TARGETS.step_command, pattern.format(**wildcards))
 
 
-def before_training(pattern):
-    """The same as `missing`, but a GPU that is asked for and not there is refused before any job starts."""
+def training_inputs(pattern):
+    """The same as `missing_inputs`, but a GPU that is asked for and not there is refused before any job starts."""
 
     def checked(wildcards):
         if PROJECT.device == "cuda" and not GPUS and workflow.local_exec and not workflow.dryrun:
             sys.exit("config: device: cuda was asked for, but no GPU is visible. Say `device: auto` or `device: cpu`")
-        return missing(pattern)(wildcards)
+        return missing_inputs(pattern)(wildcards)
 
     return checked
 
 
-def before_copies(key):
+def copy_inputs(key):
     """An input function: what must be made before files of results/ are copied."""
     name = {"tables": "table", "figures": "figure"}.get(key)
-    return lambda wc: exit_on_error(TARGETS.before_copies, wc.root, key, wc[name] if name else "")
+    return lambda wc: exit_on_error(TARGETS.copy_inputs, wc.root, key, wc[name] if name else "")
 
 
-def copies(key):
+def copy_command(key):
     """A function for params: the command that copies files of the store to results/."""
     name = {"tables": "table", "figures": "figure"}.get(key)
 
-    return lambda wc: exit_on_error(TARGETS.copying, wc.root, key, wc[name] if name else "")
+    return lambda wc: exit_on_error(TARGETS.copy_command, wc.root, key, wc[name] if name else "")
 
 
-def title_of(key):
+def report_labels(key):
     """What Snakemake's report calls a table or figure (`key` "tables", "figures"): its study and its title."""
-    return lambda wc: {"study": wc.root, "shows": TARGETS.title(wc.root, key, wc[key.removesuffix("s")])}
+    return lambda wc: {"study": wc.root, "shows": TARGETS.output_title(wc.root, key, wc[key.removesuffix("s")])}
 
 
-def closing_lines():
+def summary_lines():
     """What won in the studies whose page this workflow made: what the step `metrics` printed."""
     made = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "show_study"]
-    return [line for root in sorted({str(job.wildcards.root) for job in made}) for line in TARGETS.closing(root)]
+    return [line for root in sorted({str(job.wildcards.root) for job in made}) for line in TARGETS.summary_lines(root)]

@@ -1,15 +1,15 @@
 rule download:
     """The arrays of one data set. What may not be passed on goes to data/, which is never pushed."""
     input:
-        missing("{base}/arrays/{where}/{digest}"),
+        missing_inputs("{base}/arrays/{where}/{digest}"),
     output:
         update("{base}/arrays/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/{base}/download/{where}/{digest}.log",
     resources:
-        **needs(4000, 60),
+        **job_resources(4000, 60),
     params:
-        command=command("{base}/arrays/{where}/{digest}"),
+        command=step_command("{base}/arrays/{where}/{digest}"),
     message:
         "arrays of {wildcards.where}"
     shell:

@@ -1,15 +1,15 @@
 rule noise:
     """Noisy labels. The partition is an input of noise that depends on the client."""
     input:
-        missing("store/labels/{where}/{digest}"),
+        missing_inputs("store/labels/{where}/{digest}"),
     output:
         update("store/labels/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/noise/{where}/{digest}.log",
     resources:
-        **needs(2000, 10),
+        **job_resources(2000, 10),
     params:
-        command=command("store/labels/{where}/{digest}"),
+        command=step_command("store/labels/{where}/{digest}"),
     message:
         "labels of {wildcards.where}"
     shell:

@@ -1,15 +1,15 @@
 rule table:
     """One table as CSV, Markdown and LaTeX."""
     input:
-        missing("store/tables/{where}/{digest}"),
+        missing_inputs("store/tables/{where}/{digest}"),
     output:
         update("store/tables/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/table/{where}/{digest}.log",
     resources:
-        **needs(4000, 60),
+        **job_resources(4000, 60),
     params:
-        command=command("store/tables/{where}/{digest}"),
+        command=step_command("store/tables/{where}/{digest}"),
     message:
         "table {wildcards.where}"
     shell:
@@ -19,15 +19,15 @@ rule table:
 rule figure:
     """One figure as SVG, PNG and PDF, and what was drawn as CSV."""
     input:
-        missing("store/figures/{where}/{digest}"),
+        missing_inputs("store/figures/{where}/{digest}"),
     output:
         update("store/figures/{where}/{digest}/SHA256SUMS"),
     log:
         "logs/figure/{where}/{digest}.log",
     resources:
-        **needs(4000, 60),
+        **job_resources(4000, 60),
     params:
-        command=command("store/figures/{where}/{digest}"),
+        command=step_command("store/figures/{where}/{digest}"),
     message:
         "figure {wildcards.where}"
     shell:
@@ -37,15 +37,15 @@ rule figure:
 rule metrics:
     """The few numbers that git keeps, and the CSVs that `dvc plots` draws."""
     input:
-        missing("store/summaries/{digest}"),
+        missing_inputs("store/summaries/{digest}"),
     output:
         update("store/summaries/{digest}/SHA256SUMS"),
     log:
         "logs/metrics/{digest}.log",
     resources:
-        **needs(4000, 60),
+        **job_resources(4000, 60),
     params:
-        command=command("store/summaries/{digest}"),
+        command=step_command("store/summaries/{digest}"),
     message:
         "numbers of a study"
     shell:
@@ -55,15 +55,15 @@ rule metrics:
 rule study_page:
     """The page of a study: one HTML file that works offline."""
     input:
-        missing("store/pages/{digest}"),
+        missing_inputs("store/pages/{digest}"),
     output:
         update("store/pages/{digest}/SHA256SUMS"),
     log:
         "logs/study_page/{digest}.log",
     resources:
-        **needs(8000, 60),
+        **job_resources(8000, 60),
     params:
-        command=command("store/pages/{digest}"),
+        command=step_command("store/pages/{digest}"),
     message:
         "page of a study"
     shell:
@@ -73,14 +73,14 @@ rule study_page:
 rule show_table:
     """A table where people look for it."""
     input:
-        before_copies("tables"),
+        copy_inputs("tables"),
     output:
         csv=report(
             update("results/{root}/tables/{table}.csv"),
             caption="../captions/table.rst",
             category="{root}",
             subcategory="tables",
-            labels=title_of("tables"),
+            labels=report_labels("tables"),
         ),
         md=update("results/{root}/tables/{table}.md"),
         tex=update("results/{root}/tables/{table}.tex"),
@@ -88,7 +88,7 @@ rule show_table:
         "logs/show/{root}/tables/{table}.log",
     localrule: True
     params:
-        command=copies("tables"),
+        command=copy_command("tables"),
     message:
         "results/{wildcards.root}: table {wildcards.table}"
     shell:
@@ -98,14 +98,14 @@ rule show_table:
 rule show_figure:
     """A figure where people look for it."""
     input:
-        before_copies("figures"),
+        copy_inputs("figures"),
     output:
         svg=report(
             update("results/{root}/figures/{figure}.svg"),
             caption="../captions/figure.rst",
             category="{root}",
             subcategory="figures",
-            labels=title_of("figures"),
+            labels=report_labels("figures"),
         ),
         png=update("results/{root}/figures/{figure}.png"),
         pdf=update("results/{root}/figures/{figure}.pdf"),
@@ -114,7 +114,7 @@ rule show_figure:
         "logs/show/{root}/figures/{figure}.log",
     localrule: True
     params:
-        command=copies("figures"),
+        command=copy_command("figures"),
     message:
         "results/{wildcards.root}: figure {wildcards.figure}"
     shell:
@@ -124,7 +124,7 @@ rule show_figure:
 rule show_study:
     """A study's page and numbers where people look for them, and the index from its ids to the store."""
     input:
-        before_copies("study"),
+        copy_inputs("study"),
     output:
         page=report(
             update("results/{root}/report.html"),
@@ -141,7 +141,7 @@ rule show_study:
         "logs/show/{root}.log",
     localrule: True
     params:
-        command=copies("study"),
+        command=copy_command("study"),
     message:
         "results/{wildcards.root}: page, numbers, index"
     shell:
@@ -151,16 +151,16 @@ rule show_study:
 rule labels_page:
     """The suspect labels of one run as a page to decide in. A study makes them with `labels: true`."""
     input:
-        lambda wc: exit_on_error(lambda: TARGETS.before_page(TARGETS.labels_page(**wc))),
+        lambda wc: exit_on_error(lambda: TARGETS.page_inputs(TARGETS.labels_page(**wc))),
     output:
         "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html",
         "build/labels/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}/labels.html.plan",
     log:
         "logs/labels_page/{root}/{dataset}/{noise}/{partition}/{method}/seed{seed}.log",
     resources:
-        **needs(4000, 60),
+        **job_resources(4000, 60),
     params:
-        command=lambda wc: exit_on_error(lambda: TARGETS.paging(TARGETS.labels_page(**wc))),
+        command=lambda wc: exit_on_error(lambda: TARGETS.page_command(TARGETS.labels_page(**wc))),
     message:
         "suspect labels of {wildcards.method} on {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}, seed {wildcards.seed}"
     shell:
@@ -170,16 +170,16 @@ rule labels_page:
 rule setting_page:
     """Pictures of one setting without any training: build/settings/<root>/<data set>/<noise>/<partition>/seed<n>.html."""
     input:
-        lambda wc: exit_on_error(lambda: TARGETS.before_page(TARGETS.setting_page(**wc))),
+        lambda wc: exit_on_error(lambda: TARGETS.page_inputs(TARGETS.setting_page(**wc))),
     output:
         "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html",
         "build/settings/{root}/{dataset}/{noise}/{partition}/seed{seed}.html.plan",
     log:
         "logs/setting_page/{root}/{dataset}/{noise}/{partition}/seed{seed}.log",
     resources:
-        **needs(4000, 60),
+        **job_resources(4000, 60),
     params:
-        command=lambda wc: exit_on_error(lambda: TARGETS.paging(TARGETS.setting_page(**wc))),
+        command=lambda wc: exit_on_error(lambda: TARGETS.page_command(TARGETS.setting_page(**wc))),
     message:
         "pictures of {wildcards.dataset}, {wildcards.noise}, {wildcards.partition}"
     shell:

@@ -1,7 +1,7 @@
 rule train:
     """One training run. Its checkpoint lies in work/, so that a killed job goes on where it was."""
     input:
-        before_training("store/runs/{where}/{digest}"),
+        training_inputs("store/runs/{where}/{digest}"),
     output:
         update("store/runs/{where}/{digest}/SHA256SUMS"),
     log:
@@ -11,9 +11,9 @@ rule train:
     threads: 1
     resources:
         **GPU,
-        **needs(4000, 720),
+        **job_resources(4000, 720),
     params:
-        command=command("store/runs/{where}/{digest}"),
+        command=step_command("store/runs/{where}/{digest}"),
     message:
         "train {wildcards.where}"
     shell:

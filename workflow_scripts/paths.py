@@ -27,11 +27,10 @@ STUDY_FILES = {  # in results/<study>/ → in the store, of the page or the summ
     "plots/accuracy.csv": "accuracy.csv",
     "plots/curves.csv": "curves.csv",
 }
-ARTIFACTS = ("histogram", "transition", "clients", "samples")  # figures of settings: no result, but the artifacts
 
 
-def printed(spec: Mapping[str, Any]) -> list[str]:
-    """Files of a paper's numbers that a table is made from, or a figure of such tables."""
+def reference_files(spec: Mapping[str, Any]) -> list[str]:
+    """List the files of a paper's numbers that a table, or a figure of such tables, is made from."""
     named = (one for part in (spec, *spec.get("of", {}).values()) for one in (part, part.get("reference") or {}))
     return list(dict.fromkeys(str(one["file"]) for one in named if one.get("file")))
 
@@ -40,8 +39,14 @@ STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 OTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
 
 
-def shown(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]:
-    """Files of tables and figures below the results folder `root` ("results/…")."""
+def output_files(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]:
+    """List the files of tables and figures.
+
+    Args:
+        root: The results folder ("results/…").
+        tables: Ids of tables.
+        figures: Ids of figures.
+    """
     return [
         *(f"{root}/tables/{table}.{suffix}" for table in tables for suffix in TABLE_SUFFIXES),
         *(f"{root}/figures/{figure}.{suffix}" for figure in figures for suffix in FIGURE_SUFFIXES),
@@ -49,7 +54,15 @@ def shown(root: str, tables: Iterable[str], figures: Iterable[str]) -> list[str]
 
 
 def name_problem(name: str, *, study: bool = False) -> str | None:
-    """What is wrong with an id or (`study`) the name of a study as a part of paths and commands; None: nothing."""
+    """Check an id, which becomes a part of paths and commands.
+
+    Args:
+        name: The id.
+        study: It is the name of a study.
+
+    Returns:
+        What is wrong with it, or None.
+    """
     if (STUDY_NAME if study else OTHER_NAME).match(name):
         return None
     marks = "_ -" if study else ". _ + -"

@@ -25,9 +25,9 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
 
 
 def test_a_cell_is_the_workflows_own_run(project: Callable[..., Project], capsys: pytest.CaptureFixture[str]) -> None:
-    run = cell.resolve(project(), NAMED)
+    run = cell.resolve_run(project(), NAMED)
     ids = ("cifar10-public", "sym40", "openset-uniform", "fedcorr", 0)
-    assert run == Study(project(), "feddpcont").run(*ids)
+    assert run == Study(project(), "feddpcont").find_run(*ids)
     assert cell.main([*(f"--{key}={value}" for key, value in NAMED.items()), "--show"]) == 0
     said = capsys.readouterr().out
     assert said == f"snakemake --cores 1 {run.folder}/SHA256SUMS --config scale=paper 'studies=[feddpcont]'\n"
@@ -36,7 +36,7 @@ def test_a_cell_is_the_workflows_own_run(project: Callable[..., Project], capsys
 def test_data_sets_keep_the_papers_names_at_every_scale(project: Callable[..., Project]) -> None:
     named = {"paper": "fedmixcon", "table": "table3", "method": "fedavg", "noise": "sym40-exact"}
     for dataset in ("mnist", "fashion_mnist", "digits", None):
-        run = cell.resolve(project("smoke"), {**named, "dataset": dataset})
+        run = cell.resolve_run(project("smoke"), {**named, "dataset": dataset})
         assert (run.root, run.dataset, run.noise, run.method) == (
             *("results/fedmixcon-smoke", "digits", "sym40-exact", "fedavg"),
         )
@@ -59,7 +59,7 @@ def test_names_that_mean_no_run_or_several(
 ) -> None:
     named = {key: value for key, value in {**NAMED, **change}.items() if value is not None}
     with pytest.raises(SpecError, match=message):
-        cell.resolve(project(), named)
+        cell.resolve_run(project(), named)
     assert cell.main([f"--{key}={value}" for key, value in named.items()]) == 2
     said = capsys.readouterr().err
     assert said.startswith("cell: ")

@@ -57,12 +57,12 @@ def test_last_whole_line_of_every_unfinished_job(capsys: pytest.CaptureFixture[s
 def test_a_job_that_holds_its_lock_is_running() -> None:
     folder = job("quick/a", after(2))
     with (folder / "lock").open("w") as file:
-        assert [one.running for one in progress.jobs()] == [False]
+        assert [one.running for one in progress.unfinished_jobs()] == [False]
         fcntl.flock(file, fcntl.LOCK_EX)
-        (held,) = progress.jobs()
+        (held,) = progress.unfinished_jobs()
         assert held.running
-        assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in held.line()
-    assert [one.running for one in progress.jobs()] == [False]  # looking took nothing from it
+        assert "round 2 of 8, 25 %, 60 s left, global 51.2 %" in held.format_line()
+    assert [one.running for one in progress.unfinished_jobs()] == [False]  # looking took nothing from it
 
 
 def run(method: str, seed: int = 0) -> PlannedRun:
@@ -90,13 +90,13 @@ def test_the_total_counts_runs_that_have_not_begun() -> None:
     files = [(folder / "lock").open("w") for folder in held]
     for file in files:
         fcntl.flock(file, fcntl.LOCK_EX)
-    said = progress.total("quick", runs, progress.jobs())
+    said = progress.total_line("quick", runs, progress.unfinished_jobs())
     assert said == "quick: 5 runs, 1 done, 2 running, 2 to do; about 3 min"
-    said = progress.total("quick", [*runs, run("sce")], progress.jobs())
+    said = progress.total_line("quick", [*runs, run("sce")], progress.unfinished_jobs())
     assert said == "quick: 6 runs, 1 done, 2 running, 3 to do; about 3 min; no measured run yet of the kind of 1"
     for file in files:
         file.close()
-    said = progress.total("quick", runs, progress.jobs())
+    said = progress.total_line("quick", runs, progress.unfinished_jobs())
     assert said == "quick: 5 runs, 1 done, 0 running, 4 to do; about 6 min, one after the other"
 
 
@@ -116,8 +116,8 @@ def test_watch_ends_at_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_totals_are_of_the_configured_studies() -> None:
     """quick has two seeds, its smoke size one."""
-    whole, smoke = progress.planned([], {}), progress.planned([], {"scale": "smoke"})
-    assert progress.planned(["quick"], {}) == whole
+    whole, smoke = progress.plan_runs([], {}), progress.plan_runs([], {"scale": "smoke"})
+    assert progress.plan_runs(["quick"], {}) == whole
     assert 2 * len(smoke["quick-smoke"]) == len(whole["quick"])
 
 

@@ -17,7 +17,7 @@ from fednoise_core.io import SpecError, canonical_json, json_digest
 from workflow_scripts.config.nets import nets_of
 from workflow_scripts.config.project import Project, reserved_names
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.code_hash import closure
+from workflow_scripts.provenance.code_hash import reachable_files
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.study.study import Study
 
@@ -75,7 +75,7 @@ def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(ROOT)
     for config in [{}, *(read_yaml(path) for path in sorted((ROOT / "config/scales").glob("*.yaml")))]:
         found = Project({**CONFIG, "studies": ["quick"], **config}, ROOT)
-        for name in found.names:
+        for name in found.study_files:
             assert Study(found, name).runs
 
 
@@ -88,25 +88,25 @@ def test_runs_and_paths(folder: Path) -> None:
     assert found.labels.inputs == (found.arrays,)  # this noise does not look at clients
     assert found.partition.inputs == (found.arrays, found.labels)  # this partition looks at labels
     assert found.run.inputs == (found.arrays, found.labels, found.partition)
-    arrays, labels, split = study.setting("digits", "levels", "even", 7)
+    arrays, labels, split = study.plan_setting("digits", "levels", "even", 7)
     assert labels.inputs == (arrays, split)
     assert split.inputs == (arrays,)
     assert split.folder.startswith("store/partitions/digits/iid-")
-    assert study.select({"methods": ["cot"], "seeds": [1]}) == [study.runs[3]]
+    assert study.select_runs({"methods": ["cot"], "seeds": [1]}) == [study.runs[3]]
 
 
 def test_resolved_spec(folder: Path) -> None:
     study = Study(project(folder), "toy")
-    run = study.run("digits", "mine", "open", "cot", 1)
+    run = study.find_run("digits", "mine", "open", "cot", 1)
     assert run.spec["method"] == {"name": "coteaching", "forget_rate": 0.3}  # the nominal rate of this noise
     assert run.oracle_rate is True
     assert run.spec["train"] == {"net": "mlp", "rounds": 3, "lr": 0.5}  # the method's word wins
     assert (run.dataset, run.noise, run.partition, run.method) == ("digits", "mine", "open", "cot")
     assert run.spec["seed"] == 1
-    assert study.run("digits", "mine", "open", "fedavg", 0).oracle_rate is False
+    assert study.find_run("digits", "mine", "open", "fedavg", 0).oracle_rate is False
     assert "device" not in canonical_json(run.spec)
     with pytest.raises(SpecError, match=r"toy.yaml: no run digits/mine/even/fedavg/0 in the grid"):
-        study.run("digits", "mine", "even", "fedavg", 0)
+        study.find_run("digits", "mine", "even", "fedavg", 0)
 
 
 def test_a_block_has_training_settings_of_its_own(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_scale_changes_options_of_a_blocks_net_and_the_page_tells_them(folder:
     study = Study(project(folder, scale="smoke", overlay={}), "toy")
     nets = [run.spec["train"]["net"] for run in study.runs]
     assert nets == [{"name": "resnet10", "width": 4}] * len(nets)
-    (block,) = study.described()["blocks"]
+    (block,) = study.page_metadata()["blocks"]
     assert (block["noises"], block["train"]) == (["levels"], {"lr": 0.2})
 
 
@@ -166,7 +166,7 @@ def test_overlay_and_the_studys_own_scale(folder: Path) -> None:
     study = Study(project(folder, scale="smoke", overlay={"train": {"rounds": 1, "lr": 0.2}, "seeds": [5]}), "toy")
     assert study.root == "results/toy-smoke"
     assert [run.seed for run in study.runs] == [5, 5]  # a list is replaced
-    train = study.run("digits", "mine", "open", "fedavg", 5).spec["train"]
+    train = study.find_run("digits", "mine", "open", "fedavg", 5).spec["train"]
     assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
     assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
 
@@ -374,7 +374,7 @@ def test_scales(folder: Path) -> None:
     study = Study(project(folder, scale="smoke", overlay=overlay), "toy")
     assert study.root == "results/toy-smoke"
     assert [run.seed for run in study.runs] == [5, 5]  # a list is replaced
-    train = study.run("digits", "mine", "open", "fedavg", 5).spec["train"]
+    train = study.find_run("digits", "mine", "open", "fedavg", 5).spec["train"]
     assert train == {"net": "mlp", "rounds": 1, "epochs": 1, "lr": 0.9}
     assert Study(project(folder), "toy").data["train"]["lr"] == 0.1
     write(folder, "config/studies/toy.yaml", edited(lambda s: s.update(scales={"smoke": {"train": {"rounds": 0}}})))
@@ -434,10 +434,10 @@ def test_fingerprint_follows_the_users_file(folder: Path) -> None:
     found = []
     for value in (0, 1):
         np.savez(folder / "mine.npz", x_test=np.full((3, 4, 4), value, np.uint8), y_test=np.arange(3), **arrays)
-        found.append(project(folder).fingerprint("mine"))
+        found.append(project(folder).dataset_fingerprint("mine"))
     assert found[0] != found[1]
-    assert found[1] == project(folder).fingerprint("mine")
-    assert project(folder).fingerprint("digits") == ""
+    assert found[1] == project(folder).dataset_fingerprint("mine")
+    assert project(folder).dataset_fingerprint("digits") == ""
 
 
 def test_a_label_or_another_name_of_the_study_is_no_part_of_what_identifies_a_run(folder: Path) -> None:
@@ -555,5 +555,5 @@ def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
     write(folder, "config/studies/toy.yaml", edited(lambda s: s["train"].pop("net")))
     spec = Study(project(folder), "toy").runs[0].spec
     assert "net" not in spec["train"]
-    entries = StepCode(ROOT).train(spec["method"]["name"], nets_of(spec["train"]))
-    assert "fednoise_core/nets/small.py" in closure(ROOT, *entries)
+    entries = StepCode(ROOT).train_entries(spec["method"]["name"], nets_of(spec["train"]))
+    assert "fednoise_core/nets/small.py" in reachable_files(ROOT, *entries)

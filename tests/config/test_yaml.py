@@ -9,7 +9,7 @@ import pytest
 from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import did_you_mean as hint
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place, check_plain, deep_merge, read_yaml
+from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, deep_merge, read_yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,15 +101,15 @@ def test_what_is_no_file_is_one_message(tmp_path: Path) -> None:
 )
 def test_values_that_no_setting_needs(value: object, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        check_plain(value, Place("f"))
-    check_plain({"a": ["x\ny\tz", -(2**62), True, None, 1e300]}, Place("f"))
+        check_json_compatible(value, ConfigPath("f"))
+    check_json_compatible({"a": ["x\ny\tz", -(2**62), True, None, 1e300]}, ConfigPath("f"))
 
 
 @pytest.mark.parametrize(("family", "key"), [("noise", "kind"), ("dataset", "source"), ("net", "name")])
 def test_a_list_for_a_name_is_refused(family: str, key: str) -> None:
     for value in (["x"], {"x": 1}, 3, None):
         with pytest.raises(SpecError, match=rf"^f: {key}: expected the name of a {family}, got "):
-            Schemas(ROOT / "config/schema").check_kind(family, {key: value}, Place("f"))
+            Schemas(ROOT / "config/schema").check_kind(family, {key: value}, ConfigPath("f"))
 
 
 def test_equal_settings_have_one_normal_form() -> None:
@@ -121,13 +121,13 @@ def test_equal_settings_have_one_normal_form() -> None:
         ("dataset", {"source": "digits"}, {"source": "digits", "test": 360, "public": 250}),
         ("dataset", {"source": "mnist", "mean": [0]}, {"source": "mnist", "mean": [0.0], "public": 0}),
     ):
-        assert schemas.normal(family, one) == schemas.normal(family, other)
-    assert schemas.normal("noise", {"kind": "symmetric", "rate": 0.5, "inclusive": True})["inclusive"] is True
-    plain = schemas.normal_train({"net": "mlp", "lr": 1})
+        assert schemas.normalize_kind(family, one) == schemas.normalize_kind(family, other)
+    assert schemas.normalize_kind("noise", {"kind": "symmetric", "rate": 0.5, "inclusive": True})["inclusive"] is True
+    plain = schemas.normalize_train({"net": "mlp", "lr": 1})
     assert plain == {"net": "mlp", "lr": 1.0}
     written = {"net": [{"name": "mlp", "hidden": 64}], "lr": 1.0, "epochs": 5, "augment": {"name": "none"}}
-    assert schemas.normal_train(written) == plain
-    assert schemas.normal_train({"net": "small_cnn"}) == {}
+    assert schemas.normalize_train(written) == plain
+    assert schemas.normalize_train({"net": "small_cnn"}) == {}
     nets = ["mlp", {"name": "mlp", "hidden": 32}]
-    assert schemas.normal_train({"net": nets})["net"] == nets
-    assert schemas.normal_train({"clip": 0, "eval_every": 1, "momentum": 0.9}) == {"momentum": 0.9}
+    assert schemas.normalize_train({"net": nets})["net"] == nets
+    assert schemas.normalize_train({"clip": 0, "eval_every": 1, "momentum": 0.9}) == {"momentum": 0.9}

@@ -13,7 +13,7 @@ import yaml
 import fednoise_core
 from fednoise_core.data import SOURCES, sources
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.yaml_file import ConfigPath
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "add_a_dataset.md"
@@ -35,7 +35,7 @@ def test_the_example_of_own_arrays_runs(tmp_path, monkeypatch, capsys):
     (lines,) = blocks("yaml")
     specs = yaml.safe_load(lines)
     for spec in specs.values():
-        Schemas(ROOT / "config/schema").check_kind("dataset", spec, Place("page"))
+        Schemas(ROOT / "config/schema").check_kind("dataset", spec, ConfigPath("page"))
     assert sources.n_train(specs["shapes"]) == 500
 
 

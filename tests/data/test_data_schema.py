@@ -11,7 +11,7 @@ import yaml
 from fednoise_core.data import sources
 from fednoise_core.data.arrays import Arrays
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.steps import download
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ DATASETS = yaml.safe_load((ROOT / "config/datasets.yaml").read_text(encoding="ut
 
 
 def check(spec: dict) -> None:
-    Schemas(ROOT / "config/schema").check_kind("dataset", spec, Place("config/datasets.yaml", ("mine",)))
+    Schemas(ROOT / "config/schema").check_kind("dataset", spec, ConfigPath("config/datasets.yaml", ("mine",)))
 
 
 def small(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,5 +127,5 @@ def test_the_study_of_the_first_page_and_of_write_a_study_are_checked(
         file = tmp_path / "mine.yaml"
         file.write_text(first[1], encoding="utf-8")
         assert isinstance(yaml.safe_load(first[1]), dict)
-        monkeypatch.setitem(project.names, "mine", str(file))
+        monkeypatch.setitem(project.study_files, "mine", str(file))
         assert len(Study(project, "mine").runs) == count

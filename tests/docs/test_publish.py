@@ -19,7 +19,7 @@ PARTS = ("dataset", "noise", "partition", "method", "seed")
 def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
     monkeypatch.chdir(tmp_path)
-    study, out = publish.study_of("quick"), tmp_path / "out"
+    study, out = publish.find_study("quick"), tmp_path / "out"
     study.figures = {name: study.figures[name] for name in list(study.figures)[:1]}
     for run in study.runs:
         if (run.noise, run.partition) == ("sym40", "iid") and run.method in ("fedavg", "scaffold"):
@@ -29,7 +29,7 @@ def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: 
     own = "<!-- written by hand -->\nA busy machine.\n<!-- end of what is written by hand -->\n"
     out.mkdir()
     (out / "README.md").write_text(f"# Earlier\n\n{own}", encoding="utf-8")
-    made = publish.publish(study, out)
+    made = publish.publish_study(study, out)
     assert set(made) == set(out.iterdir())
     page = (out / "README.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {study.data['title']}\n")

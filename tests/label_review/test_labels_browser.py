@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import driver as driver
+from browser import load
 from label_run import SITES, LabelRun, label_run
-from test_page_browser import driver as driver
-from test_page_browser import load
 
 from fednoise_core.io import plain_cell
 from fednoise_core.report.runs.suspects import read_rows

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from html_page import Page
 from label_run import NAMES, SITES, LabelRun, label_run
 from PIL import Image
-from test_report_page import Page
 
 from fednoise_core.engine.label_files import SITES as SITE_COLUMNS
 from fednoise_core.engine.label_files import SUSPECTS
 from fednoise_core.report.runs.suspects import Site, read_rows
 from label_review import make_labels
 from label_review.decisions import Suspect
-from label_review.thumbnails import FEW, PER_SHEET, SHARP, SMALL, sheets, shown_images
+from label_review.thumbnails import FEW, PER_SHEET, SHARP, SMALL, pack_sheets, shown_images
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_pictures_are_the_images_that_were_judged(found: LabelRun) -> None:
 @pytest.mark.parametrize("shape", [(9, 5), (12, 40, 3), (100, 70, 3), (20, 20, 4)])
 def test_pictures_of_any_shape_are_small_squares(shape: tuple[int, ...]) -> None:
     images = np.random.default_rng(0).integers(0, 255, (3, *shape), dtype=np.uint8)
-    packed = sheets(iter(images), 3, max(shape[:2]))
+    packed = pack_sheets(iter(images), 3, max(shape[:2]))
     assert packed.side == min(max(shape[:2]), 96)
     assert packed.type == ("image/png" if max(shape[:2]) <= SHARP else "image/jpeg")
     picture = Image.open(io.BytesIO(base64.b64decode(packed.texts[0])))
@@ -110,7 +110,7 @@ def test_pictures_of_any_shape_are_small_squares(shape: tuple[int, ...]) -> None
 
 
 def test_many_large_pictures_are_smaller_and_decoded_sheet_by_sheet() -> None:
-    packed = sheets(itertools.repeat(np.zeros((100, 100), np.uint8)), FEW + 1, 100)
+    packed = pack_sheets(itertools.repeat(np.zeros((100, 100), np.uint8)), FEW + 1, 100)
     assert (packed.side, len(packed.texts)) == (SMALL, FEW // PER_SHEET + 1)
 
 

@@ -20,8 +20,8 @@ from workflow_scripts.machine import device, locks
 ROOT = Path(__file__).parents[2]
 CODE = """
 import os, sys, time
-from workflow_scripts.machine.device import claim
-print(claim('cuda'), os.environ['CUDA_VISIBLE_DEVICES'], flush=True)
+from workflow_scripts.machine.device import acquire_gpu
+print(acquire_gpu('cuda'), os.environ['CUDA_VISIBLE_DEVICES'], flush=True)
 time.sleep(600)
 """
 SCHEDULED = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}
@@ -108,47 +108,47 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
 
 
 def test_without_a_gpu(bare: pytest.MonkeyPatch) -> None:
-    assert device.claim("auto") == "cpu"
+    assert device.acquire_gpu("auto") == "cpu"
     with pytest.raises(SpecError, match="no GPU is visible"):
-        device.claim("cuda")
+        device.acquire_gpu("cuda")
     bare.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
-    assert device.claim("auto") == "cpu"
+    assert device.acquire_gpu("auto") == "cpu"
     bare.setenv("CUDA_VISIBLE_DEVICES", "0")
     for asked in ("auto", "cuda"):
         with pytest.raises(SpecError, match=r"^CUDA_VISIBLE_DEVICES=0 names a GPU, but .* has none .*`device: cpu`"):
-            device.claim(asked)
-    assert device.claim("cpu") == "cpu"
+            device.acquire_gpu(asked)
+    assert device.acquire_gpu("cpu") == "cpu"
 
 
 def test_gpus_are_the_allowed_ones_else_those_listed(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("PATH", str(nvidia_smi(tmp_path / "bin", "GPU-11-aa", "GPU-22-bb")) + os.pathsep + "/bin")
-    assert device.gpus() == ["GPU-11-aa", "GPU-22-bb"]
+    assert device.visible_gpus() == ["GPU-11-aa", "GPU-22-bb"]
     bare.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-11,-1,0")  # nothing counts after -1
-    assert device.gpus() == ["GPU-22-bb", "GPU-11-aa"]
+    assert device.visible_gpus() == ["GPU-22-bb", "GPU-11-aa"]
     tool = tmp_path / "bin/nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'GPU 0: Card (UUID: GPU-1-a)'\necho '  MIG 1g.10gb Device 0: (UUID: MIG-3-c)'\n")
     bare.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert device.gpus() == ["0"]  # which part a number means is not for us to say
+    assert device.visible_gpus() == ["0"]  # which part a number means is not for us to say
     bare.delenv("CUDA_VISIBLE_DEVICES")
-    assert device.gpus() == ["MIG-3-c"]  # a GPU cut into parts is used by its parts
+    assert device.visible_gpus() == ["MIG-3-c"]  # a GPU cut into parts is used by its parts
     tool.unlink()
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "driver/gpus" / bus).mkdir(parents=True)
-    assert device.gpus() == ["0", "1"]  # in a container without the tool
+    assert device.visible_gpus() == ["0", "1"]  # in a container without the tool
 
 
 @pytest.mark.parametrize("told", ["0", "two", "1.5"])
 def test_slots_are_a_number_from_1_on(bare: pytest.MonkeyPatch, told: str) -> None:
     bare.setenv(device.SLOTS, told)
     with pytest.raises(SpecError, match=r"^FEDNOISE_GPU_SLOTS: .* is no whole number from 1 on$"):
-        device.slots()
+        device.slots_per_gpu()
 
 
 def test_a_lock_is_held_by_forked_children_to_their_end(tmp_path: Path) -> None:
     """A run's workers live a moment longer than a killed run: until then its folder is not free."""
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom workflow_scripts.machine.locks import hold\n"
-        "assert hold(Path(sys.argv[1])) is not None\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom workflow_scripts.machine.locks import acquire_lock\n"
+        "assert acquire_lock(Path(sys.argv[1])) is not None\n"
         "if os.fork() == 0:\n    print(os.getpid(), flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -160,11 +160,11 @@ def test_a_lock_is_held_by_forked_children_to_their_end(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     try:
-        assert locks.hold(path) is None
-        assert locks.held(path)
+        assert locks.acquire_lock(path) is None
+        assert locks.is_locked(path)
     finally:
         os.kill(child, signal.SIGKILL)
-    assert locks.hold(path, patience=10) is not None
+    assert locks.acquire_lock(path, patience=10) is not None
     begun = time.monotonic()
-    assert locks.hold(path, patience=0.5) is None  # also for the process that has it
+    assert locks.acquire_lock(path, patience=0.5) is None  # also for the process that has it
     assert 0.4 < time.monotonic() - begun < 10

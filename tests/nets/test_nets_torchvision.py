@@ -129,16 +129,16 @@ def test_other_weights_make_another_run(tmp_path: Path) -> None:
     path.write_bytes(b"one")
     spec = {"train": {"net": ["mlp", {"name": "small_cnn", "weights": str(path)}]}}
     job = TrainingJob(spec, arrays=path, labels=path, partition=path, out=tmp_path, work=tmp_path)
-    before = job.inputs()[f"weights {path}"]
+    before = job.hash_inputs()[f"weights {path}"]
     path.write_bytes(b"two")
-    assert job.inputs()[f"weights {path}"] != before
+    assert job.hash_inputs()[f"weights {path}"] != before
 
 
 def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     named = build("small_cnn", (1, 8, 8), 5).fresh(torch.Generator().manual_seed(0)).named()
     net = build({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5)
-    with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*steps.pretrained"):
+    with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*steps\.pretrained"):
         net.fresh(torch.Generator())
     for tensors, message in (
         (named | {"conv1.weight": torch.zeros(4, 1, 3, 3)}, r"tensor 'conv1\.weight' has shape \(4, 1, 3, 3\)"),
@@ -187,12 +187,12 @@ def test_a_run_depends_on_published_weights_and_on_their_conversion(
     }
 
     def address() -> str:
-        return Store(project).run("digits", spec, 0).run.folder
+        return Store(project).plan_run("digits", spec, 0).run.folder
 
     source = resnet18_file(tmp_path)
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", pretrained.sha256_file(source)))
     planned = address()
-    pretrained.convert(source, "resnet18", path)
+    pretrained.convert_weights(source, "resnet18", path)
     assert address() == planned
     monkeypatch.setitem(pretrained.PUBLISHED, "resnet18", ("", "0" * 64))
     with pytest.raises(SpecError, match=rf"^{path}: source_sha256: expected the published 0{{64}}, got .* file name"):

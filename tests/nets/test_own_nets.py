@@ -22,7 +22,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.nets import build
 from fednoise_core.nets.module import with_named_nets
 from workflow_scripts.config.nets import net_code
-from workflow_scripts.provenance.code_hash import closure
+from workflow_scripts.provenance.code_hash import reachable_files
 from workflow_scripts.provenance.step_code import StepCode
 
 NORMED = {"name": "module", "factory": "mynets:Normed"}
@@ -197,13 +197,15 @@ def test_the_users_files_decide_what_runs_again(project: Path):
 
     def code() -> str:
         steps = StepCode(project)
-        return steps.code(steps.train("fedavg", net_code(net)))
+        return steps.hash_entries(steps.train_entries("fedavg", net_code(net)))
 
     first = code()
-    assert {"theirnets.py", "layers.py"} <= set(closure(project, *StepCode(project).train("fedavg", net_code(net))))
+    assert {"theirnets.py", "layers.py"} <= set(
+        reachable_files(project, *StepCode(project).train_entries("fedavg", net_code(net)))
+    )
     (project / "layers.py").write_text("WIDTH = 3  # a comment\n")
     assert code() == first
     (project / "layers.py").write_text("WIDTH = 4\n")
     assert code() != first
     with pytest.raises(SpecError, match=r"absent:make.*no file absent\.py in the project's folder"):
-        StepCode(project).train("fedavg", ["module", "absent:make"])
+        StepCode(project).train_entries("fedavg", ["module", "absent:make"])

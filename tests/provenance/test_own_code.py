@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy
 
-from workflow_scripts.provenance.code_hash import BOOKKEEPING, closure
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, reachable_files
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.steps import download, figure, metrics, noise, pretrained, setting_page, study_page, table, train
 from workflow_scripts.steps import partition as split
@@ -66,11 +66,20 @@ def test_every_step_refuses_other_code(step, inputs, tmp_path, capsys) -> None:
 def test_the_planned_code_is_accepted(inputs, tmp_path) -> None:
     steps = StepCode(ROOT)
     words = ["--spec", '{"kind": "iid", "clients": 3}', "--seed=0", "--arrays", inputs["arrays"]]
-    assert split.main([*words, "--out", str(tmp_path / "p.npz"), "--code", steps.code(steps.partition("iid"))]) == 0
+    assert (
+        split.main(
+            [*words, "--out", str(tmp_path / "p.npz"), "--code", steps.hash_entries(steps.partition_entries("iid"))]
+        )
+        == 0
+    )
 
 
 def test_what_keeps_the_books_is_in_no_closure() -> None:
     """Else an edit of the code hash itself would rerun everything."""
     steps = StepCode(ROOT)
-    for entries in (steps.train("fedavg", ["mlp"]), steps.noise("symmetric"), steps.report("table")):
-        assert not [file for file in closure(ROOT, *entries) if file.startswith(BOOKKEEPING)]
+    for entries in (
+        steps.train_entries("fedavg", ["mlp"]),
+        steps.noise_entries("symmetric"),
+        steps.report_entries("table"),
+    ):
+        assert not [file for file in reachable_files(ROOT, *entries) if file.startswith(BOOKKEEPING)]

@@ -13,9 +13,7 @@ from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
 from fednoise_core.partition.artifact import Partition
-from fednoise_core.report.figures import style
-from fednoise_core.report.figures.kinds import figure_function
-from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.settings import SettingArtifacts
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
@@ -41,7 +39,7 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     data.save(arrays)
     found: dict[tuple[str, str], SettingArtifacts] = {}
     for run in study.runs:
-        noise_spec, partition_spec = study.noise(run.noise), study.partition(run.partition)
+        noise_spec, partition_spec = study.normalize_noise(run.noise), study.normalize_partition(run.partition)
         labels_file, partition_file = folder / run.row["labels"], folder / run.row["partition_file"]
         split: Partition | None = None
         if noise.needs_partition(noise_spec):
@@ -55,8 +53,8 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
 
 
 def test_every_kind_is_shown(study: Study) -> None:
-    noises = {study.noise(run.noise)["kind"] for run in study.runs}
-    partitions = {study.partition(run.partition)["kind"] for run in study.runs}
+    noises = {study.normalize_noise(run.noise)["kind"] for run in study.runs}
+    partitions = {study.normalize_partition(run.partition)["kind"] for run in study.runs}
     assert noises == set(noise.NOISES) - NOT_OF_DIGITS
     assert partitions == set(partition.PARTITIONS) - NOT_OF_DIGITS
     drawn = {spec["kind"] for spec in study.figures.values()}
@@ -67,9 +65,9 @@ def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
     study: Study, shown: dict[tuple[str, str], SettingArtifacts]
 ) -> None:
     for name, spec in study.figures.items():
-        chosen = dict.fromkeys((run.noise, run.partition) for run in study.select(spec))
-        with style.styled():
-            drawn = figure_function(SETTING_FIGURES[spec["kind"]])([shown[one] for one in chosen], spec)
+        chosen = dict.fromkeys((run.noise, run.partition) for run in study.select_runs(spec))
+        with style.use_house_style():
+            drawn = draw.draw_setting_figure([shown[one] for one in chosen], spec)
             assert problems(drawn.figure) == [], name
         assert drawn.figure.get_size_inches()[1] <= PAGE, name
 
@@ -84,8 +82,8 @@ def test_no_text_of_its_figures_overlaps_and_each_fits_a_page(
 )
 def test_a_setting_that_cannot_be_is_named(study: Study, ids: tuple[str, str, str, int], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        study.setting(*ids)
-    _, labels, split = study.setting("digits", "pair", "quantity", 7)
+        study.plan_setting(*ids)
+    _, labels, split = study.plan_setting("digits", "pair", "quantity", 7)
     assert labels.folder.startswith("store/labels/digits/pair-")
     assert split.folder.startswith("store/partitions/digits/quantity-")
 
@@ -98,5 +96,5 @@ def test_images_of_another_data_set_are_told_to_the_page() -> None:
     clean, foreign = Study(Project(config, ROOT), "gallery").runs
     assert foreign.store is not None
     assert foreign.row["donor"].startswith("data/arrays/mnist/")
-    assert foreign.row["donor"] == f"{foreign.store.arrays('mnist').folder}/arrays.npz"
+    assert foreign.row["donor"] == f"{foreign.store.plan_arrays('mnist').folder}/arrays.npz"
     assert "donor" not in clean.row

@@ -22,9 +22,9 @@ from fednoise_core.report.tables.registry import build_table, complete_spec
 from fednoise_core.report.tables.scorecard import score_table, states_words
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.docgen.publish import publish, runs_at_hand, study_of, write_papers
+from workflow_scripts.docgen.publish import find_study, finished_runs, publish_study, write_papers
 from workflow_scripts.provenance.checksums import write_sums
-from workflow_scripts.study.paper_settings import told
+from workflow_scripts.study.paper_settings import settings_provenance
 from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ran(root: str, figures: tuple[str, ...] = (), **chosen: Any) -> Study:
     """The paper with made-up results of the chosen runs, and with these figures alone: to draw takes seconds."""
-    study = study_of(root)
+    study = find_study(root)
     study.figures = {name: study.figures[name] for name in figures}
     for run in study.runs:
         if all(getattr(run, key) in values for key, values in chosen.items()):
@@ -69,13 +69,13 @@ def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.
     study = ran("fedmixcon-cpu", ("figure6", "figure7", "scoreboard", "gains"), **THREE)
     out = folder / "out"
     with pytest.raises(ArtifactError, match="no run of the study was made"):
-        publish(study_of("fedmixcon"), out)
-    sums = Path(runs_at_hand(study)[0].dir, "SHA256SUMS")
+        publish_study(find_study("fedmixcon"), out)
+    sums = Path(finished_runs(study)[0].dir, "SHA256SUMS")
     text = sums.read_text()
     sums.unlink()
-    assert len(runs_at_hand(study)) == 5  # a run that was killed while it wrote its files is none
+    assert len(finished_runs(study)) == 5  # a run that was killed while it wrote its files is none
     sums.write_text(text)
-    publish(study, out, folder / "page.html")
+    publish_study(study, out, folder / "page.html")
     text = (out / "README.md").read_text(encoding="utf-8")
     table3 = next(line for line in section(text, "Reproduction").splitlines() if line.startswith("| Table 3"))
     assert [cell.strip() for cell in table3.split("|")[2:5]] == ["78", "6", "72"]
@@ -125,9 +125,9 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
     file = folder / "config/papers/fedmixcon.yaml"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("  - datasets: [mnist]\n", "  - datasets: [mnist]\n    train: {lr: 0.1}\n", 1))
-    changed = study_of("fedmixcon-cpu")
+    changed = find_study("fedmixcon-cpu")
     changed.figures = {}
-    publish(changed, page.parent)
+    publish_study(changed, page.parent)
     text = page.read_text(encoding="utf-8")
     assert "SCE helps." in text
     assert text.count("written by hand") == 2
@@ -137,13 +137,13 @@ def test_what_is_written_by_hand_stays_and_runs_of_other_settings_do_not_count(f
 def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     out = folder / "docs/results/fedmixcon-cpu"
-    publish(study, out)
+    publish_study(study, out)
     old = [out / "table1.csv", out / "table1.md", out / "figure1.png", out / "notes.txt"]
     for path in old:  # table 1 and figure 1 have no run now
         path.write_text("of an earlier publication")
-    again = study_of("fedmixcon-cpu")
+    again = find_study("fedmixcon-cpu")
     again.figures = {"figure1": again.figures["figure1"]}
-    publish(again, out)
+    publish_study(again, out)
     assert [path.exists() for path in old] == [False, False, False, True]
     assert (out / "table3.csv").is_file()
 
@@ -151,7 +151,7 @@ def test_what_has_no_run_any_more_is_no_longer_published(folder: Path) -> None:
 def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> None:
     study = ran("fedmixcon", noise=["sym40-exact"], partition=["classes3"], method=["fedavg", "sce", "fedlsr"])
     out = folder / "docs/results/fedmixcon"
-    publish(study, out)
+    publish_study(study, out)
     shown = score_table(read_csv(out / "table3.csv"), study.tables["table3"])
     assert sum(shown.judged) == shown.ran == 6
     text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
@@ -165,7 +165,7 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
 def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
     project = {scale: Project({**CONFIG, "scale": scale}, folder) for scale in ("paper", "cpu")}
     study = Study(project["cpu"], "fedmixcon")
-    rows = {(row["part"], row["name"]): row for row in told(study)["settings"]}
+    rows = {(row["part"], row["name"]): row for row in settings_provenance(study)["settings"]}
     assert rows["train", "net"] | {"note": ""} == {
         "part": "train",
         "name": "net",
@@ -187,7 +187,7 @@ def test_who_says_so_is_read_from_the_sources(folder: Path) -> None:
     }
     assert rows["partitions", "classes3"]["says"] == "paper, code"
     assert rows["noises", ""]["says"] == "paper, code"
-    whole = {paper: told(Study(project["paper"], paper)) for paper in project["paper"].papers}
+    whole = {paper: settings_provenance(Study(project["paper"], paper)) for paper in project["paper"].paper_names}
     for paper, found in whole.items():
         assert found["changes"] == []
         assert all(row["scaled"] == "" for row in found["settings"]), paper
@@ -209,12 +209,12 @@ def test_a_source_of_nothing_is_refused(folder: Path, line: str, message: str) -
     file = folder / "config/papers/fedmixcon.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("train.fraction: paper", line), encoding="utf-8")
     with pytest.raises(SpecError) as error:
-        told(Study(Project({**CONFIG, "scale": "paper"}, folder), "fedmixcon"))
+        settings_provenance(Study(Project({**CONFIG, "scale": "paper"}, folder), "fedmixcon"))
     assert str(error.value).startswith(f"config/papers/fedmixcon.yaml: {message}")
 
 
 def test_changes_of_a_scale_are_told(folder: Path) -> None:
-    found = told(Study(Project({**CONFIG, "scale": "smoke"}, folder), "fedmixcon"))["changes"]
+    found = settings_provenance(Study(Project({**CONFIG, "scale": "smoke"}, folder), "fedmixcon"))["changes"]
     changes = {row["name"]: (row["value"], row["scaled"]) for row in found if row["name"] != "data"}
     assert changes["train.rounds"] == ("100", "2")
     assert changes["partitions.iid.clients"] == ("100", "10")
@@ -244,7 +244,7 @@ def test_scores_add_up() -> None:
 def test_the_page_counts_claims_as_its_csv_and_the_list_of_papers_do(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
     results = folder / "docs/results"
-    publish(study, results / "fedmixcon-cpu")
+    publish_study(study, results / "fedmixcon-cpu")
     rows = read_texts(results / "fedmixcon-cpu/claims.csv")
     found = {key: set(group["ours"]) - {"not run"} for key, group in rows.groupby(["table", "claim"])}
     expected = [
@@ -273,16 +273,16 @@ def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
     assert known <= 1, "the reasons of scale cpu"
     file.write_text(text)
     study = ran("fedmixcon-cpu", **THREE)
-    publish(study, folder / "before")
+    publish_study(study, folder / "before")
     rows = read_texts(folder / "before/claims.csv")
     claim = rows[(rows["table"] == "table3") & (rows["ours"] == "disagrees")]["claim"].iloc[0]
     before = (folder / "before/README.md").read_text(encoding="utf-8")
     assert "Why: not looked into yet." in before
     reason = "At a third of the rate it agrees."
     file.write_text(text.replace("train:\n", f"why: {{table3: {{{claim}: {reason}}}}}\ntrain:\n", 1))
-    again = study_of("fedmixcon-cpu")
+    again = find_study("fedmixcon-cpu")
     again.figures = {}
-    publish(again, folder / "after")
+    publish_study(again, folder / "after")
     said = [line for line in (folder / "after/README.md").read_text().splitlines() if f"Why: {reason}" in line]
     says = next(one["says"] for one in again.tables["table3"]["claims"] if one["id"] == claim)
     assert len(said) == 1
@@ -291,12 +291,12 @@ def test_why_is_shown_beside_the_claim_that_disagrees(folder: Path) -> None:
 
 def test_the_scoreboard_and_the_gains_say_what_the_tables_do(folder: Path) -> None:
     study = ran("fedmixcon-cpu", **THREE)
-    paper = study_of("fedmixcon-cpu")
-    found = runs_at_hand(study)
+    paper = find_study("fedmixcon-cpu")
+    found = finished_runs(study)
     for width in ("page", "column"):
-        with style.styled():
-            board = draw.draw(found, {**paper.figures["scoreboard"], "width": width})
-            gains = draw.draw(found, {**paper.figures["gains"], "width": width})
+        with style.use_house_style():
+            board = draw.draw_figure(found, {**paper.figures["scoreboard"], "width": width})
+            gains = draw.draw_figure(found, {**paper.figures["gains"], "width": width})
             assert problems(board.figure) == problems(gains.figure) == []
     table = build_table(found, paper.tables["table3"])
     own = table[table["ours_gain"].notna() & table["paper_gain"].notna()]

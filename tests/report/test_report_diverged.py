@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_runs import diverge, write_study
+from html_page import Page
 from layout_check import problems
-from test_report_page import Page
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.pages.study_page import study_page
@@ -58,8 +58,8 @@ def table(root: Path, name: str) -> tuple[pd.DataFrame, Grid]:
 
 
 def drawn(root: Path, kind: str, **spec: Any) -> style.Drawn:
-    with style.styled():
-        return draw.draw(listed_runs(root / "runs.json"), {"kind": kind, **spec})
+    with style.use_house_style():
+        return draw.draw_figure(listed_runs(root / "runs.json"), {"kind": kind, **spec})
 
 
 @pytest.mark.parametrize("name", ["accuracy", "last"])
@@ -108,7 +108,7 @@ def test_a_study_that_went_well_has_no_such_columns_or_words(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: str) -> None:
     made = drawn(root, kind)
-    with style.styled():
+    with style.use_house_style():
         assert problems(made.figure) == []
     legends = [*made.figure.legends, *(axis.get_legend() for axis in made.figure.axes if axis.get_legend())]
     beside = [text for axis in made.figure.axes for text in (*axis.texts, *axis.get_yticklabels())]
@@ -188,4 +188,4 @@ def test_which_runs_diverged(root: Path) -> None:
         *(("local", seed) for seed in (0, 1, 2)),
         *(("fedcorr", seed) for seed in (0, 2)),
     }
-    assert frames.results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)
+    assert frames.tabulate_results(runs)[["best", "last", "last10_mean", "round0"]].isna().all(axis=None)

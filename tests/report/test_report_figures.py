@@ -27,9 +27,8 @@ from layout_check import problems
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.report.figures import draw, style
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.figures.kinds import figure_function
-from fednoise_core.report.figures.results.common import widen
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.figures.results.common import spread_x_axis
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.confusion import read_confusion
 from fednoise_core.report.runs.ranking import best_methods
@@ -38,7 +37,6 @@ from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.tables import registry
 from fednoise_core.report.text.cells import method_words
 from workflow_scripts.steps import figure
-from workflow_scripts.study.paper_tables import FIGURES as OF_PAPERS
 
 GRID = [
     {"noises": ["sym40"], "partitions": ["openset-uniform", "iid"], "methods": [*METHODS, *SWEPT, *STOPPED]},
@@ -46,7 +44,7 @@ GRID = [
     {"noises": ["clean"], "partitions": list(PARTITIONS), "methods": ["fedavg"]},
 ]
 MANY = {f"m{number}": f"Robust method number {number} with a long name" for number in range(11)}
-KINDS = [kind for kind in draw.FIGURES if kind not in OF_PAPERS]
+KINDS = [kind for kind in draw.FIGURES if kind not in ("scoreboard", "gains")]
 ONE: dict[str, Any] = {"noises": ["sym40"], "partitions": ["iid"]}
 
 
@@ -75,8 +73,8 @@ def studies(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 
 def drawn(root: Path, **spec: Any) -> style.Drawn:
-    with style.styled():
-        made = draw.draw(listed_runs(root / "runs.json"), spec)
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(root / "runs.json"), spec)
         made.figure.draw_without_rendering()
     return made
 
@@ -86,8 +84,8 @@ def drawn(root: Path, **spec: Any) -> style.Drawn:
 def test_every_kind_is_readable(studies: dict[str, Path], kind: str, study: str) -> None:
     spec: dict[str, Any] = {"kind": kind} | ({"metric": "clients"} if kind == "metric" else {})
     spec |= {**ONE, "width": "column"} if study == "column" else {}
-    with style.styled():
-        made = draw.draw(listed_runs(studies["plain" if study == "column" else study] / "runs.json"), spec)
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(studies["plain" if study == "column" else study] / "runs.json"), spec)
         assert problems(made.figure) == []
     assert made.figure.get_size_inches()[0] <= (3.4 if study == "column" else 7.0)
     assert "n = " in made.caption or "one seed" in made.caption
@@ -99,7 +97,7 @@ def test_every_kind_is_readable(studies: dict[str, Path], kind: str, study: str)
 
 
 def test_the_check_sees_an_overlap_and_a_tiny_text() -> None:
-    figure = style.canvas(2, 2)
+    figure = style.make_canvas(2, 2)
     figure.text(0.3, 0.5, "one text")
     figure.text(0.35, 0.5, "another", fontsize=5)
     figure.text(0.95, 0.9, "cut off")
@@ -179,12 +177,12 @@ def test_of_many_methods_the_best_are_in_colour_and_the_rest_is_named(studies: d
 
 
 def test_the_axis_keeps_what_is_not_far_below() -> None:
-    assert floor([95, 91, 90, 89, 87, 85, 84, 79, 57, 42]) == 70
-    assert floor([90, 80, 70, 60, 50, 40]) == 25  # no gap
-    assert floor([90, 89, 30, 29]) == 10  # half of the lines are no exception
-    assert floor([90.0]) is None
-    assert floor([]) is None
-    assert floor([np.nan, 90, 80]) == 75
+    assert find_axis_minimum([95, 91, 90, 89, 87, 85, 84, 79, 57, 42]) == 70
+    assert find_axis_minimum([90, 80, 70, 60, 50, 40]) == 25  # no gap
+    assert find_axis_minimum([90, 89, 30, 29]) == 10  # half of the lines are no exception
+    assert find_axis_minimum([90.0]) is None
+    assert find_axis_minimum([]) is None
+    assert find_axis_minimum([np.nan, 90, 80]) == 75
 
 
 def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
@@ -268,7 +266,7 @@ def test_a_method_keeps_its_looks_in_every_figure(root: Path) -> None:
 
 
 def test_looks_stay_apart_without_colour() -> None:
-    looks = style.look([f"m{number}" for number in range(40)])
+    looks = style.assign_looks([f"m{number}" for number in range(40)])
     assert len({(one.marker, str(one.dash)) for one in looks.values()}) == 40
     assert len({(one.colour, str(one.dash)) for one in looks.values()}) == 40
     assert len({one.colour for one in list(looks.values())[:8]}) == 8
@@ -285,13 +283,13 @@ def test_colours_are_dark_enough_and_neighbours_differ_in_grey() -> None:
     assert min(1.05 / (y + 0.05) for y in light) >= 3
     grey = [116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y for y in light]  # CIE lightness
     assert np.abs(np.diff(grey)).min() > 7
-    looks = list(style.look([f"m{number}" for number in range(16)]).values())
+    looks = list(style.assign_looks([f"m{number}" for number in range(16)]).values())
     for place, one in enumerate(looks):
         for other in looks[place + 1 :]:
             if one.dash == other.dash:  # a grey print has nothing else to tell two lines apart
                 assert abs(grey[style.COLOURS.index(one.colour)] - grey[style.COLOURS.index(other.colour)]) > 6
     for ground in ("#ffffff", "#1b6ab0", "#7a7a7a", "#ffb050", "#000000"):
-        contrast = sorted([luminance(ground) + 0.05, luminance(style.ink_on(ground)) + 0.05])
+        contrast = sorted([luminance(ground) + 0.05, luminance(style.choose_ink(ground)) + 0.05])
         assert contrast[1] / contrast[0] >= 4.5
 
 
@@ -322,9 +320,9 @@ def test_cost_is_cpu_seconds_and_its_front_leaves_out_references(tmp_path: Path)
 
 @pytest.mark.parametrize(("values", "scale"), [((1, 5), "linear"), ((0.1, 5), "log"), ((0, 0.1, 38), "symlog")])
 def test_costs_far_apart_have_a_logarithmic_axis_with_a_place_for_none(values: tuple[float, ...], scale: str) -> None:
-    axis = style.canvas(3, 2).subplots()
+    axis = style.make_canvas(3, 2).subplots()
     axis.plot(values, values, "o")
-    widen([axis], values)
+    spread_x_axis([axis], values)
     assert axis.get_xscale() == scale
 
 
@@ -400,8 +398,8 @@ def test_confusion_of_few_and_many_classes(tmp_path: Path, classes: int, width: 
     write_study(tmp_path, grid=[{"noises": ["sym40"], "partitions": ["iid"], "methods": ["fedavg", "sce"]}], rounds=2)
     for path in tmp_path.glob("runs/*/*/*/*/*/confusion.csv"):
         path.write_text(confusion(0.6, classes, np.random.default_rng(0), images=10))
-    with style.styled():
-        made = draw.draw(listed_runs(tmp_path / "runs.json"), {"kind": "confusion", "width": width})
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(tmp_path / "runs.json"), {"kind": "confusion", "width": width})
         assert problems(made.figure) == []
     assert len(made.frame) == 2 * classes**2
 
@@ -492,8 +490,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> SettingArtifacts:
 
 @pytest.mark.parametrize("kind", SETTING_FIGURES)
 def test_a_hundred_classes_and_three_hundred_clients_are_readable(wide: SettingArtifacts, kind: str) -> None:
-    with style.styled():
-        made = figure_function(SETTING_FIGURES[kind])([wide], {"kind": kind})
+    with style.use_house_style():
+        made = draw.draw_setting_figure([wide], {"kind": kind})
         assert problems(made.figure) == []
     if kind == "histogram":
         assert "Evenly chosen clients" in made.caption
@@ -506,8 +504,8 @@ def test_heat_maps_with_numbers_fit(tmp_path: Path, classes: int) -> None:
     noisy = write_labels(tmp_path / "labels.npz", y, NOISES["sym40"], classes=classes)
     write_partition(tmp_path / "partition.npz", noisy, PARTITIONS["iid"])
     paths = (tmp_path / "labels.npz", tmp_path / "partition.npz", tmp_path / "arrays.npz")
-    with style.styled():
-        made = figure_function(SETTING_FIGURES["transition"])([SettingArtifacts("d", "n", "p", 0, *paths)], {})
+    with style.use_house_style():
+        made = draw.draw_setting_figure([SettingArtifacts("d", "n", "p", 0, *paths)], {"kind": "transition"})
         assert problems(made.figure) == []
     assert len(made.frame) == 2 * classes**2
 
@@ -532,8 +530,8 @@ def test_client_level_noise_is_averaged_by_samples(tmp_path: Path) -> None:
     noise = {"artifact": "labels", "noise": {"kind": "fedcorr"}, "seed": 0, "nominal_rate": None, "classes": 2}
     save_npz(tmp_path / "l.npz", arrays, noise)
     one = SettingArtifacts("d", "n", "p", 0, tmp_path / "l.npz", tmp_path / "p.npz", None)
-    with style.styled():
-        frame = figure_function(SETTING_FIGURES["transition"])([one], {}).frame
+    with style.use_house_style():
+        frame = draw.draw_setting_figure([one], {"kind": "transition"}).frame
     nominal = frame[frame["matrix"] == "nominal"]["probability"].to_numpy()
     assert nominal == pytest.approx([(3 * 1 + 0.2) / 4, 0.8 / 4, 0.5 / 4, (3 * 1 + 0.5) / 4])  # 3 and 1 samples of each
 
@@ -596,22 +594,22 @@ def test_the_command_writes_the_same_bytes_again(
     assert b"CreationDate" not in page
     capsys.readouterr()
     assert figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
-    assert "figure kind 'pie' is not one of dots, curves" in capsys.readouterr().err
+    assert "figure.kind: 'pie' is unknown; known: bytes, classes" in capsys.readouterr().err
 
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:
-    with style.styled():
-        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "curves", "title": "A < B & C"})
-        style.save(made, tmp_path / "f")
-    assert style.words_of(tmp_path / "f.svg") == ("A < B & C", made.caption, made.alt)
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "curves", "title": "A < B & C"})
+        style.save_figure(made, tmp_path / "f")
+    assert style.read_words(tmp_path / "f.svg") == ("A < B & C", made.caption, made.alt)
     (tmp_path / "f.svg").write_text((tmp_path / "f.svg").read_text()[:3000])
     with pytest.raises(ArtifactError, match=r"f\.svg: damaged SVG"):
-        style.words_of(tmp_path / "f.svg")
+        style.read_words(tmp_path / "f.svg")
 
 
 def test_the_users_matplotlibrc_has_no_say(root: Path) -> None:
     import matplotlib as mpl
 
-    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9}), style.styled():
+    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9}), style.use_house_style():
         assert mpl.rcParams["font.size"] == style.STYLE["font.size"]
     assert "matplotlib.pyplot" not in sys.modules or not mpl.pyplot.get_fignums()

@@ -110,7 +110,7 @@ def test_two_settings_never_share_a_heading(seed: int) -> None:
     assert len({named.title(ids) for ids in chosen}) == len(chosen)
     for family in ("noise", "partition"):
         for few in itertools.combinations(parts[family], 2):  # the words of two that stand alone differ, too
-            assert len(set(names.disambiguate({name: parts[family][name] for name in few}).values())) == 2
+            assert len(set(names.disambiguate_specs({name: parts[family][name] for name in few}).values())) == 2
 
 
 def test_a_rate_is_no_difference_between_curves_over_the_rate() -> None:

@@ -8,12 +8,12 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_runs import METHODS, write_study
+from html_page import Page
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.pages.study_page import study_page
@@ -29,37 +29,6 @@ GRID = [
     {"noises": ["sym40"], "partitions": ["iid"], "methods": list(METHODS)},
     {"noises": ["clean"], "partitions": ["iid"], "methods": ["fedavg"]},
 ]
-
-
-class Page(HTMLParser):
-    """Ids, references and tags of a page; complains about tags that do not close."""
-
-    VOID = ("meta", "link", "img", "br", "hr", "input")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.refs: list[str] = []
-        self.images: list[dict[str, str | None]] = []
-        self.tags: list[str] = []
-        self.text = ""
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.open += [] if tag in self.VOID else [tag]
-        given = dict(attrs)
-        self.ids += [given["id"]] if given.get("id") else []
-        self.refs += [value for key in ("href", "src") if (value := given.get(key)) is not None]
-        self.images += [given] if tag == "img" else []
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += "" if self.open and self.open[-1] in ("style", "script") else data
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from fake_runs import write_study
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.report.runs.frames import results, tidy
+from fednoise_core.report.runs.frames import load_metric, tabulate_results
 from fednoise_core.report.runs.run import listed_runs, load, select
 
 METHODS = ["fedavg", "coteaching-oracle", "local"]
@@ -47,21 +47,21 @@ def test_the_list_and_the_index_name_the_same_runs(root: Path) -> None:
 def test_accuracies_become_percent_and_losses_do_not(root: Path) -> None:
     runs = load(listed_runs(root / "runs.json"))
     summary = json.loads((folder(root) / "summary.json").read_text())
-    row = results(runs).query("method == 'fedavg' and seed == 0").iloc[0]
+    row = tabulate_results(runs).query("method == 'fedavg' and seed == 0").iloc[0]
     assert row["best"] == pytest.approx(100 * summary["accuracy"]["best"])
     stored = pd.read_parquet(folder(root) / "metrics.parquet")
     run = next(run for run in runs if (run.listed.method, run.listed.seed) == ("fedavg", 0))
-    loss = tidy([run], "loss")["value"]
+    loss = load_metric([run], "loss")["value"]
     assert list(loss) == list(stored.loc[stored["metric"] == "loss", "value"])
 
 
 def test_tidy_picks_view_client_and_metric_family(root: Path) -> None:
     runs = [run for run in load(listed_runs(root / "runs.json")) if run.listed.method == "local"]
-    assert set(tidy(runs)["client"]) == {-1}
-    assert set(tidy(runs, client=None)["client"]) == {-1, 0, 1, 2, 3}
-    assert tidy(runs, "accuracy_class_*")["metric"].nunique() == 10
-    assert set(tidy(runs, "bytes_*", "")["metric"]) == {"bytes_up", "bytes_down"}
-    assert tidy(runs, view="global").empty
+    assert set(load_metric(runs)["client"]) == {-1}
+    assert set(load_metric(runs, client=None)["client"]) == {-1, 0, 1, 2, 3}
+    assert load_metric(runs, "accuracy_class_*")["metric"].nunique() == 10
+    assert set(load_metric(runs, "bytes_*", "")["metric"]) == {"bytes_up", "bytes_down"}
+    assert load_metric(runs, view="global").empty
 
 
 def test_select_orders_and_refuses_lists_without_runs(root: Path) -> None:
@@ -92,7 +92,7 @@ def test_select_orders_and_refuses_lists_without_runs(root: Path) -> None:
 def test_damage_is_named(root: Path, name: str, damage: object, message: str) -> None:
     damage(folder(root) / name)  # type: ignore[operator]
     with pytest.raises(ArtifactError, match=r"fedavg/seed0/" + message):
-        tidy(load(listed_runs(root / "runs.json")))
+        load_metric(load(listed_runs(root / "runs.json")))
 
 
 def test_a_run_in_the_wrong_place_is_named(root: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_label_and_the_dagger_come_from_the_list(root: Path) -> None:
     for row in rows:
         row |= {"label": "Ours", "oracle_rate": row["method"] == "local"} if row["method"] != "fedavg" else {}
     (root / "runs.json").write_text(json.dumps(rows))
-    frame = results(load(listed_runs(root / "runs.json")))
+    frame = tabulate_results(load(listed_runs(root / "runs.json")))
     frame = frame.drop_duplicates("method").set_index("method")
     assert frame["method_label"].to_dict() == {"fedavg": "FedAvg", "coteaching-oracle": "Ours", "local": "Ours"}
     assert frame["marks"].to_dict() == {"fedavg": "", "coteaching-oracle": "", "local": "†§"}

@@ -33,8 +33,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def drawn(root: Path, spec: Mapping[str, Any]) -> style.Drawn:
-    with style.styled():
-        return draw.draw(listed_runs(root / "runs.json"), {"kind": "sweep", **spec})
+    with style.use_house_style():
+        return draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "sweep", **spec})
 
 
 def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
@@ -83,8 +83,8 @@ def test_a_diverged_variant_is_a_gap_that_the_caption_names(root: Path) -> None:
 def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
     for file in root.glob("runs/digits/*/iid/prox@*/*/summary.json"):
         write_json(file, json.loads(file.read_text()) | {"oracle_rate": True})
-    with style.styled():
-        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "sweep"})
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "sweep"})
     labels = [bars.get_label() for bars in made.figure.axes[0].containers]
     assert "FedProx †" in labels
     assert "FedProx" not in labels

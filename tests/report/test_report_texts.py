@@ -124,7 +124,7 @@ def test_all_csvs_of_a_study_are_harmless_and_its_tables_show_the_label(
 def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, "two\nlines")
     prefix = make(root, "f", {"kind": "curves", "title": "A\n\n\x00B", "caption": "C\n\nD"})
-    title, caption, alt = style.words_of(f"{prefix}.svg")
+    title, caption, alt = style.read_words(f"{prefix}.svg")
     assert title == "A B"
     assert caption.startswith("C D Test accuracy")
     assert alt.startswith("A B: lines over rounds, 2 methods.")
@@ -132,8 +132,8 @@ def test_words_of_several_lines_reach_the_page_as_one(tmp_path: Path, monkeypatc
 
 def test_a_dollar_in_a_label_is_a_dollar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = some_study(tmp_path, monkeypatch, r"$\frac$")
-    with style.styled():
-        made = draw.draw(listed_runs(root / "runs.json"), {"kind": "curves"})
+    with style.use_house_style():
+        made = draw.draw_figure(listed_runs(root / "runs.json"), {"kind": "curves"})
         made.figure.draw_without_rendering()
     assert any(text.get_text().endswith(r" $\frac$") for text in made.figure.axes[0].get_legend().get_texts())
 

@@ -148,7 +148,7 @@ def made(root: Path, tmp_path: Path) -> Any:
         "scale": "paper",
         "cells": [*cells, ["gone", "sym40", "iid", "fedavg"]],
         "labels": {"fedavg": "FedAvg", "sce": "SCE", "fedmd": "FedMD"},
-        "stand_ins": {"big": "digits"},
+        "dataset_substitutes": {"big": "digits"},
         "absent": ["gone"],
         "parts": {"noise": {"sym40": {"kind": "symmetric", "rate": 0.4}}},
     }

@@ -134,7 +134,7 @@ def test_the_models_metadata(runs):
 
 def test_what_only_the_workflow_writes(tmp_path):
     """The keys of spec.json that need a planned job."""
-    from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, train
+    from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, train_job
 
     for name, part in (("arrays", toy.arrays()), ("labels", toy.labels()), ("partition", toy.partition())):
         part.save(tmp_path / f"{name}.npz")
@@ -143,5 +143,5 @@ def test_what_only_the_workflow_writes(tmp_path):
     job = TrainingJob(
         {"method": method, "train": how, "seed": 0}, **files, out=tmp_path / "run", work=tmp_path / "work", code="c"
     )
-    train(job, TrainingOptions(), lambda: False)
+    train_job(job, TrainingOptions(), lambda: False)
     assert set(json.loads((tmp_path / "run/spec.json").read_text(encoding="utf-8"))) == set(told("spec.json"))

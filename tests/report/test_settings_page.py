@@ -16,7 +16,7 @@ import yaml
 
 from fednoise_core.data.arrays import Arrays
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.yaml_file import ConfigPath
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = Schemas(ROOT / "config/schema")
@@ -30,7 +30,7 @@ NETS: dict[str, dict[str, Any]] = SCHEMAS.load("net")
 
 @pytest.mark.parametrize(("family", "spec"), EXAMPLES)
 def test_every_example_validates(family: str, spec: dict[str, Any]) -> None:
-    SCHEMAS.check_kind(family, spec, Place("example"))
+    SCHEMAS.check_kind(family, spec, ConfigPath("example"))
 
 
 def test_settings_of_kinds_have_rows_with_type_default_and_meaning_and_equal_ones_share_one() -> None:
@@ -93,5 +93,5 @@ def test_settings_shown_on_other_pages_validate() -> None:
     figures = shown("pictures.md")["figures"]
     assert {spec["kind"] for spec in figures.values()} == {"histogram", "transition", "clients", "samples"}
     for name, spec in figures.items():
-        SCHEMAS.check_kind("figure", spec, Place("docs/pictures.md", (name,)))
-    SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], Place("docs/nets.md"))
+        SCHEMAS.check_kind("figure", spec, ConfigPath("docs/pictures.md", (name,)))
+    SCHEMAS.check_kind("net", shown("nets.md")["train"]["net"], ConfigPath("docs/nets.md"))

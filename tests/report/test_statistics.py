@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fednoise_core.report.runs.statistics import LEAST, non_dominated, paired_differences, spread
+from fednoise_core.report.runs.statistics import LEAST, non_dominated, paired_differences, summarize_seeds
 from fednoise_core.rng import stream
 
 RNG = stream(0, "test statistics")
@@ -15,7 +15,7 @@ CASES = [RNG.normal(70, 8, n) for n in (3, 4, 5, 10, 30)]
 
 
 def test_mean_and_deviation_of_three_by_hand() -> None:
-    found = spread([2.0, 4.0, 9.0])
+    found = summarize_seeds([2.0, 4.0, 9.0])
     assert (found.n, found.mean) == (3, 5.0)
     assert found.std == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
     # of the 27 draws of three from three: the 2.5 % at either end are those of 2, 2, 2 and of 9, 9, 9 (1/27 each)
@@ -23,25 +23,25 @@ def test_mean_and_deviation_of_three_by_hand() -> None:
 
 
 def test_too_few_values_have_no_interval_and_one_no_deviation() -> None:
-    one, two = spread([70.0]), spread([70.0, 72.0])
+    one, two = summarize_seeds([70.0]), summarize_seeds([70.0, 72.0])
     assert (one.n, one.mean) == (1, 70.0)
     assert all(map(math.isnan, one[2:]))
     assert (two.mean, two.std) == (71.0, pytest.approx(math.sqrt(2)))
     assert math.isnan(two.low)
     assert math.isnan(two.high)
-    assert spread([]).n == 0
-    assert math.isnan(spread([]).mean)
-    assert math.isnan(spread([1.0, math.nan, 3.0]).mean)  # a run that diverged leaves no mean of the others
-    assert spread([5.0, 5.0, 5.0])[1:] == (5.0, 0.0, 5.0, 5.0)
+    assert summarize_seeds([]).n == 0
+    assert math.isnan(summarize_seeds([]).mean)
+    assert math.isnan(summarize_seeds([1.0, math.nan, 3.0]).mean)  # a run that diverged leaves no mean of the others
+    assert summarize_seeds([5.0, 5.0, 5.0])[1:] == (5.0, 0.0, 5.0, 5.0)
 
 
 @pytest.mark.parametrize("values", CASES, ids=len)
 def test_an_interval_holds_the_mean_and_moves_with_the_values(values: np.ndarray) -> None:
-    found = spread(values)
+    found = summarize_seeds(values)
     assert len(values) >= LEAST
     assert values.min() <= found.low < found.mean < found.high <= values.max()
-    assert spread(values) == found  # the same draws every time
-    moved = spread(3 * values + 10)
+    assert summarize_seeds(values) == found  # the same draws every time
+    moved = summarize_seeds(3 * values + 10)
     assert moved == pytest.approx((found.n, *(3 * x + 10 for x in (found.mean,)), 3 * found.std,
                                    3 * found.low + 10, 3 * found.high + 10))  # fmt: skip
     width = 2 * 1.96 * found.std / math.sqrt(found.n)  # of a normal law; a bootstrap of few values is narrower
@@ -53,8 +53,8 @@ def test_pairing_takes_away_what_seeds_share() -> None:
     ours = {seed: value + gain for (seed, value), gain in zip(shared.items(), (1.0, 2.0, 3.0), strict=True)}
     found = paired_differences({**ours, 7: 99.0}, shared)
     assert found == {0: 1.0, 1: 2.0, 2: 3.0}
-    assert spread(list(found.values())).std == 1.0  # of either alone: 10 or more
-    assert spread(list(ours.values())).std > 9
+    assert summarize_seeds(list(found.values())).std == 1.0  # of either alone: 10 or more
+    assert summarize_seeds(list(ours.values())).std > 9
     assert paired_differences(ours, {}) == {}
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from browser import driver as driver
 from run_extras import write_sites
-from test_page_browser import driver as driver
 from test_report_page import make_study
 
 from workflow_scripts.steps import study_page

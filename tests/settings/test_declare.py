@@ -37,7 +37,7 @@ from fednoise_core.settings.declare import (
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.words import describe_schema
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_one_line_makes_check_and_schema(tmp_path: Path) -> None:
     mu = {"type": "number", "minimum": 0, "exclusiveMaximum": 2, "default": 0.01}
     assert entry["properties"]["mu"] == {**mu, "description": "Strength of the pull."}
     with pytest.raises(SpecError, match=f"^study: {told}$"):  # in the same words, though from the file
-        Schemas(tmp_path).check_kind("method", {"name": "pull", "mu": 2}, Place("study"))
+        Schemas(tmp_path).check_kind("method", {"name": "pull", "mu": 2}, ConfigPath("study"))
 
 
 class Group(Settings):
@@ -204,7 +204,7 @@ def test_settings_that_do_nothing_are_none() -> None:
         for key in {key for base in cls.__mro__ for key in base.__dict__.get("excluded_settings", ())}:
             for refuse in (
                 lambda spec: make(spec, Train()),
-                lambda spec: schemas.check_kind("method", spec, Place("method")),
+                lambda spec: schemas.check_kind("method", spec, ConfigPath("method")),
             ):
                 with pytest.raises(SpecError, match=f"{key}: unknown key"):
                     refuse({**needed, key: getattr(cls, key)})
@@ -238,7 +238,7 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
     with pytest.raises(SpecError, match=r"here\.draws: unknown key"):
         build_settings(Toy, {"draws": 3}, "here", train=Train())
     with pytest.raises(TypeError, match=r"Toy\.draws: a setting says what it means: .*`draws = …` without a type"):
-        config_schema.kind("method", "toy", Toy)
+        config_schema.describe_kind("method", "toy", Toy)
 
     @dataclass(frozen=True, kw_only=True)
     class Nameless(FedAvg):
@@ -247,7 +247,7 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
 
     assert settings_of(Nameless).keys() == settings_of(FedAvg).keys()
     with pytest.raises(TypeError, match=r"Nameless: the first paragraph of its docstring says what it is"):
-        config_schema.kind("method", "nameless", Nameless)
+        config_schema.describe_kind("method", "nameless", Nameless)
 
 
 def test_a_training_setting_that_a_method_cannot_work_with_is_refused() -> None:

@@ -19,7 +19,7 @@ from fednoise_core.settings.declare import Settings, check_value, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train, resolve_rounds
 from workflow_scripts.config.validation import KIND_KEYS, Schemas
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
 
 SCHEMAS = Schemas(Path(__file__).parents[2] / "config" / "schema")
@@ -45,9 +45,9 @@ def refusal(family: str, name: str, values: Mapping[str, Any], *, by_schema: boo
         if not by_schema:
             check_value(model(family, name), values, "")
         elif family == "train":
-            SCHEMAS.check("train", values, Place(""))
+            SCHEMAS.check_settings("train", values, ConfigPath(""))
         else:
-            SCHEMAS.check_kind(family, {KIND_KEYS.get(family, "kind"): name, **values}, Place(""))
+            SCHEMAS.check_kind(family, {KIND_KEYS.get(family, "kind"): name, **values}, ConfigPath(""))
     except SpecError as error:
         return str(error).removeprefix(": ").removeprefix(".")
     return ""
@@ -79,7 +79,7 @@ def test_schema_has_the_settings_and_defaults_of_the_model(family, name):
 @pytest.mark.parametrize("family", METHODS)
 def test_the_example_of_the_schema_works(family):
     example = SCHEMAS.load("method")[family]["example"]
-    SCHEMAS.check_kind("method", example, Place("example"))
+    SCHEMAS.check_kind("method", example, ConfigPath("example"))
     assert type(make(example, Train())) is method_class(family)
 
 

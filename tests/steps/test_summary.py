@@ -12,7 +12,7 @@ import pytest
 from fake_runs import write_study
 
 from fednoise_core.report.pages import headline as report_headline
-from fednoise_core.report.runs.frames import results
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.run import listed_runs, load
 from workflow_scripts.steps import metrics as metrics_step
 
@@ -43,8 +43,8 @@ def test_headline_is_the_mean_over_seeds_and_noisy_settings(
     assert [line.split(" ", 1)[0] for line in report_headline.summary_lines(loaded)[2:]] == ["and"]
     (alone,) = report_headline.summary_lines([run for run in loaded if run.listed.partition == "openset-uniform"])
     assert alone.startswith("FedAvg leads at ")
-    frame = results(loaded)
-    only_clean = metrics_step.headline(frame[frame["noise"] == "clean"], {"clean"})
+    frame = tabulate_results(loaded)
+    only_clean = metrics_step.headline_numbers(frame[frame["noise"] == "clean"], {"clean"})
     assert only_clean["fedavg"] == pytest.approx(metrics["fedavg"]["digits/clean/iid"]["last10_mean"], abs=1e-4)
 
 
@@ -62,7 +62,7 @@ def test_dvcs_templates_name_columns_of_the_csvs_and_methods_have_their_marks(tm
     grid = [{"noises": ["sym40", "clean"], "partitions": ["iid"], "methods": ["fedavg", "local", "feddpcont"]}]
     write_study(tmp_path, grid=grid, rounds=3)
     runs = load(listed_runs(tmp_path / "runs.json"))
-    made = {"curves": metrics_step.curves(runs), "dots": metrics_step.accuracy(results(runs))}
+    made = {"curves": metrics_step.curves_table(runs), "dots": metrics_step.accuracy_table(tabulate_results(runs))}
     for name, frame in made.items():
         template = json.loads((ROOT / f".dvc/plots/fednoise_{name}.json").read_text(encoding="utf-8"))
         assert fields(template) - {"rev"} <= set(frame.columns), name  # rev is DVC's own

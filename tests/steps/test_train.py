@@ -81,7 +81,7 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number,
     assert train.main(words(tmp_path / "whole", inputs, name=name)) == 0
     with monkeypatch.context() as patch:
         at_round(patch, 2, lambda: os.kill(os.getpid(), getattr(signal, f"SIG{number}")))
-        assert train.main(words(tmp_path / "broken", inputs, name=name)) == train.STOPPED
+        assert train.main(words(tmp_path / "broken", inputs, name=name)) == train.INTERRUPTED
     said = capsys.readouterr()
     assert re.search(r"^\S+/broken/out: stopped after round 2; the same command goes on$", said.out, re.M)
     assert said.err == ""
@@ -104,7 +104,7 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
         time.sleep(0.02)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
-    assert running.returncode == train.STOPPED
+    assert running.returncode == train.INTERRUPTED
     assert re.fullmatch(r".*: stopped after round \d+; the same command goes on", out.splitlines()[-1])
     assert err == ""
     assert (tmp_path / "work/checkpoint.pt").exists()
@@ -141,7 +141,7 @@ def test_what_writing_the_results_needs_is_asked_for_first(package, inputs, tmp_
 
 
 def test_a_second_process_in_a_work_folder_is_refused(inputs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train, "PATIENCE", 0.1)
+    monkeypatch.setattr(train, "LOCK_PATIENCE", 0.1)
     (tmp_path / "work").mkdir()
     with FileLock(tmp_path / "work/lock"):
         assert train.main(words(tmp_path, inputs)) == 2
@@ -150,17 +150,17 @@ def test_a_second_process_in_a_work_folder_is_refused(inputs, tmp_path, capsys, 
 
 def test_a_run_that_another_process_finishes_meanwhile_is_left_alone(inputs, tmp_path, monkeypatch):
     """The process of a Snakemake that was killed holds the lock, ends, and this one gets it."""
-    alone = train._alone
+    alone = train._training_lock
 
     @contextlib.contextmanager
     def after_another(work: Path) -> Iterator[None]:
-        monkeypatch.setattr(train, "_alone", alone)
+        monkeypatch.setattr(train, "_training_lock", alone)
         assert train.main(words(tmp_path, inputs)) == 0
-        monkeypatch.setattr(train, "train", None)
+        monkeypatch.setattr(train, "train_job", None)
         with alone(work):
             yield
 
-    monkeypatch.setattr(train, "_alone", after_another)
+    monkeypatch.setattr(train, "_training_lock", after_another)
     assert train.main(words(tmp_path, inputs)) == 0
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["lock"]
 
@@ -169,10 +169,10 @@ def test_a_finished_run_that_is_trained_again_is_unfinished_meanwhile(inputs, tm
     """Snakemake forces it. What was run by hand, without a planned code, records its own."""
     assert train.main(words(tmp_path, inputs)) == 0
     steps, record = StepCode(ROOT), tmp_path / "out/spec.json"
-    assert json.loads(record.read_text())["code"] == steps.code(steps.train("fedavg", ["mlp"]))
-    sums, there, again = tmp_path / "out/SHA256SUMS", [], train.train
-    monkeypatch.setattr(train, "train", lambda *args: (there.append(sums.exists()), again(*args)))
-    monkeypatch.setattr(train, "_code", lambda *_: "def")
+    assert json.loads(record.read_text())["code"] == steps.hash_entries(steps.train_entries("fedavg", ["mlp"]))
+    sums, there, again = tmp_path / "out/SHA256SUMS", [], train.train_job
+    monkeypatch.setattr(train, "train_job", lambda *args: (there.append(sums.exists()), again(*args)))
+    monkeypatch.setattr(train, "_check_code", lambda *_: "def")
     assert train.main(words(tmp_path, inputs)) == 0
     assert there == [False]
     assert json.loads(record.read_text())["code"] == "def"

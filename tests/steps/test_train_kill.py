@@ -88,7 +88,7 @@ def inputs(tmp_path_factory) -> Path:
 def parent() -> Iterator[Any]:
     """Runs one training process to its end, killed or not, and returns its exit code."""
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "support" / "fork_train.py")],
+        [sys.executable, str(ROOT / "tests/support/fork_train.py")],
         cwd=ROOT,
         env=ENVIRONMENT,
         text=True,

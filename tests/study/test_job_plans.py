@@ -29,13 +29,13 @@ def planned(name: str = "auto") -> Project:
 
 @pytest.mark.parametrize("there", [[], ["GPU-0"]])
 def test_jobs_go_by_the_gpus_of_the_main_process(monkeypatch: pytest.MonkeyPatch, there: list[str]) -> None:
-    monkeypatch.setattr(device, "gpus", lambda: there)
-    planned().export(main=True)
-    monkeypatch.setattr(device, "gpus", lambda: [] if there else ["GPU-1"])  # the machine of the job
+    monkeypatch.setattr(device, "visible_gpus", lambda: there)
+    planned().export_environment(main=True)
+    monkeypatch.setattr(device, "visible_gpus", lambda: [] if there else ["GPU-1"])  # the machine of the job
     job = planned()
-    job.export(main=False)
+    job.export_environment(main=False)
     assert job.on_gpu == bool(there)
     another = planned()  # a main process that inherits the variable decides anew
-    another.export(main=True)
+    another.export_environment(main=True)
     assert another.on_gpu != bool(there)
     assert [planned(name).on_gpu for name in ("cpu", "cuda")] == [False, True]

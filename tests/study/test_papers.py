@@ -14,7 +14,7 @@ from fednoise_core.io import SpecError
 from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.study.paper_tables import cells
+from workflow_scripts.study.paper_tables import paper_cells
 from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def test_every_table_and_figure_has_its_runs(paper: str, project) -> None:
     for name, count in PAPERS[paper].items():
         assert name in shown
         if count is not None:
-            assert len(study.select(shown[name])) == count, name
+            assert len(study.select_runs(shown[name])) == count, name
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -95,9 +95,9 @@ def test_the_papers_numbers_are_all_of_cells_that_the_study_has(paper: str, proj
 def test_all_papers_are_planned_in_seconds(project) -> None:
     before = time.process_time()
     made = project()
-    runs = sum(len(Study(made, name).runs) for name in made.papers)
+    runs = sum(len(Study(made, name).runs) for name in made.paper_names)
     assert time.process_time() - before < 20  # CPU seconds; about 1 on an idle core
-    assert sorted(made.papers) == sorted(PAPERS)
+    assert sorted(made.paper_names) == sorted(PAPERS)
     assert runs == 1105 + 462 + 72 + 291
 
 
@@ -109,7 +109,7 @@ def test_smoke_is_small_and_shows_everything(project) -> None:
         runs += len(study.runs)
         assert {*study.tables, *study.figures} == {*whole.tables, *whole.figures}
         for name, spec in study.tables.items():
-            found = study.select(spec)
+            found = study.select_runs(spec)
             assert {run.seed for run in found} <= {0}
             assert all(run.spec["train"]["rounds"] <= 4 for run in found)
             assert spec.get("cells") == whole.tables[name].get("cells")  # what is left out reads "not run"
@@ -121,7 +121,7 @@ def test_cpu_keeps_the_protocol_of_the_paper(project) -> None:
     protocol = ("rounds", "epochs", "batch", "lr", "momentum", "weight_decay", "fraction", "augment", "optimiser")
     for paper in PAPERS:
         whole, small = Study(project(), paper), Study(project("cpu"), paper)
-        own_id = {stand_in: own for own, stand_in in small.stand_ins.items()}
+        own_id = {stand_in: own for own, stand_in in small.dataset_substitutes.items()}
         papers = {(run.dataset, run.noise, run.partition, run.method): run.spec["train"] for run in whole.runs}
         for run in small.runs:
             ours = run.spec["train"]
@@ -139,12 +139,12 @@ def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, 
     assert study.tables["table7"]["absent"] == ["clothing1m-public"]
     assert study.tables["table2"]["absent"] == []
     study.check_present("table7")  # has other columns
-    assert study.words_of_absence().startswith("not here: clothing1m-public. Cells on it read")
+    assert study.missing_data_message().startswith("not here: clothing1m-public. Cells on it read")
     with pytest.raises(
         SpecError, match=r"feddpcont.yaml: tables\.table12: shows nothing but clothing1m-public, which is"
     ):
         study.check_present("table12")
-    assert paths.printed(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
+    assert paths.reference_files(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
 
 
 def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_name(copied: Path, project) -> None:
@@ -152,7 +152,7 @@ def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_
     more = 'figures:\n  shop: {kind: curves, title: "Clothes", datasets: [clothing1m-public]}\n'
     file.write_text(file.read_text().replace("figures:\n", more, 1))
     study = Study(project(folder=copied), "feddpcont")
-    assert study.described()["left_out"] == {"Clothes": "not run (data absent)"}
+    assert study.page_metadata()["left_out"] == {"Clothes": "not run (data absent)"}
     with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows nothing but clothing1m-public"):
         study.check_present("shop")
 
@@ -195,10 +195,13 @@ def test_a_further_method_is_one_word_in_one_line(paper: str, copied: Path, proj
 def test_a_scale_keeps_the_ids_of_the_paper(project) -> None:
     study = Study(project("cpu"), "feddpcont")
     spec = study.tables["table8"]
-    assert spec["stand_ins"] == {"cifar10-public": "cifar10-25k-public", "cifar100-public": "cifar100-25k-public"}
+    assert spec["dataset_substitutes"] == {
+        "cifar10-public": "cifar10-25k-public",
+        "cifar100-public": "cifar100-25k-public",
+    }
     assert {cell[0] for cell in spec["cells"]} == {"cifar10-public", "cifar100-public"}
-    assert {run.dataset for run in study.select(spec)} == {"cifar10-25k-public", "cifar100-25k-public"}
-    assert {tuple(cell) for cell in spec["cells"]} == set(cells(study, study.full["tables"]["table8"]))
+    assert {run.dataset for run in study.select_runs(spec)} == {"cifar10-25k-public", "cifar100-25k-public"}
+    assert {tuple(cell) for cell in spec["cells"]} == set(paper_cells(study, study.full["tables"]["table8"]))
     assert study.figures["curves"]["datasets"] == ["cifar10-25k-public"]
 
 
@@ -211,12 +214,12 @@ def test_setup_tables_say_what_this_study_uses(project) -> None:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_a_part_is_some_of_the_runs_in_the_same_folder(project, paper: str) -> None:
-    whole, part = Study(project("cpu"), paper), Study(project("cpu", part="first"), paper)
-    runs = {run.folder for run in part.runs}
-    assert runs < {run.folder for run in whole.runs} or paper == "fedhnl"  # all of which is its first part
+def test_a_subset_is_some_of_the_runs_in_the_same_folder(project, paper: str) -> None:
+    whole, some = Study(project("cpu"), paper), Study(project("cpu", subset="first"), paper)
+    runs = {run.folder for run in some.runs}
+    assert runs < {run.folder for run in whole.runs} or paper == "fedhnl"  # all of which is its first subset
     for name, spec in whole.tables.items():
-        assert spec.get("cells") == part.tables[name].get("cells"), "the cells stay, and read: not run"
+        assert spec.get("cells") == some.tables[name].get("cells"), "the cells stay, and read: not run"
 
 
 def changed(folder: Path, old: str, new: str) -> None:
@@ -226,10 +229,10 @@ def changed(folder: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def test_a_part_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> None:
+def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> None:
     boxes = "[{noises: [sym20-seed0], methods: [fedhnl-hma]}, {methods: [fedmd], seeds: [0]}]"
     changed(copied, "  first: [{seeds: [0]}]", f"  first: {boxes}")
-    kept = Study(project("cpu", copied, part="first"), "fedhnl").runs
+    kept = Study(project("cpu", copied, subset="first"), "fedhnl").runs
     every = ["pair10-seed0", "pair20-seed0", "sym10-seed0", "sym20-seed0"]
     assert sorted((run.method, run.noise) for run in kept) == [
         ("fedhnl-hma", "sym20-seed0"),
@@ -238,17 +241,21 @@ def test_a_part_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("part", "box", "message"),
+    ("subset", "box", "message"),
     [
-        ("frist", "{seeds: [0]}", "parts: --config part asks for 'frist', which is not there; did you mean 'first'?"),
-        ("first", "{noises: [sym20-seed1]}", "parts.first[0].noises[0]: the grid has no 'sym20-seed1'"),
-        ("first", "{noises: [sym10-seed0], methods: [fedhnl-cl]}", "parts.first: no run of the grid lies in it"),
+        (
+            "frist",
+            "{seeds: [0]}",
+            "subsets: unknown subset 'frist' in --config subset; did you mean 'first'?",
+        ),
+        ("first", "{noises: [sym20-seed1]}", "subsets.first[0].noises[0]: the grid has no 'sym20-seed1'"),
+        ("first", "{noises: [sym10-seed0], methods: [fedhnl-cl]}", "subsets.first: no run of the grid lies in it"),
     ],
 )
-def test_a_part_that_cannot_be(project, copied: Path, part: str, box: str, message: str) -> None:
+def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, message: str) -> None:
     changed(copied, "  first: [{seeds: [0]}]", f"  first: [{box}]")
     with pytest.raises(SpecError, match=re.escape(message)):
-        Study(project("cpu", copied, part=part), "fedhnl")
+        Study(project("cpu", copied, subset=subset), "fedhnl")
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Project:
     """The project of somebody who has Clothing1M."""
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("FEDNOISE_DATA", raising=False)
-    whole = Project._facts
-    monkeypatch.setattr(Project, "absent", lambda self, dataset: False)
+    whole = Project._read_facts
+    monkeypatch.setattr(Project, "is_absent", lambda self, dataset: False)
     monkeypatch.setattr(
         Project,
-        "_facts",
+        "_read_facts",
         lambda self, dataset: (1_000_000, 14, 224) if dataset.startswith("clothing1m") else whole(self, dataset),
     )
     return Project(read_yaml("config/config.yaml"))
@@ -38,7 +38,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_every_table_and_figure_is_a_target_or_told_to_be_none(project: Project) -> None:
     text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
-    studies = {name: Study(project, name) for name in project.papers}
+    studies = {name: Study(project, name) for name in project.paper_names}
     listed = ROW.findall(text)
     for paper, kind, which, target, runs in listed:
         study, part = studies[paper.lower()], f"{kind}{which}"
@@ -46,7 +46,7 @@ def test_every_table_and_figure_is_a_target_or_told_to_be_none(project: Project)
         shown = {**study.tables, **study.figures}[part]
         study.check_present(part)
         if runs != "–":
-            assert len(study.select(shown)) == int(runs), target
+            assert len(study.select_runs(shown)) == int(runs), target
     without = " ".join(text[text.index("Without a target") :].split("##")[0].split())
     for name, (tables, figures) in IN_THE_PAPERS.items():
         found = {(kind, int(which)) for paper, kind, which, *_ in listed if paper == name}

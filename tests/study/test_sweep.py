@@ -64,7 +64,7 @@ def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
     made = study()
     ids = ["fedavg", "prox@mu=0", "prox@mu=0.1", "prox@mu=1e-05"]
     assert list(dict.fromkeys(run.method for run in made.runs)) == ids
-    run = made.run("digits", "sym40", "held", "prox@mu=0.1", 1)
+    run = made.find_run("digits", "sym40", "held", "prox@mu=0.1", 1)
     assert run.folder.startswith("store/runs/digits/symmetric-0.4/iid-5/fedprox/seed1/")
     assert run.label == "Prox, mu 0.1"
     assert run.spec["method"] == {"name": "fedprox", "mu": 0.1, "weighting": "uniform"}  # as any other
@@ -73,14 +73,16 @@ def test_a_variant_is_an_ordinary_run(study: Callable[..., Study]) -> None:
         data["methods"]["prox"] = {"name": "fedprox", "weighting": "uniform", "mu": 0.1}
         data["tables"], data["figures"] = {}, {}
 
-    assert study(written_out).run("digits", "sym40", "held", "prox", 1).spec == run.spec
+    assert study(written_out).find_run("digits", "sym40", "held", "prox", 1).spec == run.spec
 
 
 def test_selections_name_methods_or_single_variants(study: Callable[..., Study]) -> None:
     made = study()
-    assert {run.method for run in made.select({"methods": ["prox"]})} == {run.method for run in made.runs} - {"fedavg"}
-    assert {run.method for run in made.select({"methods": ["prox@mu=0", "fedavg"]})} == {"prox@mu=0", "fedavg"}
-    assert set(made.described()["methods"]) == {run.method for run in made.runs}
+    assert {run.method for run in made.select_runs({"methods": ["prox"]})} == {run.method for run in made.runs} - {
+        "fedavg"
+    }
+    assert {run.method for run in made.select_runs({"methods": ["prox@mu=0", "fedavg"]})} == {"prox@mu=0", "fedavg"}
+    assert set(made.page_metadata()["methods"]) == {run.method for run in made.runs}
 
     def one(data: dict[str, Any]) -> None:
         data["grid"][0]["methods"] = ["prox@mu=0.1"]
@@ -121,9 +123,9 @@ def test_a_rate_that_only_an_oracle_knows(study: Callable[..., Study]) -> None:
         data["figures"] = {}
 
     made = study(oracle)
-    told_rate = made.run("digits", "sym40", "held", "cot@forget_rate=oracle_nominal", 0)
+    told_rate = made.find_run("digits", "sym40", "held", "cot@forget_rate=oracle_nominal", 0)
     assert (told_rate.spec["method"]["forget_rate"], told_rate.oracle_rate) == (0.4, True)
-    assert made.run("digits", "sym40", "held", "cot@forget_rate=0.2", 0).oracle_rate is False
+    assert made.find_run("digits", "sym40", "held", "cot@forget_rate=0.2", 0).oracle_rate is False
 
 
 def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:

@@ -31,7 +31,7 @@ def train(argv: list[str], log: str, hash: str | None) -> None:
         from workflow_scripts.steps import train as command
 
         if hash is not None:
-            command._code = lambda *_, **__: hash  # type: ignore[assignment]
+            command._check_code = lambda *_, **__: hash  # type: ignore[assignment]
         code = command.main(argv)
         sys.stdout.flush()
     finally:

@@ -17,7 +17,7 @@ from fednoise_core.io import SpecError
 from workflow_scripts.commands import audit, prune
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.machine.locks import hold
+from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import write_sums
 
 REAL_PROCESSES = True  # none is started
@@ -47,7 +47,7 @@ def finished(folder: str) -> Path:
 def training(folder: str) -> Iterator[None]:
     """Within the block, a training holds the lock of this folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    lock = hold(Path(folder, "lock"))
+    lock = acquire_lock(Path(folder, "lock"))
     assert lock is not None
     try:
         yield
@@ -118,7 +118,7 @@ def test_audit_removes_nothing_while_something_runs(
         write_sums(unfinished.parent)
         return ""
 
-    monkeypatch.setattr(audit, "running", ended)
+    monkeypatch.setattr(audit, "running_process", ended)
     audit.main(["--remove"])
     assert unfinished.exists()
 
@@ -139,17 +139,17 @@ def test_broken_image_folders_are_an_error(project: Path) -> None:
     def found() -> Project:
         return Project(read_yaml("config/config.yaml"))
 
-    before, where = found().fingerprint("photos"), Path(found().contents_folder("photos"))
+    before, where = found().dataset_fingerprint("photos"), Path(found().contents_folder("photos"))
     where.mkdir(parents=True)
     (where / "contents.json").write_text(json.dumps(before))
     assert found().facts("photos") == (2, 2, 8)
     Path("photos/test").rename("elsewhere")
-    for asked in (found().fingerprint, found().facts):
+    for asked in (found().dataset_fingerprint, found().facts):
         with pytest.raises(SpecError, match=r"config/datasets.yaml: photos: .*photos has no folder test/"):
             asked("photos")
     Path("photos").rename("nowhere")
-    assert found().fingerprint("photos") == before
+    assert found().dataset_fingerprint("photos") == before
     assert found().facts("photos") == (None, None, None)
-    assert not found().absent("photos")
+    assert not found().is_absent("photos")
     (where / "contents.json").unlink()
-    assert found().absent("photos")
+    assert found().is_absent("photos")

@@ -39,7 +39,7 @@ def studies(smoke: Workflow, monkeypatch: pytest.MonkeyPatch) -> dict[str, Study
 def planned(folder: Path, names: list[str] | None = None) -> dict[str, Study]:
     """The papers' studies as the workflow in this folder plans them."""
     project = Project({**read_yaml(folder / "config/config.yaml"), "scale": "smoke"}, folder)
-    return {name: Study(project, name) for name in names or project.papers}
+    return {name: Study(project, name) for name in names or project.paper_names}
 
 
 def cpu_seconds() -> float:
@@ -84,9 +84,7 @@ def test_papers_go_through_end_to_end(smoke: Workflow, studies: dict[str, Study]
 
 def test_a_table_of_absent_data_is_an_error_by_its_own_name(smoke: Workflow) -> None:
     said = smoke("snakemake", "-n", "feddpcont_table12", *SMALL, check=False)
-    assert (
-        "config/papers/feddpcont.yaml at scale smoke: tables.table12: shows nothing but clothing1m-public" in said
-    )
+    assert "config/papers/feddpcont.yaml at scale smoke: tables.table12: shows nothing but clothing1m-public" in said
     assert smoke.status("snakemake", "-n", "feddpcont_table12", *SMALL) == 1
 
 
@@ -102,7 +100,7 @@ def test_a_further_method_is_one_word_and_runs_only_itself(smoke: Workflow) -> N
             kind: [
                 name
                 for name, spec in getattr(study, kind).items()
-                if any(run.method == "sce" for run in study.select(spec))
+                if any(run.method == "sce" for run in study.select_runs(spec))
             ]
             for kind in ("tables", "figures")
         }

@@ -43,7 +43,7 @@ def planned(workflow: Workflow, monkeypatch: pytest.MonkeyPatch, **config: objec
 def test_the_address_is_known_while_planning(workflow: Workflow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every folder of the store is one that a plan names, and the other way round."""
     targets = planned(workflow, monkeypatch)
-    named = {plan.folder for plan in targets.plans(targets.study("toy"))}
+    named = {plan.folder for plan in targets.study_plans(targets.load_study("toy"))}
     there = {path.parent.as_posix() for path in Path("store").rglob("SHA256SUMS")}
     assert named == there
     assert len(there) == 15
@@ -147,8 +147,8 @@ def test_a_dry_run_takes_nothing_from_a_run_beside_it(workflow: Workflow, monkey
     """While planning, a copy that is out of date gets a file newer than it as input: one for each process."""
     with workflow.edited(STUDY, "title: Toy", "title: Another toy"):
         targets = planned(workflow, monkeypatch)
-        targets.study("toy")
-        ours = [file for file in targets.before_copies("toy", "study") if file.startswith("work/")]
+        targets.load_study("toy")
+        ours = [file for file in targets.copy_inputs("toy", "study") if file.startswith("work/")]
         assert len(ours) == 1
         workflow("snakemake", "-n")
         assert Path(ours[0]).is_file()
@@ -186,12 +186,15 @@ def test_nothing_is_deleted_for_a_job_that_fails(workflow: Workflow) -> None:
 
 
 def test_a_users_error_is_not_tried_again(workflow: Workflow) -> None:
-    with workflow.edited(
-        "workflow_scripts/steps/noise.py", "labels.save(", "raise common.SpecError('no'); labels.save("
-    ), workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"):
+    with (
+        workflow.edited(
+            "workflow_scripts/steps/noise.py", "labels.save(", "raise common.SpecError('no'); labels.save("
+        ),
+        workflow.edited("config/catalogue.yaml", "random, rate: 0.2}", "random, rate: 0.3}"),
+    ):
         assert workflow.status("snakemake", "--cores", "1", "toy_settings") == 1
     logs = "".join(path.read_text() for path in workflow.path("logs/noise").rglob("*.log"))
-    assert logs.count("noise: no") == 2  # of two noises, each once
+    assert logs.count("noise: no\n") == 2  # of two noises, each once
     assert "retries" not in "".join(path.read_text() for path in workflow.path("rules").iterdir())
 
 
@@ -199,16 +202,18 @@ def test_versions_are_part_of_the_address(workflow: Workflow, monkeypatch: pytes
     """Under another torch all runs are new; results of accepted versions stay, and the table says which they are."""
     here = planned(workflow, monkeypatch)
     mine = dict(store_of(here.project).versions[0])
-    runs = {run.folder for run in here.study("toy").runs}
-    monkeypatch.setattr("workflow_scripts.study.store.installed", lambda: (("numpy", mine["numpy"]), ("torch", "99.0")))
+    runs = {run.folder for run in here.load_study("toy").runs}
+    monkeypatch.setattr(
+        "workflow_scripts.study.store.installed_versions", lambda: (("numpy", mine["numpy"]), ("torch", "99.0"))
+    )
     new = planned(workflow, monkeypatch)
-    assert not runs & {run.folder for run in new.study("toy").runs}
-    assert len(new.of_runs("toy")) == 4
+    assert not runs & {run.folder for run in new.load_study("toy").runs}
+    assert len(new.missing_runs("toy")) == 4
     accepting = planned(workflow, monkeypatch, accept_versions=[mine])
-    assert {run.folder for run in accepting.study("toy").runs} == runs
+    assert {run.folder for run in accepting.load_study("toy").runs} == runs
     shutil.rmtree(workflow.run("fedcorr"))
     accepting = planned(workflow, monkeypatch, accept_versions=[mine])
-    assert len({run.folder for run in accepting.study("toy").runs} - runs) == 1
+    assert len({run.folder for run in accepting.load_study("toy").runs} - runs) == 1
     made = json.loads(Path(workflow.run("feddpcont"), "spec.json").read_text())
     assert made["versions"] == f"numpy {mine['numpy']}, torch {mine['torch']}"
 
@@ -264,20 +269,20 @@ def test_touch_and_lost_records_change_nothing(workflow: Workflow) -> None:
 
 def test_image_folders_count_by_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image replaced by another one of equal size, and a touched one."""
-    from workflow_scripts.config.file_contents import content
+    from workflow_scripts.config.file_contents import hash_contents
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "images/a").mkdir(parents=True)
     image = tmp_path / "images/a/1.png"
     image.write_bytes(b"one")
-    before = content(tmp_path / "images")
+    before = hash_contents(tmp_path / "images")
     image.touch()
-    assert content(tmp_path / "images") == before
+    assert hash_contents(tmp_path / "images") == before
     image.write_bytes(b"two")
-    assert content(tmp_path / "images") != before
+    assert hash_contents(tmp_path / "images") != before
     read: list[Path] = []
     monkeypatch.setattr("workflow_scripts.config.file_contents.sha256_file", read.append)
-    content(tmp_path / "images")
+    hash_contents(tmp_path / "images")
     assert read == []
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from fednoise_core.io import sha256_file
 from workflow_scripts import paths
-from workflow_scripts.machine.locks import held
-from workflow_scripts.provenance.checksums import SUMS, damages, read_sums
+from workflow_scripts.machine.locks import is_locked
+from workflow_scripts.provenance.checksums import SUMS, find_damage, read_sums
 
 ROOTS = ("store", "data/arrays")
 DISCARDED = ".discarded"
@@ -31,27 +31,38 @@ COPIES = (
 )
 
 
-def folders() -> Iterator[Path]:
-    """Folders of the store that a step wrote to: finished ones, and those that hold files and no folders."""
+def find_folders() -> Iterator[Path]:
+    """Find the folders of the store that a step wrote to: finished ones, and those that hold files and no folders."""
     for root in ROOTS:
         for folder, below, files in os.walk(root):
             if SUMS in files or (files and not below):
                 yield Path(folder)
 
 
-def running() -> str:
-    """What runs here, Snakemake or a training, and what to do about it; "": nothing."""
+def running_process() -> str:
+    """Find what runs in the working folder, Snakemake or a training.
+
+    Returns:
+        What runs and what to do about it, or "" if nothing runs.
+    """
     locks = Path(".snakemake/locks")
     if locks.is_dir() and any(locks.iterdir()):
         return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
-    training = next((path.parent for path in Path("work").rglob("lock") if held(path)), None)
+    training = next((path.parent for path in Path("work").rglob("lock") if is_locked(path)), None)
     return f"{training}: a process trains here: wait for it" if training else ""
 
 
-def audit(*, copies: bool = True) -> dict[Path, list[str]]:
-    """Folder, or copy in results/ → what is wrong with it."""
-    there = sorted(folders())
-    found = {folder: wrong for folder in there if (wrong := _problems(folder))}
+def audit_store(*, copies: bool = True) -> dict[Path, list[str]]:
+    """Compare the store with its SHA-256 lists.
+
+    Args:
+        copies: Whether the copies in results/ are compared, too.
+
+    Returns:
+        Folder, or copy in results/ → what is wrong with it.
+    """
+    there = sorted(find_folders())
+    found = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
     if copies:
         sums = {value for folder in there for value in read_sums(folder).values()}
         for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
@@ -60,14 +71,14 @@ def audit(*, copies: bool = True) -> dict[Path, list[str]]:
     return found
 
 
-def _problems(folder: Path) -> list[str]:
+def _find_problems(folder: Path) -> list[str]:
     """What is wrong with a folder of the store."""
     if not (folder / SUMS).exists():
         return [f"{folder}: has no {SUMS}: its step did not end"]
-    return [f"{folder}/{name}: {problem}" for name, problem in damages(folder)]
+    return [f"{folder}/{name}: {problem}" for name, problem in find_damage(folder)]
 
 
-def _discard(path: Path, now: str) -> None:
+def _discard_path(path: Path, now: str) -> None:
     """Move a file or folder to the same path below .discarded/<now>/."""
     target = Path(DISCARDED, now, path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,23 +86,30 @@ def _discard(path: Path, now: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: nothing found, or what was found is removed; 1: findings."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if nothing was found, or what was found is removed; 1 if something was found, or something runs.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--remove", action="store_true", help=f"move damaged folders and copies to {DISCARDED}/")
     what.add_argument("--store", action="store_true", help="pass over the copies in results/")
     options = parser.parse_args(arguments)
-    found = audit(copies=not options.store)
+    found = audit_store(copies=not options.store)
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H%M%S")
     for path, problems in found.items():
-        if options.remove and (reason := running()):  # asked each time: reading a large store takes minutes
+        if options.remove and (reason := running_process()):  # asked each time: reading a large store takes minutes
             print(f"audit: {reason}", file=sys.stderr)
             return 1
-        if options.remove and path.is_dir() and not _problems(path):
+        if options.remove and path.is_dir() and not _find_problems(path):
             continue  # its step has ended since
         print("\n".join(f"AUDIT: {problem}" for problem in problems))
         if options.remove:
-            _discard(path, now)
+            _discard_path(path, now)
     if not found:
         print("audit: every file is what its step wrote")
         return 0

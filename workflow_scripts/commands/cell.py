@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun
@@ -21,34 +21,51 @@ from workflow_scripts.study.study import Study
 FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
-def resolve(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
-    """The run that `wanted` (paper, table or figure, FIELDS) names. SpecError says what names none, or several."""
+def resolve_run(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
+    """Find the run of a cell.
+
+    Args:
+        project: The project.
+        wanted: Paper, table or figure, and any of FIELDS.
+
+    Raises:
+        SpecError: No run or several runs have these names.
+    """
     study, key = Study(project, str(wanted["paper"])), "table" if wanted.get("table") else "figure"
     part = wanted.get(key) or ""
     part = f"{key}{part}" if part.isdigit() else part
     study.check_present(part)
-    runs, where = study.select({**study.tables, **study.figures}[part]), f"{study.place.file}: {part}"
+    runs, where = study.select_runs({**study.tables, **study.figures}[part]), f"{study.place.file}: {part}"
     for field in FIELDS:
-        known = {name for run in runs for name in _names(study, field, run)}
+        known = {name for run in runs for name in _field_names(study, field, run)}
         value = wanted.get(field)
-        runs = [run for run in runs if value is None or value in _names(study, field, run)]
+        runs = [run for run in runs if value is None or value in _field_names(study, field, run)]
         if not runs:
-            raise SpecError(f"{where}: {field}: no run has {value!r}{hint(str(value), known)}")
+            raise SpecError(f"{where}: {field}: no run has {value!r}{did_you_mean(str(value), known)}")
     for field in FIELDS:
-        found = sorted({_names(study, field, run)[0] for run in runs})
+        found = sorted({_field_names(study, field, run)[0] for run in runs})
         if len(found) > 1:
             raise SpecError(f"{where}: {len(runs)} runs are meant: add {field}, one of {', '.join(found)}")
     return runs[0]
 
 
-def _names(study: Study, field: str, run: PlannedRun) -> list[str]:
+def _field_names(study: Study, field: str, run: PlannedRun) -> list[str]:
     """What a run's field is called: a data set by the paper's ids, whatever stands in for them, and by its own."""
-    back = [name for name, stand_in in study.stand_ins.items() if field == "dataset" and stand_in == run.dataset]
+    back = [
+        name for name, stand_in in study.dataset_substitutes.items() if field == "dataset" and stand_in == run.dataset
+    ]
     return [*back, str(getattr(run, field))]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code: 2 for a cell that there is not, else Snakemake's."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        2 if the paper has no such cell, else the exit status of Snakemake.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("paper", "table", "figure", *FIELDS):
         parser.add_argument(f"--{name}", required=name == "paper")
@@ -56,11 +73,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--show", action="store_true", help="print the command, run nothing")
     args = parser.parse_args(argv)
     try:
-        run = resolve(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), vars(args))
+        run = resolve_run(Project({**read_yaml("config/config.yaml"), "scale": args.scale}), vars(args))
     except (SpecError, ArtifactError) as error:
         print(f"cell: {error}", file=sys.stderr)
         return 2
-    command = ["snakemake", "--cores", "1", run.files.run.sums, "--config", f"scale={args.scale}"]
+    command = ["snakemake", "--cores", "1", run.files.run.sums_file, "--config", f"scale={args.scale}"]
     command.append(f"studies=[{args.paper}]")
     print(shlex.join(command))
     return 0 if args.show else subprocess.run([sys.executable, "-m", *command], check=False).returncode

@@ -22,7 +22,7 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError, canonical_json
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.machine.locks import held
+from workflow_scripts.machine.locks import is_locked
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.study import Study
 
@@ -31,8 +31,13 @@ WORK = Path("work")
 
 @dataclass(frozen=True)
 class Job:
-    """An unfinished run. name: its folder below work/. facts: its last line. age: seconds since then. running: whether
-    a process holds its lock.
+    """An unfinished run.
+
+    Attributes:
+        name: Its folder below work/.
+        facts: Its last line.
+        age: Seconds since then.
+        running: Whether a process holds its lock.
     """
 
     name: str
@@ -41,23 +46,23 @@ class Job:
     running: bool
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds to go; None before its first round has ended."""
         return self.facts.get("left")
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """One line: rounds, %, time left, accuracy in %, age of the news."""
         done, of = self.facts.get("round", 0), self.facts.get("of", 1)
         told = [f"round {done} of {of}, {100 * done // max(of, 1)} %" if done else f"in the first round of {of}"]
         if not self.running:
             told.append("stopped; the same command goes on")
-        elif self.left is not None:
-            told.append(f"{duration(self.left)} left")
+        elif self.seconds_left is not None:
+            told.append(f"{_format_duration(self.seconds_left)} left")
         told += [f"{view} {100 * value:.1f} %" for view, value in self.facts.get("accuracy", {}).items()]
-        return f"{self.name}: {', '.join(told)} ({duration(self.age)} ago)"
+        return f"{self.name}: {', '.join(told)} ({_format_duration(self.age)} ago)"
 
 
-def last_line(path: Path) -> dict[str, Any] | None:
+def _read_last_line(path: Path) -> dict[str, Any] | None:
     """The last whole JSON line of a file that may just be written to; None if there is none yet."""
     for line in reversed(path.read_text(encoding="utf-8").splitlines()):
         with suppress(ValueError):
@@ -65,49 +70,63 @@ def last_line(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def jobs() -> list[Job]:
-    """Every unfinished run, longest silent first."""
+def unfinished_jobs() -> list[Job]:
+    """Find every unfinished run, the longest silent first."""
     found = []
     for path in WORK.rglob("progress.jsonl"):
         with suppress(FileNotFoundError):  # it has just ended
-            age, facts = time.time() - path.stat().st_mtime, last_line(path)
+            age, facts = time.time() - path.stat().st_mtime, _read_last_line(path)
             if facts is not None and facts.get("round", 0) < facts.get("of", 1):
-                name, running = path.parent.relative_to(WORK).as_posix(), held(path.with_name("lock"))
+                name, running = path.parent.relative_to(WORK).as_posix(), is_locked(path.with_name("lock"))
                 found.append(Job(name, facts, age, running))
     return sorted(found, key=lambda job: -job.age)
 
 
-def total(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> str:
-    """One line about a study: how many of its runs are done, running and to do, and the time left.
+def total_line(name: str, runs: Sequence[PlannedRun], unfinished: Iterable[Job]) -> str:
+    """Describe how far a study is.
 
     A run that has not begun counts as long as those of its data set, net and method that are done or have ended a
     round. As many go side by side as now.
+
+    Args:
+        name: The study's name in the line.
+        runs: Its runs.
+        unfinished: The unfinished runs of all studies.
+
+    Returns:
+        One line: how many runs are done, running and to do, and the time left.
     """
     here = {job.name: job for job in unfinished}
     left: list[tuple[str, Job | None]] = []  # kind of a run that is not done, and its job
     times: dict[str, list[float]] = {}
     for run in runs:
         kind, job = canonical_json([run.dataset, run.spec["train"].get("net"), run.spec["method"]["name"]]), None
-        if run.files.run.finished:
+        if run.files.run.is_finished:
             cost = json.loads(Path(run.folder, "cost.json").read_text(encoding="utf-8"))
             times.setdefault(kind, []).append(cost["seconds"])
             continue
         job = here.get(run.folder)
         left.append((kind, job))
-        if job is not None and job.left is not None:
-            times.setdefault(kind, []).append(job.facts["seconds"] + job.left)
+        if job is not None and job.seconds_left is not None:
+            times.setdefault(kind, []).append(job.facts["seconds"] + job.seconds_left)
     running = sum(job.running for _, job in left if job is not None)
     said = [f"{name}: {len(runs)} runs, {len(runs) - len(left)} done, {running} running, {len(left) - running} to do"]
-    found = [job.left if job and job.left is not None else mean(times[kind]) for kind, job in left if kind in times]
+    found = [
+        job.seconds_left if job and job.seconds_left is not None else mean(times[kind])
+        for kind, job in left
+        if kind in times
+    ]
     if found:
-        said.append(f"about {duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}")
+        said.append(
+            f"about {_format_duration(sum(found) / max(1, running))}{'' if running else ', one after the other'}"
+        )
     if len(found) < len(left):
         said.append(f"no measured run yet of the kind of {len(left) - len(found)}")
     return "; ".join(said)
 
 
-def duration(seconds: float) -> str:
-    """ "40 s", "12 min", "3.4 h", "2.1 days"."""
+def _format_duration(seconds: float) -> str:
+    """Seconds in a fitting unit: "40 s", "12 min", "3.4 h", "2.1 days"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -115,19 +134,26 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def planned(targets: list[str], config: dict[str, Any]) -> dict[str, list[PlannedRun]]:
-    """Name of a study's results folder -> its runs: of these studies, or of `papers`; of none named, of the configured.
+def plan_runs(targets: list[str], config: dict[str, Any]) -> dict[str, list[PlannedRun]]:
+    """Plan the runs whose totals are shown.
+
+    Args:
+        targets: Studies, or `papers`; if empty, the configured studies.
+        config: What is laid over config/config.yaml.
+
+    Returns:
+        Name of a study's results folder → its runs.
 
     Raises:
-        SpecError: For a mistake in the config or an unknown study.
+        SpecError: The config has a mistake, or a study is unknown.
     """
     project = Project({**read_yaml("config/config.yaml"), **config})
-    studies = [name for target in targets for name in (project.papers if target == "papers" else [target])]
+    studies = [name for target in targets for name in (project.paper_names if target == "papers" else [target])]
     wanted = studies or project.studies
-    return {project.root(name).removeprefix("results/"): Study(project, name).runs for name in wanted}
+    return {project.results_folder(name).removeprefix("results/"): Study(project, name).runs for name in wanted}
 
 
-def _setting(pair: str) -> tuple[str, str]:
+def _parse_override(pair: str) -> tuple[str, str]:
     """Key and value of a KEY=VALUE of --config."""
     key, sign, value = pair.partition("=")
     if not sign:
@@ -136,19 +162,28 @@ def _setting(pair: str) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the lines, with --watch until Ctrl-C; exit status 0, or 2 for a mistake in the config."""
+    """Run the command: print the lines, with --watch until Ctrl-C.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0, or 2 for a mistake in the config.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", help="whose totals; or papers")
     parser.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="look again and again")
-    parser.add_argument("--config", nargs="+", default=[], type=_setting, metavar="KEY=VALUE", help="as of Snakemake")
+    parser.add_argument(
+        "--config", nargs="+", default=[], type=_parse_override, metavar="KEY=VALUE", help="as of Snakemake"
+    )
     args = parser.parse_args(arguments)
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and args.watch is not None else ""
     try:
-        studies = planned(args.studies, dict(args.config))
+        studies = plan_runs(args.studies, dict(args.config))
         while True:
-            found = jobs()
-            text = [job.line() for job in found] or ["no unfinished job"]
-            text += [total(name, runs, found) for name, runs in studies.items()]
+            found = unfinished_jobs()
+            text = [job.format_line() for job in found] or ["no unfinished job"]
+            text += [total_line(name, runs, found) for name, runs in studies.items()]
             print(clear + "\n".join(text), flush=True)
             if args.watch is None:
                 return 0

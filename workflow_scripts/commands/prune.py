@@ -17,36 +17,37 @@ from pathlib import Path
 
 from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts import paths
-from workflow_scripts.commands.audit import folders, running
+from workflow_scripts.commands.audit import find_folders, running_process
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.grid import AllAbsent
 from workflow_scripts.study.targets import Targets
 
 
-def unnamed() -> list[Path]:
-    """What no config names: folders of the store, files and folders of results/. Raises SpecError, ArtifactError or
-    OSError if a study cannot be planned: what it names is not known then.
+def _find_unnamed() -> list[Path]:
+    """What no config names: folders of the store, files and folders of results/.
+
+    Raises SpecError, ArtifactError or OSError if a study cannot be planned: what it names is not known then.
     """
-    config = {**read_yaml("config/config.yaml"), "part": None}
-    scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scales]
+    config = {**read_yaml("config/config.yaml"), "subset": None}
+    scales = ["paper", *Project({**config, "scale": "paper", "overlay": {}}).scale_names]
     named: set[Path] = set()
     for scale in scales:
         targets = Targets(Project({**config, "scale": scale, **({"overlay": {}} if scale == "paper" else {})}))
         project = targets.project
         named |= {Path(project.contents_folder(dataset)) for dataset in project.datasets}
-        for name in project.names:
+        for name in project.study_files:
             with contextlib.suppress(AllAbsent):  # there was never data to make a result from
-                named |= _named(targets, name)
-    return [*sorted(set(folders()) - named), *sorted(_not_shown(Path("results"), named))]
+                named |= _named_paths(targets, name)
+    return [*sorted(set(find_folders()) - named), *sorted(_not_shown(Path("results"), named))]
 
 
-def _named(targets: Targets, name: str) -> set[Path]:
+def _named_paths(targets: Targets, name: str) -> set[Path]:
     """What a study names."""
-    study = targets.study(name)
-    shown = paths.shown(study.root, study.tables, study.figures)
-    plans = {Path(plan.folder) for plan in targets.plans(study)}
-    return plans | {Path(file) for file in (*shown, *targets.study_files(study))}
+    study = targets.load_study(name)
+    shown = paths.output_files(study.root, study.tables, study.figures)
+    plans = {Path(plan.folder) for plan in targets.study_plans(study)}
+    return plans | {Path(file) for file in (*shown, *targets.page_files(study))}
 
 
 def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
@@ -60,17 +61,24 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: listed or removed; 1: something runs here; 2: a config is wrong, nothing was removed."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the paths are listed or removed, 1 if something runs here, 2 if a config is wrong and nothing was removed.
+    """
     parser = argparse.ArgumentParser(description="What no config names any more.")
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
-        found = unnamed()
+        found = _find_unnamed()
     except (SpecError, ArtifactError, OSError) as error:
         print(f"prune: {error}; nothing is removed until this is mended", file=sys.stderr)
         return 2
     for path in found:
-        if options.yes and (reason := running()):
+        if options.yes and (reason := running_process()):
             print(f"prune: {reason}", file=sys.stderr)
             return 1
         print(path)

@@ -11,16 +11,16 @@ import argparse
 import subprocess
 import sys
 
-from workflow_scripts.commands.audit import audit, running
+from workflow_scripts.commands.audit import audit_store, running_process
 
 CURE = "`fednoise audit --remove && snakemake` makes them again"
 
 
-def refusal() -> str | None:
+def _refusal_reason() -> str | None:
     """Why the results cannot be recorded now, or None."""
-    if reason := running():
+    if reason := running_process():
         return reason
-    found = [f"AUDIT: {problem}" for problems in audit().values() for problem in problems]
+    found = [f"AUDIT: {problem}" for problems in audit_store().values() for problem in problems]
     if found:
         return "\n".join(["the audit finds:", *found, CURE])
     dry_run = subprocess.run([sys.executable, "-m", "snakemake", "-n"], capture_output=True, text=True, check=False)
@@ -32,10 +32,17 @@ def refusal() -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: recorded; 1: refused, the reason is told."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the results are recorded, 1 if that is refused.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args(arguments)  # an unknown option is an error: nothing is recorded
-    if reason := refusal():
+    if reason := _refusal_reason():
         print(f"record: {reason}", file=sys.stderr)
         return 1
     return subprocess.run([sys.executable, "-m", "dvc", "commit", "--force"], check=False).returncode

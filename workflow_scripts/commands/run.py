@@ -22,14 +22,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("targets", nargs="*", help="names of studies, tables, figures; default: the configured studies")
     parser.add_argument("--cores", default="all", help="how many cores to use (default: all)")
     parser.add_argument("--scale", help="a file of config/scales, such as cpu or smoke")
-    parser.add_argument("--part", help="only this part of the studies")
+    parser.add_argument("--subset", help="only this subset of the studies")
     given = sys.argv[1:] if arguments is None else arguments
     cut = given.index("--") if "--" in given else len(given)
     args = parser.parse_args(given[:cut])
     if not Path("Snakefile").is_file():
         print("fednoise run: no Snakefile here; run it in the project's folder", file=sys.stderr)
         return USER_ERROR
-    config = [f"{key}={value}" for key in ("scale", "part") if (value := getattr(args, key))]
+    config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))]
     command = ["snakemake", "--cores", args.cores, *(["--config", *config] if config else [])]
     return subprocess.run([*command, *given[cut + 1 :], "--", *args.targets], check=False).returncode
 

@@ -8,14 +8,18 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import format_settings, parse_settings, variant_id
 from workflow_scripts import paths
 from workflow_scripts.config.nets import nets_of
-from workflow_scripts.config.validation import Schemas, named
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.validation import Schemas, expand_name
+from workflow_scripts.config.yaml_file import ConfigPath
 
-FAMILIES = {"noises": "noise", "partitions": "partition", "methods": "method"}  # key of a file → family of the schema
+FAMILY_OF_KEY = {
+    "noises": "noise",
+    "partitions": "partition",
+    "methods": "method",
+}  # key of a file → family of the schema
 LONGEST_LABEL = 100
 TRAIN = "train."  # begins the name of a swept training setting
 LONGEST_ID = 128  # of a variant: a part of paths that file systems and people can take
@@ -28,25 +32,44 @@ class MethodDefinition:
     fields: dict[str, Any]
     label: str
     train: Mapping[str, Any]
-    place: Place
+    place: ConfigPath
 
 
-def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: Place) -> None:
-    """Check all noises, partitions and methods that a file (`data`, already compared with its schema) defines."""
-    for key, family in FAMILIES.items():
+def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPath) -> None:
+    """Check all noises, partitions and methods that a file defines.
+
+    Args:
+        schemas: The schemas of the settings.
+        data: The file's content, already compared with its own schema.
+        place: The file.
+
+    Raises:
+        SpecError: A definition is wrong.
+    """
+    for key, family in FAMILY_OF_KEY.items():
         for name, spec in data.get(key, {}).items():
             problem = paths.name_problem(name)
             if problem:
                 raise (place / key).error(problem)
             if family == "method":
-                for variant, one in variants(name, spec, place / key / name).items():
-                    method(schemas, variant, one, place / key / name)
+                for variant, one in expand_sweep(name, spec, place / key / name).items():
+                    parse_method(schemas, variant, one, place / key / name)
             else:
                 schemas.check_kind(family, spec, place / key / name)
 
 
-def method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place) -> MethodDefinition:
-    """A method's definition in its parts, checked."""
+def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: ConfigPath) -> MethodDefinition:
+    """Check a method's definition and take it apart.
+
+    Args:
+        schemas: The schemas of the settings.
+        name: The method's id, its label if it has none.
+        spec: The definition.
+        place: Where it stands.
+
+    Raises:
+        SpecError: A setting is wrong.
+    """
     fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
     schemas.check_kind("method", fields, place)
     label, train = spec.get("label", name), spec.get("train", {})
@@ -56,24 +79,42 @@ def method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Place) -
     return MethodDefinition(fields, label, train, place)
 
 
-def check_train(schemas: Schemas, train: Any, place: Place) -> None:
-    """Check training settings, or some of them."""
-    schemas.check("train", train, place, partial=True)
+def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
+    """Check training settings.
+
+    Args:
+        schemas: The schemas of the settings.
+        train: All settings, or some of them.
+        place: Where they stand.
+
+    Raises:
+        SpecError: A setting is wrong.
+    """
+    schemas.check_settings("train", train, place, partial=True)
     known = schemas.load("net")
     for name in nets_of(train):
         if name not in known:
-            raise (place / "net").error(f"unknown net {name!r}{hint(name, known)}")
+            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, known)}")
     nets = train.get("net", [])
     for net in nets if isinstance(nets, list) else [nets]:
-        schemas.check_kind("net", named(net), place / "net")
+        schemas.check_kind("net", expand_name(net), place / "net")
     if "augment" in train:
-        schemas.check_kind("augment", named(train["augment"]), place / "augment")
+        schemas.check_kind("augment", expand_name(train["augment"]), place / "augment")
 
 
-def variants(name: str, spec: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:
-    """Id → definition of every variant that the `sweep` of a method asks for, or, without one, of the method itself.
+def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Mapping[str, Any]]:
+    """Expand the `sweep` of a method into its variants. A variant is an ordinary method with the values in place.
 
-    A variant is an ordinary method with the values in place, and checked as one.
+    Args:
+        name: The method's id.
+        spec: Its definition.
+        place: Where it stands.
+
+    Returns:
+        Id → definition of every variant, or of the method itself if it has no sweep.
+
+    Raises:
+        SpecError: A swept setting has a value beside the sweep, or an id gets too long.
     """
     if "sweep" not in spec:
         return {name: spec}
@@ -93,11 +134,11 @@ def variants(name: str, spec: Mapping[str, Any], place: Place) -> dict[str, Mapp
         if len(made) > LONGEST_ID:
             raise (place / "sweep").error(f"{made} is longer than {LONGEST_ID} letters")
         shown = f"{label}, {format_settings(parse_settings(made))}" if isinstance(label, str) else label
-        found[made] = {**_with(rest, chosen), "label": shown}
+        found[made] = {**_with_swept_values(rest, chosen), "label": shown}
     return found
 
 
-def _with(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _with_swept_values(spec: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """A method's definition with the swept values in place: `train.lr` goes under its `train`."""
     train = {field.removeprefix(TRAIN): value for field, value in chosen.items() if field.startswith(TRAIN)}
     own = {field: value for field, value in chosen.items() if not field.startswith(TRAIN)}

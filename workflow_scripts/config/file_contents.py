@@ -1,5 +1,6 @@
-"""What the user's own files hold, as SHA-256. Contents decide what runs again; they are read once for each state of a
-file (time, size, inode), which build/contents.json remembers.
+"""SHA-256 of what the user's own files hold. Contents decide what runs again.
+
+A file is read once for each of its states (time, size, inode), which build/contents.json remembers.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ from fednoise_core.io import json_digest, sha256_file, write_json
 CACHE = Path("build/contents.json")
 
 
-def content(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file; of a folder, a digest of the names and contents of all files below it."""
+def hash_contents(path: str | os.PathLike[str]) -> str:
+    """Hash the content of a file or folder.
+
+    Args:
+        path: The file or folder.
+
+    Returns:
+        SHA-256 of the file; of a folder, a digest of the names and contents of all files below it.
+    """
     path = Path(path)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    found = _hashes(files)
+    found = _hash_files(files)
     if not path.is_dir():
         return found[path]
     return json_digest([[file.relative_to(path).as_posix(), found[file]] for file in files])
 
 
-def _hashes(files: list[Path]) -> dict[Path, str]:
+def _hash_files(files: list[Path]) -> dict[Path, str]:
     known = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
     states, new = {}, {}
     for file in files:

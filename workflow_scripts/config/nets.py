@@ -10,14 +10,28 @@ from fednoise_core.settings.train import Train
 
 
 def nets_of(train: Mapping[str, Any]) -> list[str]:
-    """Names of the nets that training settings name, the default's where they name none."""
+    """List the nets that training settings name.
+
+    Args:
+        train: The training settings.
+
+    Returns:
+        Names of nets, the default's where the settings name none.
+    """
     found = train.get("net", Train.net)
     nets = found if isinstance(found, list | tuple) else [found]
     return [str(net.get("name") if isinstance(net, Mapping) else net) for net in nets]
 
 
 def net_code(train: Mapping[str, Any]) -> list[str]:
-    """What the code of the nets starts from: their names, and the factories "module:function" of the user's own."""
+    """List what the code of the nets starts from.
+
+    Args:
+        train: The training settings.
+
+    Returns:
+        Names of the library's nets, and the factories "module:function" of the user's own.
+    """
     found = train.get("net", Train.net)
     nets = found if isinstance(found, list | tuple) else [found]
     own = [str(net["factory"]) for net in nets if isinstance(net, Mapping) and "factory" in net]
@@ -25,5 +39,5 @@ def net_code(train: Mapping[str, Any]) -> list[str]:
 
 
 def weights_of(train: Mapping[str, Any]) -> list[str]:
-    """Files of weights that the nets of training settings start from."""
+    """List the files of weights that the nets of training settings start from."""
     return weight_files(train.get("net"))

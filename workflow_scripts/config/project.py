@@ -17,12 +17,12 @@ from typing import Any
 from fednoise_core.data import sources
 from fednoise_core.data.settings import load_source
 from fednoise_core.io import ArtifactError, SpecError, json_digest
-from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.declare import did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
-from workflow_scripts.config.file_contents import content
+from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.validation import Schemas
-from workflow_scripts.config.yaml_file import Place, deep_merge, read_yaml
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
 from workflow_scripts.machine import device
 
 STUDIES, PAPERS, SCALES = "config/studies", "config/papers", "config/scales"
@@ -30,7 +30,7 @@ CATALOGUE, DATASETS = "config/catalogue.yaml", "config/datasets.yaml"
 CONTENTS = "contents.json"
 ON_GPU = "FEDNOISE_ON_GPU"  # "0" or "1", from the main process of Snakemake to its jobs
 RULES = Path(__file__).parents[2] / "rules"
-PARTS = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
+TARGET_SUFFIXES = ("settings", "runs")  # a study's targets are <study>, <study>_settings, <study>_runs, <study>_<table>
 
 
 class Project:
@@ -47,19 +47,21 @@ class Project:
         self.device, self.scale = str(config["device"]), str(config["scale"])
         self.overlay = dict(config.get("overlay") or {})
         self.data_root: str | None = config.get("data_root")
-        self.part: str | None = config.get("part")
+        self.subset: str | None = config.get("subset")
         self.accepted: list[dict[str, str]] = list(config.get("accept_versions") or [])
         self.studies: list[str] = list(config["studies"])
-        self.facts = functools.cache(self._facts)
+        self.facts = functools.cache(self._read_facts)
         self._normal: dict[str, dict[str, Any]] = {}
 
     @functools.cached_property
-    def names(self) -> dict[str, str]:
+    def study_files(self) -> dict[str, str]:
         """Study → its file, for every study there is, papers last."""
         found: dict[str, str] = {}
         for folder in (STUDIES, PAPERS):
             for path in sorted((self.folder / folder).glob("*.yaml")):
-                place = Place(f"{folder}/{path.name!r}" if not path.name.isprintable() else f"{folder}/{path.name}")
+                place = ConfigPath(
+                    f"{folder}/{path.name!r}" if not path.name.isprintable() else f"{folder}/{path.name}"
+                )
                 problem = paths.name_problem(path.stem, study=True)
                 if problem or path.stem in reserved_names():
                     raise place.error(f"the file's name: {problem or f'{path.stem!r} is a rule of the workflow'}")
@@ -70,44 +72,51 @@ class Project:
         return found
 
     def _check_names(self, names: Mapping[str, str]) -> None:
-        """Whether two studies would share a target or, at some scale, a results folder."""
+        """Refuse two studies that would share a target or, at some scale, a results folder."""
         for name, file in names.items():
             for other in names:
                 rest = name.removeprefix(other)
-                if rest != name and rest[:1] == "_" and rest[1:] in PARTS:
-                    raise Place(file).error(f"the file's name: {name!r} is also a target of study {other!r}")
-                if rest != name and rest[:1] == "-" and rest[1:] in self.scales:
-                    raise Place(file).error(
+                if rest != name and rest[:1] == "_" and rest[1:] in TARGET_SUFFIXES:
+                    raise ConfigPath(file).error(f"the file's name: {name!r} is also a target of study {other!r}")
+                if rest != name and rest[:1] == "-" and rest[1:] in self.scale_names:
+                    raise ConfigPath(file).error(
                         f"the file's name: results/{name} is also the folder of study {other!r} at scale {rest[1:]}"
                     )
 
     @functools.cached_property
-    def scales(self) -> list[str]:
+    def scale_names(self) -> list[str]:
         """Names of the scales besides `paper`."""
         return sorted(path.stem for path in (self.folder / SCALES).glob("*.yaml"))
 
     @property
-    def papers(self) -> list[str]:
+    def paper_names(self) -> list[str]:
         """The studies that are papers."""
-        return [name for name, file in self.names.items() if file.startswith(PAPERS)]
+        return [name for name, file in self.study_files.items() if file.startswith(PAPERS)]
 
-    def root(self, name: str) -> str:
+    def results_folder(self, name: str) -> str:
         """The results folder of a study at the present scale."""
         return f"results/{name}" if self.scale == "paper" else f"results/{name}-{self.scale}"
 
     @functools.cached_property
-    def roots(self) -> dict[str, str]:
+    def studies_by_folder(self) -> dict[str, str]:
         """Last part of a results folder → its study."""
-        return {self.root(name).removeprefix("results/"): name for name in self.names}
+        return {self.results_folder(name).removeprefix("results/"): name for name in self.study_files}
 
-    def file(self, study: str) -> str:
-        """A study's file. Raises SpecError if there is no such study."""
-        if study not in self.names:
-            raise SpecError(f"unknown study {study!r}{hint(study, self.names)}")
-        return self.names[study]
+    def study_file(self, study: str) -> str:
+        """Find a study's file.
+
+        Args:
+            study: The study's name.
+
+        Raises:
+            SpecError: No study has this name.
+        """
+        if study not in self.study_files:
+            raise SpecError(f"unknown study {study!r}{did_you_mean(study, self.study_files)}")
+        return self.study_files[study]
 
     @property
-    def places(self) -> list[str]:
+    def _data_folders(self) -> list[str]:
         """Folders searched for data sets."""
         return [place for place in (self.data_root, os.environ.get("FEDNOISE_DATA")) if place]
 
@@ -118,92 +127,110 @@ class Project:
         for name, spec in found.items():
             problem = paths.name_problem(str(name))
             if problem:
-                raise Place(DATASETS).error(problem)
-            self.schemas.check_kind("dataset", spec, Place(DATASETS, (name,)))
+                raise ConfigPath(DATASETS).error(problem)
+            self.schemas.check_kind("dataset", spec, ConfigPath(DATASETS, (name,)))
         return found
 
     @functools.cached_property
     def catalogue(self) -> dict[str, Any]:
         """Definitions shared by studies, all checked, used or not."""
         found = read_yaml(self.folder / CATALOGUE)
-        self.schemas.check("catalogue", found, Place(CATALOGUE))
-        check_definitions(self.schemas, found, Place(CATALOGUE))
+        self.schemas.check_settings("catalogue", found, ConfigPath(CATALOGUE))
+        check_definitions(self.schemas, found, ConfigPath(CATALOGUE))
         return found
 
-    def dataset(self, name: str, place: Place) -> dict[str, Any]:
-        """A data set by its id, `place` naming it."""
+    def find_dataset(self, name: str, place: ConfigPath) -> dict[str, Any]:
+        """Find a data set by its id.
+
+        Args:
+            name: The id.
+            place: What names it.
+
+        Raises:
+            SpecError: No data set has this id.
+        """
         if name not in self.datasets:
-            raise place.error(f"unknown data set {name!r}{hint(name, self.datasets)}")
+            raise place.error(f"unknown data set {name!r}{did_you_mean(name, self.datasets)}")
         return self.datasets[name]
 
-    def normal_dataset(self, name: str) -> dict[str, Any]:
+    def normalize_dataset(self, name: str) -> dict[str, Any]:
         """A data set's settings in normal form (`Schemas.normal`)."""
         if name not in self._normal:
-            self._normal[name] = self.schemas.normal("dataset", self.datasets[name])
+            self._normal[name] = self.schemas.normalize_kind("dataset", self.datasets[name])
         return self._normal[name]
 
     @functools.cached_property
     def on_gpu(self) -> bool:
-        """Whether runs are trained on a GPU. Of theirs, the code of the executors for GPUs counts, too. With `device:
-        auto` a job goes by what the main process found: its own machine may have other GPUs.
+        """Whether runs are trained on a GPU: then the code of the executors for GPUs counts, too.
+
+        With `device: auto` a job goes by what the main process found: its own machine may have other GPUs.
         """
         if self.device != "auto":
             return self.device == "cuda"
         found = os.environ.get(ON_GPU)
-        return bool(device.gpus()) if found is None else found == "1"
+        return bool(device.visible_gpus()) if found is None else found == "1"
 
     def may_be_shared(self, dataset: str) -> bool:
         """Whether the arrays of a data set may be passed on."""
         return load_source(self.datasets[dataset]["source"]).redistributable
 
     @functools.cache  # noqa: B019 - a project lives as long as the process
-    def fingerprint(self, dataset: str) -> str:
-        """What the user's own files of a data set hold; "" if it is published. Where its path is nowhere (in a clone),
-        what they held when the arrays were made last.
+    def dataset_fingerprint(self, dataset: str) -> str:
+        """Hash what the user's own files of a data set hold.
 
-        Raises SpecError if the path is here and its files are not what they must be.
+        Args:
+            dataset: The id of a data set.
+
+        Returns:
+            A digest, "" if the data set is published. Where its path is missing (in a clone), what its files held when
+            the arrays were made last.
+
+        Raises:
+            SpecError: The path is here, and its files are not what they must be.
         """
         try:
-            found = {path.name: content(path) for path in sources.files(self.datasets[dataset], self.places)}
+            found = {
+                path.name: hash_contents(path) for path in sources.files(self.datasets[dataset], self._data_folders)
+            }
         except (SpecError, ArtifactError, OSError) as error:
-            if self._nowhere(dataset):
-                return self._recorded(dataset)
-            raise Place(DATASETS, (dataset,)).error(str(error)) from error
+            if self._path_is_missing(dataset):
+                return self._recorded_fingerprint(dataset)
+            raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
         return json_digest(found) if found else ""
 
     def contents_folder(self, dataset: str) -> str:
-        """Where the making of a data set's arrays records what the user's files held."""
-        spec = self.normal_dataset(dataset)
+        """The folder in which the step `download` records what the user's files of a data set held."""
+        spec = self.normalize_dataset(dataset)
         return f"store/contents/{spec['source']}/{json_digest(spec)}"
 
-    def _recorded(self, dataset: str) -> str:
+    def _recorded_fingerprint(self, dataset: str) -> str:
         try:
             return str(json.loads(Path(self.contents_folder(dataset), CONTENTS).read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return ""
 
-    def absent(self, dataset: str) -> bool:
-        """Whether a data set is read from a path of the user, and nothing is at that path, nor was when its arrays were
-        made.
-        """
-        return self._nowhere(dataset) and not self._recorded(dataset)
+    def is_absent(self, dataset: str) -> bool:
+        """Whether nothing is at the user's path of a data set, nor was when its arrays were made."""
+        return self._path_is_missing(dataset) and not self._recorded_fingerprint(dataset)
 
-    def _nowhere(self, dataset: str) -> bool:
+    def _path_is_missing(self, dataset: str) -> bool:
         """Whether a data set is read from a path of the user, and nothing is at that path."""
         spec = self.datasets[dataset]
         path = self.schemas.load("dataset")[spec["source"]]["properties"].get("path")
         if path is None:
             return False
         try:
-            return not any(Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self.places))
+            return not any(
+                Path(place, spec.get("path", path.get("default"))).exists() for place in ("", *self._data_folders)
+            )
         except OSError:  # such as a folder that may not be looked into: what is there is not known
             return False
 
-    def export(self, *, main: bool) -> None:
-        """Tell the jobs by environment what differs between machines: device, whether there are GPUs, data folder,
-        which `python` runs them, where this code lies.
+    def export_environment(self, *, main: bool) -> None:
+        """Tell the jobs by environment what differs between machines.
 
-        None of it may stand in a command or in params, where a change would make every result stale.
+        That is the device, whether there are GPUs, the data folder, which `python` runs the jobs, and where this code
+        lies. It may not stand in a command or in params, where a change would make every result stale.
 
         Args:
             main: This is Snakemake's main process, which decides about GPUs. Jobs keep what it decided.
@@ -219,47 +246,52 @@ class Project:
         above = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
         os.environ["PYTHONPATH"] = os.pathsep.join([os.path.abspath(self.folder), *above])
 
-    def _facts(self, dataset: str) -> tuple[int | None, int | None, int | None]:
-        """(training samples, classes, shorter side of the images) of a data set; None where the user's path is
-        nowhere but was read before.
+    def _read_facts(self, dataset: str) -> tuple[int | None, int | None, int | None]:
+        """(training samples, classes, shorter side of the images) of a data set.
+
+        Each is None where the user's path is missing, but was read before.
         """
         spec = self.datasets[dataset]
         try:
-            samples, classes = sources.n_train(spec, self.places), sources.classes(spec, self.places)
-            side = min(sources.sides(spec, self.places))
+            samples, classes = sources.n_train(spec, self._data_folders), sources.classes(spec, self._data_folders)
+            side = min(sources.sides(spec, self._data_folders))
         except (SpecError, ArtifactError, OSError) as error:
-            if self._nowhere(dataset) and self._recorded(dataset):
+            if self._path_is_missing(dataset) and self._recorded_fingerprint(dataset):
                 return None, None, None
-            raise Place(DATASETS, (dataset,)).error(str(error)) from error
+            raise ConfigPath(DATASETS, (dataset,)).error(str(error)) from error
         if samples is not None and samples < 1:
-            raise Place(DATASETS, (dataset,)).error("test and public images leave none to train on")
+            raise ConfigPath(DATASETS, (dataset,)).error("test and public images leave none to train on")
         return samples, classes, side
 
     def _with_scale(self, config: dict[str, Any], files: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Config and files with those of the scale: else `--config scale=smoke` would run the whole study as a smoke
-        test. Snakemake's own message about a damaged `--configfile` names no file; this one does.
+        """Config and files with those of the scale.
+
+        Otherwise `--config scale=smoke` would run the whole study as a smoke test. Snakemake's own message about a
+        damaged `--configfile` names no file; this one does.
         """
         file = f"{SCALES}/{config.get('scale')}.yaml"
-        if file in files or config.get("scale") not in self.scales:
+        if file in files or config.get("scale") not in self.scale_names:
             return config, files
         overlay = read_yaml(self.folder / file).get("overlay") or {}
         return {**config, "overlay": deep_merge(overlay, config.get("overlay") or {})}, (files[0], file, *files[1:])
 
     def _check_config(self, config: dict[str, Any], files: tuple[str, ...]) -> None:
         for file in files:
-            self.schemas.check("config", read_yaml(self.folder / file), Place(file), partial=True)
-        place = Place("config")  # a file's, or the command line's --config
-        self.schemas.check("config", config, place)
-        if config["scale"] not in ("paper", *self.scales):
-            known = hint(config["scale"], ["paper", *self.scales])
+            self.schemas.check_settings("config", read_yaml(self.folder / file), ConfigPath(file), partial=True)
+        place = ConfigPath("config")  # a file's, or the command line's --config
+        self.schemas.check_settings("config", config, place)
+        if config["scale"] not in ("paper", *self.scale_names):
+            known = did_you_mean(config["scale"], ["paper", *self.scale_names])
             problem = f"{config['scale']!r} has no file in config/scales{known}"
             raise (place / "scale").error(problem)
         if config["scale"] == "paper" and config.get("overlay"):
             problem = "at scale paper it would overwrite the studies' own results; give it a scale, as config/scales do"
             raise (place / "overlay").error(problem)
         for number, name in enumerate(config["studies"]):
-            if name not in self.names:
-                raise (place / "studies" / number).error(f"unknown study {name!r}{hint(name, self.names)}")
+            if name not in self.study_files:
+                raise (place / "studies" / number).error(
+                    f"unknown study {name!r}{did_you_mean(name, self.study_files)}"
+                )
         root = config.get("data_root")
         if root is not None and not Path(root).is_dir():
             raise (place / "data_root").error(f"no such folder: {root}")
@@ -267,6 +299,6 @@ class Project:
 
 @functools.cache
 def reserved_names() -> frozenset[str]:
-    """Names that no study can have: the rules, and the targets that are no study."""
+    """Names that a study cannot have: the rules, and the targets that are not studies."""
     rules = "".join(path.read_text(encoding="utf-8") for path in RULES.glob("*.smk"))
     return frozenset(re.findall(r"^rule (\w+):", rules, re.MULTILINE)) | {"all", "papers", "stage_data", "stored"}

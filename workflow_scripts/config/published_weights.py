@@ -15,7 +15,15 @@ PUBLISHED = {  # net -> (address, sha256): torchvision's IMAGENET1K_V1, which th
 
 
 def check_published(path: str | Path, net: str) -> None:
-    """Raises SpecError if there is a file at `path` that was not made from the published weights of `net`."""
+    """Check that a file of weights, if it exists, was made from the published weights of a net.
+
+    Args:
+        path: The file.
+        net: A key of PUBLISHED.
+
+    Raises:
+        SpecError: The file was made from other weights, or is damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).exists():

@@ -1,8 +1,7 @@
-"""Settings compared with their schemas, and brought into one normal form. A mistake is one SpecError: file, key,
-problem.
+"""Compare settings with their schemas, and bring them into one normal form.
 
-Schemas of things that come in kinds (data sets, noises, partitions, methods, tables, figures) are mappings kind →
-{description, properties, required}; the others are plain JSON schemas.
+A mistake is one SpecError: file, key, problem. Schemas of things that come in kinds (data sets, noises, partitions,
+methods, tables, figures) are mappings kind → {description, properties, required}. The others are plain JSON schemas.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 
 from fednoise_core.io import SpecError, canonical_json
-from fednoise_core.settings.declare import describe_mismatch, unknown_key
-from fednoise_core.settings.declare import did_you_mean as hint
-from workflow_scripts.config.yaml_file import Place, check_plain, read_yaml
-from workflow_scripts.provenance.code_hash import registry
+from fednoise_core.settings.declare import describe_mismatch, did_you_mean, unknown_key
+from workflow_scripts.config.yaml_file import ConfigPath, check_json_compatible, read_yaml
+from workflow_scripts.provenance.code_hash import read_registry
 
 _CHECKER = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_CHECKER)  # nor is 100.0 an integer for the library
@@ -36,10 +34,11 @@ REGISTRIES = {  # family whose schema is made from the code → where its names 
     "noise": ("fednoise_core/noise/registry.py", "NOISES"),
     "partition": ("fednoise_core/partition/registry.py", "PARTITIONS"),
     "table": ("fednoise_core/report/tables/registry.py", "TABLES"),
+    "figure": ("fednoise_core/report/figures/results/__init__.py", "RESULT_FIGURES"),
 }
 
 # keywords of a schema that `fednoise_core.settings.words` does not tell: the library's own message stands
-OTHER = {"oneOf", "maxLength", "minProperties", "maxProperties"}
+LIBRARY_WORDED = {"oneOf", "maxLength", "minProperties", "maxProperties"}
 
 Schema = Mapping[str, Any]
 
@@ -51,25 +50,44 @@ class Schemas:
         self.load = functools.cache(lambda name: read_yaml(Path(folder, f"{name}.yaml")))
         self._validators: dict[tuple[str, str], Any] = {}  # family and kind → what checks it
 
-    def check(self, name: str, value: Any, place: Place, *, partial: bool = False) -> None:
-        """Compare `value` with the plain schema `name`; `partial`: keys may be missing."""
-        check_plain(value, place)
-        schema = self.load(name)
-        _compare(value, _VALIDATOR({**schema, "required": []} if partial else schema), place)
+    def check_settings(self, name: str, value: Any, place: ConfigPath, *, partial: bool = False) -> None:
+        """Compare settings with a plain schema.
 
-    def check_kind(self, family: str, value: Any, place: Place) -> None:
-        """Compare a {kind: …, settings…} with the settings its kind has. Properties not listed are refused."""
+        Args:
+            name: The name of the schema.
+            value: The settings.
+            place: Where they stand.
+            partial: Keys may be missing.
+
+        Raises:
+            SpecError: A setting is wrong.
+        """
+        check_json_compatible(value, place)
+        schema = self.load(name)
+        _validate_value(value, _VALIDATOR({**schema, "required": []} if partial else schema), place)
+
+    def check_kind(self, family: str, value: Any, place: ConfigPath) -> None:
+        """Compare a {kind: …, settings…} with the settings that its kind has.
+
+        Args:
+            family: The name of the schema, such as "noise".
+            value: The settings. Those that the schema does not list are refused.
+            place: Where they stand.
+
+        Raises:
+            SpecError: The kind is unknown, or a setting is wrong.
+        """
         key, kinds = KIND_KEYS.get(family, "kind"), self.load(family)
         if not isinstance(value, Mapping):
             raise place.error(describe_mismatch(value, {"type": "object", "required": [key]}))
-        check_plain(value, place)
+        check_json_compatible(value, place)
         if key not in value:
             raise place.error(f"the key {key!r} is missing; it is one of {', '.join(kinds)}")
         kind = value[key]
         if not isinstance(kind, str):
             raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
         if kind not in kinds:
-            raise (place / key).error(_unknown(family, kind, kinds))
+            raise (place / key).error(_describe_unknown_kind(family, kind, kinds))
         if (family, kind) not in self._validators:
             self._validators[family, kind] = _VALIDATOR(
                 {
@@ -79,42 +97,58 @@ class Schemas:
                     "additionalProperties": False,
                 }
             )
-        _compare(value, self._validators[family, kind], place)
+        _validate_value(value, self._validators[family, kind], place)
 
-    def flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the schema says of a table's or figure's kind, such as `without_runs`; nothing for a bare selection."""
         kind = str(spec.get("kind"))
         return self.load("table").get(kind) or self.load("figure").get(kind) or {}
 
-    def normal(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Checked settings of a kind as they decide numbers, so that equal settings are equal however they are written:
-        those at their default left out, 1 written as 1.0 where any number may stand.
+    def normalize_kind(self, family: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Bring checked settings of a kind into normal form, so that equal settings are equal however they are written.
+
+        Args:
+            family: The name of the schema.
+            value: The settings.
+
+        Returns:
+            The settings without those at their default, 1 written as 1.0 where any number may stand.
         """
         key = KIND_KEYS.get(family, "kind")
         properties = self.load(family)[value[key]].get("properties", {})
         return {key: value[key], **_without_defaults({k: v for k, v in value.items() if k != key}, properties)}
 
-    def normal_train(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The same for training settings. A net or augmentation without options is its bare name."""
+    def normalize_train(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Bring checked training settings into normal form.
+
+        Args:
+            value: The settings.
+
+        Returns:
+            The same as `normalize_kind`. A net or augmentation without options is its bare name.
+        """
         nets = value.get("net", [])
-        found = [_short_form(self.normal("net", named(net))) for net in (nets if isinstance(nets, list) else [nets])]
+        found = [
+            _short_form(self.normalize_kind("net", expand_name(net)))
+            for net in (nets if isinstance(nets, list) else [nets])
+        ]
         parts: dict[str, Any] = {}
         if found:
             parts["net"] = found[0] if len(found) == 1 else found
         if "augment" in value:
-            parts["augment"] = _short_form(self.normal("augment", named(value["augment"])))
+            parts["augment"] = _short_form(self.normalize_kind("augment", expand_name(value["augment"])))
         return _without_defaults({**value, **parts}, self.load("train")["properties"])
 
 
-def _unknown(family: str, kind: str, kinds: Mapping[str, Any]) -> str:
+def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong with a kind that the schema does not have: no such kind, or an old schema."""
-    if family in REGISTRIES and kind in registry(ROOT, *REGISTRIES[family]):
+    if family in REGISTRIES and kind in read_registry(ROOT, *REGISTRIES[family]):
         return f"config/schema/{family}.yaml does not know {kind!r} yet: run `fednoise schema`"
-    return f"unknown {family} {kind!r}{hint(kind, kinds)}"
+    return f"unknown {family} {kind!r}{did_you_mean(kind, kinds)}"
 
 
-def named(setting: Any) -> Mapping[str, Any]:
-    """A net or augmentation that may be a bare name, as {name, options…}."""
+def expand_name(setting: Any) -> Mapping[str, Any]:
+    """Write a net or augmentation that may be a bare name as {name, options…}."""
     return setting if isinstance(setting, Mapping) else {"name": setting}
 
 
@@ -126,54 +160,54 @@ def _without_defaults(values: Mapping[str, Any], properties: Mapping[str, Schema
     found = {}
     for key, value in values.items():
         schema = properties.get(key, {})
-        made = _as_written_once(value, schema)
+        made = _normalize_value(value, schema)
         if "default" not in schema or canonical_json(made) != canonical_json(
-            _as_written_once(schema["default"], schema)
+            _normalize_value(schema["default"], schema)
         ):
             found[key] = made
     return found
 
 
-def _as_written_once(value: Any, schema: Schema) -> Any:
+def _normalize_value(value: Any, schema: Schema) -> Any:
     """A value with every whole number that stands where any number may stand as a float."""
     options = [schema, *schema.get("anyOf", [])]
     if isinstance(value, int) and not isinstance(value, bool):
-        kinds = {kind for one in options for kind in _types(one)}
+        kinds = {kind for one in options for kind in _type_names(one)}
         return float(value) if "number" in kinds and "integer" not in kinds else value
     if isinstance(value, list):
         inner: Schema = next((one["items"] for one in options if "items" in one), {})
-        return [_as_written_once(item, inner) for item in value]
+        return [_normalize_value(item, inner) for item in value]
     if isinstance(value, Mapping):
         properties: Mapping[str, Schema] = next((one["properties"] for one in options if "properties" in one), {})
         return _without_defaults(value, properties)
     return value
 
 
-def _types(schema: Schema) -> list[str]:
+def _type_names(schema: Schema) -> list[str]:
     kinds = schema.get("type", [])
     return [kinds] if isinstance(kinds, str) else list(kinds)
 
 
-def _compare(value: Any, validator: Any, place: Place) -> None:
+def _validate_value(value: Any, validator: Any, place: ConfigPath) -> None:
     errors = list(validator.iter_errors(value))
     if errors:
         # an unknown key says more than that another is missing, and our own words more than the library's
-        first = min(errors, key=lambda one: (one.validator != "additionalProperties", one.validator in OTHER))
-        error = _innermost(first)
+        first = min(errors, key=lambda one: (one.validator != "additionalProperties", one.validator in LIBRARY_WORDED))
+        error = _innermost_error(first)
         for key in error.absolute_path:
             place = place / key
-        raise _problem(error, place)
+        raise _to_spec_error(error, place)
 
 
-def _innermost(error: ValidationError) -> ValidationError:
+def _innermost_error(error: ValidationError) -> ValidationError:
     """The error in the branch of a union that fits best; the union's own if no branch fits better than another."""
     for one in error.context if error.validator == "anyOf" else ():
         if len(one.path) or one.validator in ("required", "additionalProperties"):
-            return _innermost(one)
+            return _innermost_error(one)
     return error
 
 
-def _problem(error: ValidationError, place: Place) -> SpecError:
+def _to_spec_error(error: ValidationError, place: ConfigPath) -> SpecError:
     """A validation error as the message that pydantic's becomes in a run (`settings.declare.describe_problem`)."""
     value, expected, schema = error.instance, error.validator_value, error.schema
     if error.validator == "additionalProperties":
@@ -185,6 +219,6 @@ def _problem(error: ValidationError, place: Place) -> SpecError:
     if error.validator == "pattern":
         rule = schema.get("description") or "letters, digits, and . _ + - after the first; 64 at most"
         return place.error(f"expected an id ({rule}), got {json.dumps(value)}")
-    if error.validator in OTHER:
+    if error.validator in LIBRARY_WORDED:
         return place.error(error.message if len(error.message) <= 300 else f"{error.message[:299]}…")
     return place.error(describe_mismatch(value, schema))

@@ -20,21 +20,21 @@ LARGEST = 2**63  # whole numbers beyond it fit no array
 
 
 @dataclass(frozen=True)
-class Place:
+class ConfigPath:
     """Where a setting stands: a file (and a scale, if one is laid over it), and the keys that lead to it."""
 
     file: str
     keys: tuple[str | int, ...] = ()
 
-    def __truediv__(self, key: str | int) -> Place:
-        return Place(self.file, (*self.keys, key))
+    def __truediv__(self, key: str | int) -> ConfigPath:
+        return ConfigPath(self.file, (*self.keys, key))
 
     def __str__(self) -> str:
         text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys)
         return f"{self.file}: {text.removeprefix('.')}" if text else self.file
 
     def error(self, problem: str) -> SpecError:
-        """The exception for a problem at this place."""
+        """Make the exception for a problem at this place."""
         return SpecError(f"{self}: {problem}")
 
 
@@ -42,7 +42,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Safe YAML that refuses a repeated key and, as YAML 1.2, reads 1e-4 as a number and on, off, yes, no as words."""
 
 
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [key.value for key, _ in node.value]
     for number, key in enumerate(keys):
         if key in keys[:number]:
@@ -52,7 +52,7 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     return {loader.construct_object(k, deep=True): loader.construct_object(v, deep=True) for k, v in node.value}
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":bool")]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -66,8 +66,18 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises SpecError, naming file and line, if it is missing or no YAML mapping."""
-    place = Place(str(path))
+    """Read a YAML file strictly.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The mapping in it.
+
+    Raises:
+        SpecError: The file is missing, or is not a YAML mapping. The message names file and line.
+    """
+    place = ConfigPath(str(path))
     try:
         value = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError as error:
@@ -80,40 +90,54 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         # ValueError: no UTF-8, `!!int many`, a date that is none; TypeError: a key that is a list or mapping;
         # AttributeError: `!!timestamp many`
-        raise place.error(f"not readable as YAML ({_short(error)})") from error
+        raise place.error(f"not readable as YAML ({_shorten_text(error)})") from error
     if not isinstance(value, dict):
         raise place.error("expected keys and values")
     return value
 
 
-def check_plain(value: Any, place: Place) -> None:
-    """Raise SpecError for what JSON cannot say or no setting needs: NaN, infinity, whole numbers of more than 63 bits,
-    dates, keys that are no text.
+def check_json_compatible(value: Any, place: ConfigPath) -> None:
+    """Refuse what JSON cannot say, or what settings do not need.
+
+    Args:
+        value: A value from a YAML file.
+        place: Where it stands.
+
+    Raises:
+        SpecError: It is or holds NaN, infinity, a whole number of more than 63 bits, a date, or a key that is not text.
     """
     if isinstance(value, Mapping):
         for key, part in value.items():
             if not isinstance(key, str):
                 told = " (an unquoted on, off, yes or no may be read so)" if isinstance(key, bool) else ""
-                raise place.error(f"the key {_short(key)}{told} is no text; put it in quotes")
-            check_plain(part, place / key)
+                raise place.error(f"the key {_shorten_text(key)}{told} is no text; put it in quotes")
+            check_json_compatible(part, place / key)
     elif isinstance(value, list):
         for number, part in enumerate(value):
-            check_plain(part, place / number)
+            check_json_compatible(part, place / number)
     elif isinstance(value, float) and not math.isfinite(value):
         raise place.error(f"{value} is no finite number")
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LARGEST:
         raise place.error("a whole number of more than 63 bits")
     elif value is not None and not isinstance(value, int | float | str):
-        raise place.error(f"{_short(value)} is a {type(value).__name__}; put it in quotes")
+        raise place.error(f"{_shorten_text(value)} is a {type(value).__name__}; put it in quotes")
 
 
-def _short(value: object) -> str:
+def _shorten_text(value: object) -> str:
     text = " ".join((str(value) if isinstance(value, Exception) else repr(value)).split())
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def deep_merge(base: Any, over: Any) -> Any:
-    """`over` laid on `base`: mappings key by key, everything else replaced."""
+    """Lay a value over another one.
+
+    Args:
+        base: The value below.
+        over: The value on top.
+
+    Returns:
+        Two mappings merged key by key; otherwise the value on top.
+    """
     if isinstance(base, Mapping) and isinstance(over, Mapping):
         return {**base, **{key: deep_merge(base.get(key), value) for key, value in over.items()}}
     return over

@@ -26,6 +26,8 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.noise.registry import NOISES
 from fednoise_core.partition import registry as partitions
 from fednoise_core.partition.registry import PARTITIONS
+from fednoise_core.report.figures.draw import FIGURES
+from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
@@ -67,17 +69,33 @@ MEANINGS = {  # family → (where it is stated, what the file says)
         "is made without_runs or is of_a_paper (see TableKind). Every table is written as CSV (all numbers), Markdown "
         "and LaTeX. The lists pick runs and order them; a name without runs at the present scale is passed over.",
     ),
+    "figure": (
+        "the files of the kinds in fednoise_core/report/figures",
+        "Figures: kind → what it is, its settings (JSON schema), which of them are required, an example, and whether "
+        "it is drawn from tables of_a_paper (see FigureKind). Every figure is written as SVG, PNG, PDF and the CSV "
+        "that was drawn. The lists pick runs and order them; a name without runs at the present scale is passed over. "
+        f"{', '.join(SETTING_FIGURES)} read the settings' artifacts only (labels, partition, arrays of the first seed "
+        "listed); the others read run folders.",
+    ),
 }
 FACTS = {
     "method": ("needs_public", "several_nets", "above_chance", "needs_train", "pooled"),
     "table": ("without_runs", "of_a_paper"),
+    "figure": ("of_a_paper",),
 }
 
 
-def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
-    """What config/schema says of one kind. shared: where the settings are declared that it has beside its own.
+def describe_kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
+    """Describe one kind as config/schema does.
 
-    Raises TypeError if its class or function does not say what it is.
+    Args:
+        family: The name of the schema.
+        name: The kind.
+        owner: Its class or function.
+        shared: Where the settings are declared that it has beside its own.
+
+    Raises:
+        TypeError: Its class or function does not say what it is.
     """
     declared = getattr(owner, "settings", owner)
     told, where = doc_summary(declared), f"{declared.__module__}.{declared.__name__}"
@@ -89,54 +107,54 @@ def kind(family: str, name: str, owner: Any, *shared: Any) -> dict[str, Any]:
             raise TypeError(f"{where}.{field.name}: a setting says what it means: {cure}")
     facts = {fact: getattr(owner, fact) for fact in FACTS.get(family, ()) if getattr(owner, fact, None)}
     facts["example"] = {KIND_KEYS.get(family, "kind"): name, **getattr(owner, "example", {})}
-    return _entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
+    return _schema_entry(told, model_of(owner, *shared), facts | getattr(owner, "facts", {}))
 
 
-def _entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _schema_entry(told: str, model: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     found = {"properties": {}, "required": []} | json_schema(model)
     plain = json.loads(json.dumps(facts))  # mappings and lists that YAML knows
     return {"description": told, "properties": found["properties"], "required": found["required"], **plain}
 
 
-def kinds(family: str) -> dict[str, Any]:
+def _describe_family(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
         return {
-            name: _entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
+            name: _schema_entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
             for name, one in augment.AUGMENTS.items()
         }
     found = {}
     for name in REGISTRIES[family]:
         shared = SHARED[family](name) if family in SHARED else ()
-        found[name] = kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
+        found[name] = describe_kind(family, name, resolve_kind({"kind": name}, REGISTRIES[family], family), *shared)
     return found
 
 
-def _kinds(family: str) -> str:
+def _family_file(family: str) -> str:
     source, meaning = MEANINGS[family]
     lines = [FIRST.format(source=source), f"# {meaning}"]
-    for name, one in kinds(family).items():
-        lines += [f"{name}:", *(line for key, value in one.items() for line in _lines(key, value, 1)), ""]
+    for name, one in _describe_family(family).items():
+        lines += [f"{name}:", *(line for key, value in one.items() for line in _yaml_lines(key, value, 1)), ""]
     return "\n".join(lines)
 
 
-def _train() -> str:
+def _train_file() -> str:
     known = json_schema(model_of(Train))["properties"]
     lines = [
         FIRST.format(source="fednoise_core.settings.train.Train"),
         "# How every client trains. A method may override any of them under `train:`.",
         "type: object",
         "additionalProperties: false",
-        *_lines("properties", known, 0),
+        *_yaml_lines("properties", known, 0),
     ]
     return "\n".join([*lines, ""])
 
 
-def _lines(key: str, value: Any, depth: int) -> list[str]:
+def _yaml_lines(key: str, value: Any, depth: int) -> list[str]:
     """YAML of one entry; the properties on lines of their own, everything else on one."""
     indent = "  " * depth
     if key == "properties" and value:
-        inner = [line for name, one in value.items() for line in _lines(f" {name}", one, depth + 1)]
+        inner = [line for name, one in value.items() for line in _yaml_lines(f" {name}", one, depth + 1)]
         return [f"{indent}{key}:", *inner]
     written = yaml.safe_dump(
         {key.strip(): value}, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
@@ -152,6 +170,7 @@ REGISTRIES: dict[str, Mapping[str, Any]] = {
     "noise": NOISES,
     "partition": PARTITIONS,
     "table": TABLES,
+    "figure": FIGURES,
 }
 SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "net": lambda kind: (Net.__init__,),
@@ -161,13 +180,20 @@ SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
 FAMILIES = (*REGISTRIES, "train")
 
 
-def text(family: str) -> str:
+def _schema_file_text(family: str) -> str:
     """The file config/schema/<family>.yaml as it should be."""
-    return _train() if family == "train" else _kinds(family)
+    return _train_file() if family == "train" else _family_file(family)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written, or up to date; 1: out of date."""
+    """Run the command.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the files are written or up to date, 1 if they are out of date.
+    """
     parser = argparse.ArgumentParser(description="Write config/schema from the code.")
     parser.add_argument("--folder", default="config/schema", type=Path)
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
@@ -176,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
     for family in FAMILIES:
         path = options.folder / f"{family}.yaml"
         try:
-            wanted = text(family)
+            wanted = _schema_file_text(family)
         except (SpecError, TypeError) as error:
             print(f"schema: {error}", file=sys.stderr)
             return 1

@@ -22,28 +22,28 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
-from fednoise_core.report.figures.style import words_of
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.figures.style import read_words
 from fednoise_core.report.pages import paper_markdown, study_page
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
-from fednoise_core.report.runs.frames import results
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, listed_runs, load, select
 from fednoise_core.report.tables import markdown, registry
 from fednoise_core.report.tables.claims import STATES, combine_verdicts
 from fednoise_core.report.text.escape import markdown_text
-from workflow_scripts import paths
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps import metrics
-from workflow_scripts.steps.study_page import commit
+from workflow_scripts.steps.study_page import software_commit
 from workflow_scripts.study.study import Study
 
 RESULTS = Path("docs/results")
 LIMIT = 1 << 20  # bytes; nothing larger belongs in git
-WORDS = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
-NO_WORDS = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
+HAND_WRITTEN = re.compile(r"<!-- written by hand -->\n.*?<!-- end of what is written by hand -->\n", re.S)
+NOTHING_HAND_WRITTEN = "<!-- written by hand -->\n<!-- end of what is written by hand -->\n"
 PAPERS = """# The papers: claims that were run
 
 A claim of a paper is judged by the columns of the paper's table that were run. It agrees if our numbers bear it out in
@@ -55,53 +55,70 @@ another scale cuts. Made by `fednoise publish`.
 """
 
 
-def study_of(root: str, folder: str | Path = ".") -> Study:
-    """The study whose results folder is named `root`, at whatever scale. Raises SpecError if there is none."""
+def find_study(root: str, folder: str | Path = ".") -> Study:
+    """Find a study by its results folder.
+
+    Args:
+        root: The name of the folder, at whatever scale.
+        folder: The project's folder.
+
+    Raises:
+        SpecError: No study has this results folder.
+    """
     config = read_yaml(Path(folder, "config/config.yaml"))
-    for scale in ["paper", *Project(config, folder).scales]:
+    for scale in ["paper", *Project(config, folder).scale_names]:
         project = Project({**config, "scale": scale}, folder)
-        if root in project.roots:
-            return Study(project, project.roots[root])
+        if root in project.studies_by_folder:
+            return Study(project, project.studies_by_folder[root])
     raise SpecError(f"results/{root}: the results of no study")
 
 
-def runs_at_hand(study: Study) -> list[ListedRun]:
-    """The runs of a study that were made. Those of other settings have other folders."""
+def finished_runs(study: Study) -> list[ListedRun]:
+    """List the finished runs of a study. Runs of other settings have other folders."""
     found = []
-    for listed in listed_runs([run.row for run in study.runs if run.files.run.finished]):
+    for listed in listed_runs([run.row for run in study.runs if run.files.run.is_finished]):
         files = (listed.labels, listed.partition_file, listed.arrays, listed.donor)
         labels, split, arrays, donor = (path if path and path.is_file() else None for path in files)
         found.append(replace(listed, labels=labels, partition_file=split, arrays=arrays, donor=donor))
     return found
 
 
-def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
-    """Write the page README.md with its tables, pictures and numbers; `html`: as one HTML file, too.
+def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Path]:
+    """Write the page README.md of a study with its tables, pictures and numbers.
 
-    Returns what was written. Raises ArtifactError if no run was made.
+    Args:
+        study: The study.
+        out: The folder to write to.
+        html: The page as one HTML file, too.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ArtifactError: No run was made.
     """
-    found = runs_at_hand(study)
+    found = finished_runs(study)
     if not found:
         raise ArtifactError(f"{study.root}: no run of the study was made")
-    runs, told = load(found), registry.complete_tables(study.described())
+    runs, told = load(found), registry.complete_tables(study.page_metadata())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        shown, drawn = _tables(root, told["tables"], found), _figures(root, study.figures, found)
+        shown, drawn = _write_tables(root, told["tables"], found), _draw_figures(root, study.figures, found)
         for name in (*told["tables"], *told["figures"]):  # an earlier publication's, maybe of what has no run now
             for ending in ("csv", "md", "png"):
                 (out / f"{name}.{ending}").unlink(missing_ok=True)
         told["figures"] = {name: spec for name, spec in told["figures"].items() if name in drawn}
         paper = paper_parts(told, runs, root)
         light = [name for name in drawn if (root / f"figures/{name}.png").stat().st_size <= LIMIT]
-        words = {name: words_of(root / f"figures/{name}.svg") for name in light}
+        words = {name: read_words(root / f"figures/{name}.svg") for name in light}
         files = [root / f"tables/{name}.{ending}" for name in shown for ending in ("csv", "md")]
         made = [shutil.copy(file, out) for file in (*files, *(root / f"figures/{name}.png" for name in light))]
         if html is not None:
             with open_atomic(html) as opened:
-                opened.write(study_page.study_page(told, found, root, commit()))
-    write_json(out / "metrics.json", metrics.metrics(results(runs)))
-    texts = {"README.md": _page(study, told, paper, runs, shown, words, out)}
+                opened.write(study_page.study_page(told, found, root, software_commit()))
+    write_json(out / "metrics.json", metrics.study_metrics(tabulate_results(runs)))
+    texts = {"README.md": _page_markdown(study, told, paper, runs, shown, words, out)}
     if paper:
         texts |= {"origins.csv": paper.origin_csv, "claims.csv": csv_text(paper.squares)}
     for name, text in texts.items():
@@ -110,7 +127,7 @@ def publish(study: Study, out: Path, html: Path | None = None) -> list[Path]:
     return [*map(Path, made), out / "metrics.json", *(out / name for name in texts)]
 
 
-def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+def _write_tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
     """Make every table below `root`; returns those that have something to show."""
     shown = []
     for name, spec in specs.items():
@@ -125,17 +142,17 @@ def _tables(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[
     return shown
 
 
-def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
+def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence[ListedRun]) -> list[str]:
     """Draw every figure that the runs suffice for; returns their names."""
     drawn = []
     for name, spec in specs.items():
         chosen = select(found, spec, none=True)
-        if spec["kind"] in paths.ARTIFACTS:
+        if spec["kind"] in SETTING_FIGURES:
             chosen = [one for one in chosen if one.labels and one.partition_file and one.arrays]
         if not chosen:
             continue
         try:
-            draw.make(found, spec, root / "figures" / name)
+            draw.write_figure(found, spec, root / "figures" / name)
         except SpecError as error:  # such as differences to a method that was not run yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
@@ -143,7 +160,7 @@ def _figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Sequence
     return drawn
 
 
-def _page(
+def _page_markdown(
     study: Study,
     told: Mapping[str, Any],
     paper: PaperParts | None,
@@ -153,41 +170,51 @@ def _page(
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    old = out / "README.md"
-    kept = WORDS.search(old.read_text(encoding="utf-8")) if old.is_file() else None
-    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
-    made = (
-        f"Run so far: {paper.made if paper else len(runs)} of {len(study.runs):,} runs; "
-        f"`snakemake --cores 2 {study.name}{scale}` makes all. Published at commit `{commit() or 'unknown'}`."
-    )
     board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
-    own = kept[0] if kept else NO_WORDS
+    made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
-        first = paper_markdown.first_screen(paper, _picture(board, words[board]) if board else "", made)
+        first = paper_markdown.first_screen(paper, _picture_markdown(board, words[board]) if board else "", made)
         parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
     else:
         notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
         parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
-    parts += [_made_on(runs), "## Tables"]
-    parts += [(out / f"{name}.md").read_text(encoding="utf-8") for name in shown]
-    left = [spec.get("title") or name for name, spec in told["tables"].items() if name not in shown]
-    parts += [f"Nothing of these was run: {'; '.join(left)}."] if left else []
+    parts += [_hardware_sentence(runs), *_tables_markdown(told["tables"], shown, out)]
     others = [name for name in words if name != board]
     parts += ["## Figures"] if others else []
     for name in others:
-        parts += [f"### {markdown_text(words[name][0])}", _picture(name, words[name])]
+        parts += [f"### {markdown_text(words[name][0])}", _picture_markdown(name, words[name])]
     parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 
-def _picture(name: str, words: tuple[str, str, str]) -> str:
+def _progress_sentence(study: Study, made: int | str) -> str:
+    scale = "" if study.project.scale == "paper" else f" --config scale={study.project.scale}"
+    return (
+        f"Run so far: {made} of {len(study.runs):,} runs; `snakemake --cores 2 {study.name}{scale}` makes all. "
+        f"Published at commit `{software_commit() or 'unknown'}`."
+    )
+
+
+def _hand_written(page: Path) -> str:
+    """What a person has written on the page as it is."""
+    found = HAND_WRITTEN.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+    return found[0] if found else NOTHING_HAND_WRITTEN
+
+
+def _tables_markdown(specs: Mapping[str, Mapping[str, Any]], shown: Sequence[str], out: Path) -> list[str]:
+    parts = ["## Tables", *((out / f"{name}.md").read_text(encoding="utf-8") for name in shown)]
+    left = [spec.get("title") or name for name, spec in specs.items() if name not in shown]
+    return [*parts, f"Nothing of these was run: {'; '.join(left)}."] if left else parts
+
+
+def _picture_markdown(name: str, words: tuple[str, str, str]) -> str:
     """A figure with its words: title, caption and alternative text."""
     _, caption, alt = map(markdown_text, words)
     return f"![{alt}]({name}.png)\n\n*{caption}*"
 
 
-def _made_on(runs: Sequence[RecordedRun]) -> str:
+def _hardware_sentence(runs: Sequence[RecordedRun]) -> str:
     seconds = sorted(float(run.cost["seconds"]) for run in runs)
     devices = sorted({str(run.cost.get("device", "unknown")) for run in runs})
     versions = sorted({f"{name} {one}" for run in runs for name, one in run.cost.get("versions", {}).items()})
@@ -198,7 +225,14 @@ def _made_on(runs: Sequence[RecordedRun]) -> str:
 
 
 def write_papers(folder: Path) -> Path:
-    """Write papers.md into the folder of published results, from the claims.csv beside each page; returns its path."""
+    """Write papers.md from the claims.csv beside each published page.
+
+    Args:
+        folder: The folder of published results.
+
+    Returns:
+        The file.
+    """
     lines = []
     for file in sorted(folder.rglob("claims.csv")):
         rows = read_texts(file)
@@ -215,7 +249,14 @@ def write_papers(folder: Path) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        0 done, 2 a file or an argument is wrong.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
@@ -223,9 +264,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     out = args.out or RESULTS / args.root.name
     try:
-        study = study_of(args.root.name)
-        made = publish(study, out, args.html)
-        if study.name in study.project.papers and RESULTS.resolve() in out.resolve().parents:
+        study = find_study(args.root.name)
+        made = publish_study(study, out, args.html)
+        if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
             made.append(write_papers(RESULTS))
     except (ArtifactError, SpecError, OSError) as error:
         print(f"publish: {error}", file=sys.stderr)

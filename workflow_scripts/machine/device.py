@@ -17,21 +17,25 @@ import time
 from pathlib import Path
 
 from fednoise_core.io import SpecError
-from workflow_scripts.machine.locks import hold
+from workflow_scripts.machine.locks import acquire_lock
 
-HELD: list[int] = []  # locks, kept until the process ends
+HELD_LOCKS: list[int] = []  # locks, kept until the process ends
 POLL_SECONDS = 0.5
 SLOTS = "FEDNOISE_GPU_SLOTS"
 DRIVER = Path("/proc/driver/nvidia")
 SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "KUBERNETES_SERVICE_HOST")  # set in their jobs
 
 
-def gpus() -> list[str]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES takes them: UUIDs wherever they can be learnt.
+def visible_gpus() -> list[str]:
+    """List the GPUs that this process may use.
 
-    Raises SpecError if the environment names a GPU, but the machine has none.
+    Returns:
+        What CUDA_VISIBLE_DEVICES takes: UUIDs wherever they can be learnt.
+
+    Raises:
+        SpecError: The environment names a GPU, but the machine has none.
     """
-    allowed, found = os.environ.get("CUDA_VISIBLE_DEVICES"), _listed()
+    allowed, found = os.environ.get("CUDA_VISIBLE_DEVICES"), _list_gpus()
     if allowed is None:
         return found
     names = [name.strip() for name in allowed.split(",")]
@@ -41,36 +45,51 @@ def gpus() -> list[str]:
             f"CUDA_VISIBLE_DEVICES={allowed} names a GPU, but {socket.gethostname()} has none with a driver "
             "(nvidia-smi lists none): run on a machine with one, or say `device: cpu`, or unset CUDA_VISIBLE_DEVICES"
         )
-    return [_uuid(name, found) for name in names]
+    return [_gpu_uuid(name, found) for name in names]
 
 
-def slots() -> int:
-    """How many runs share one GPU: FEDNOISE_GPU_SLOTS, or 1. Raises SpecError if it is no number from 1 on."""
+def slots_per_gpu() -> int:
+    """Read from FEDNOISE_GPU_SLOTS how many runs share one GPU.
+
+    Returns:
+        The number, 1 if the variable is not set.
+
+    Raises:
+        SpecError: The variable is not a whole number from 1 on.
+    """
     told = os.environ.get(SLOTS, "1")
     if not (told.isascii() and told.isdigit() and int(told) > 0):
         raise SpecError(f"{SLOTS}: {told!r} is no whole number from 1 on")
     return int(told)
 
 
-def claim(device: str) -> str:
-    """The device to hand to torch, "cpu" or "cuda", for `device` "auto", "cpu" or "cuda". Call it before torch comes.
+def acquire_gpu(device: str) -> str:
+    """Choose the device to hand to torch. Call it before torch is imported.
 
-    For CUDA it waits until a GPU has a free slot (`slots`), keeps that slot until the process ends, and makes it the
-    only visible GPU. A job that a scheduler gave one GPU takes that one. Raises SpecError if "cuda" is asked for and
-    there is none, and for what `gpus` and `slots` refuse.
+    For CUDA it waits until a GPU has a free slot, keeps that slot until the process ends, and makes the GPU the only
+    visible one. A job that a scheduler gave one GPU takes that one.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        "cpu" or "cuda".
+
+    Raises:
+        SpecError: "cuda" is asked for and no GPU is visible, or an environment variable is wrong.
     """
-    names = [] if device == "cpu" else gpus()
+    names = [] if device == "cpu" else visible_gpus()
     if not names:
         if device == "cuda":
             raise SpecError("device: cuda was asked for, but no GPU is visible")
         return "cpu"
-    count = slots()
+    count = slots_per_gpu()
     given = len(names) == 1 and any(os.environ.get(variable) for variable in SCHEDULERS)
     os.environ["CUDA_VISIBLE_DEVICES"] = names[0] if given else _wait_for_slot(names, count)
     return "cuda"
 
 
-def _listed() -> list[str]:
+def _list_gpus() -> list[str]:
     """UUIDs by nvidia-smi, or numbers where a container lacks it. A GPU cut into parts is used by its parts."""
     if shutil.which("nvidia-smi") is None:
         return [str(k) for k, _ in enumerate(sorted(DRIVER.glob("gpus/*")))]
@@ -79,7 +98,7 @@ def _listed() -> list[str]:
     return [name for name in names if name.startswith("MIG-")] or names
 
 
-def _uuid(name: str, found: list[str]) -> str:
+def _gpu_uuid(name: str, found: list[str]) -> str:
     """The UUID of a GPU named by number or by the beginning of its UUID. Which part a number means, CUDA says."""
     if name.isdigit() and int(name) < len(found) and not found[0].startswith("MIG-"):
         return found[int(name)]
@@ -94,9 +113,9 @@ def _wait_for_slot(names: list[str], count: int) -> str:
     while True:
         for slot in range(count):  # an idle GPU before a second run on a busy one
             for name in names:
-                lock = hold(folder / f"{name.replace('/', '_')}-{slot}.lock")
+                lock = acquire_lock(folder / f"{name.replace('/', '_')}-{slot}.lock")
                 if lock is not None:
-                    HELD.append(lock)
+                    HELD_LOCKS.append(lock)
                     return name
         if not told:
             places = f"{len(names)} x {count} places" if count > 1 else f"{len(names)} GPUs"

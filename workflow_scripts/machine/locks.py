@@ -15,9 +15,18 @@ from fednoise_core.io import SpecError
 POLL_SECONDS = 0.2
 
 
-def hold(path: Path, patience: float = 0.0) -> int | None:
-    """Take the lock in the file `path`, made if need be: a number (`os.close` gives it back), or None if another has
-    had it for `patience` seconds. Raises SpecError where the file system has no locks.
+def acquire_lock(path: Path, patience: float = 0.0) -> int | None:
+    """Take the lock in a file, which is made if need be.
+
+    Args:
+        path: The file.
+        patience: Seconds to wait for another process.
+
+    Returns:
+        A file descriptor (`os.close` releases the lock), or None if another process has kept it.
+
+    Raises:
+        SpecError: The file system has no locks.
     """
     end = time.monotonic() + patience
     number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # forks share it, programs do not
@@ -36,8 +45,8 @@ def hold(path: Path, patience: float = 0.0) -> int | None:
             return number
 
 
-def held(path: Path) -> bool:
-    """Whether a process holds the lock in this file; a file system without locks counts as held."""
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock in this file; a file system without locks counts as locked."""
     try:
         number = os.open(path, os.O_RDONLY)
     except OSError:

@@ -9,19 +9,29 @@ from fednoise_core.io import SpecError
 Versions = tuple[tuple[str, str], ...]  # (package, public version), sorted
 
 
-def installed() -> Versions:
-    """The installed versions, without a build's tag such as +cu130."""
+def installed_versions() -> Versions:
+    """The installed versions, without the tag of a build such as +cu130."""
     return tuple((name, version(name).split("+")[0]) for name in ("numpy", "torch"))
 
 
 def versions_text(versions: Versions) -> str:
-    """ "numpy 2.3.1, torch 2.8.0"."""
+    """Versions in one line, such as "numpy 2.3.1, torch 2.8.0"."""
     return ", ".join(f"{name} {number}" for name, number in versions)
 
 
 def check_versions(expected: str) -> str:
-    """The text of the installed versions. Raises SpecError if a job was planned with others; "": any."""
-    found = versions_text(installed())
+    """Compare the installed versions with those that a job was planned with.
+
+    Args:
+        expected: The text of the planned versions; "" allows any.
+
+    Returns:
+        The text of the installed versions.
+
+    Raises:
+        SpecError: They differ.
+    """
+    found = versions_text(installed_versions())
     if expected and expected != found:
         raise SpecError(f"planned with {expected}, but this machine has {found}: install the same versions")
     return found

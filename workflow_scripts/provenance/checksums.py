@@ -16,15 +16,28 @@ LINE = re.compile(r"([0-9a-f]{64})  ([^/\n]+)\n")
 
 
 def write_sums(folder: str | os.PathLike[str]) -> None:
-    """Write the SHA-256 of every file in `folder`. Temporary files of writers that were killed are removed first."""
+    """Write the SHA-256 of every file in a folder.
+
+    Temporary files of writers that were killed are removed first.
+
+    Args:
+        folder: The folder.
+    """
     remove_unfinished(folder)
-    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _files(folder)]
+    lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in _list_files(folder)]
     with open_atomic(Path(folder, SUMS)) as file:
         file.writelines(lines)
 
 
 def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """File name → SHA-256. What is not a list of sums counts as an empty one."""
+    """Read a list of SHA-256.
+
+    Args:
+        folder: The folder that the list is of.
+
+    Returns:
+        File name → SHA-256; nothing if the list is missing or damaged.
+    """
     try:
         text = Path(folder, SUMS).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -33,9 +46,16 @@ def read_sums(folder: str | os.PathLike[str]) -> dict[str, str]:
     return {name: value for value, name in LINE.findall(text)} if whole else {}
 
 
-def damages(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
-    """(file name, what is wrong with it) for each file that is missing, changed or not in the list."""
-    known, there = read_sums(folder), set(_files(folder))
+def find_damage(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """Compare a folder with its list of SHA-256.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        (file name, what is wrong with it) for each file that is missing, changed or not in the list.
+    """
+    known, there = read_sums(folder), set(_list_files(folder))
     found = [(SUMS, "damaged, or lists nothing")] if not known else []
     for name, value in known.items():
         if name not in there:
@@ -45,5 +65,5 @@ def damages(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
     return found + [(name, "not made by the workflow") for name in sorted(there - known.keys())]
 
 
-def _files(folder: str | os.PathLike[str]) -> list[str]:
+def _list_files(folder: str | os.PathLike[str]) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.name != SUMS and not entry.is_dir())

@@ -37,30 +37,53 @@ Tables = Mapping[tuple[str, int], SymbolTable]
 
 
 def closure_hash(root: str | Path, *entries: str) -> str:
-    """16 hex digits for the code reachable from `entries`: files relative to the project's `root`, or "file:object"."""
-    modules = _modules(Path(root), entries)
+    """Hash the code reachable by imports.
 
-    def hashed(file: str) -> str:
+    Args:
+        root: The project's folder.
+        entries: Files relative to it, or "file:object".
+
+    Returns:
+        16 hex digits.
+    """
+    modules = _read_modules(Path(root), entries)
+
+    def hash_module(file: str) -> str:
         """Of a file and its direct imports: which module a name comes from counts, its path and its line do not."""
         imports = sorted(f"{names} {modules[one].hash}" for names, one in modules[file].imports if one in modules)
         return hashlib.sha256("\n".join([modules[file].hash, *imports]).encode()).hexdigest()
 
-    found = {hashed(file) for file, module in modules.items() if not module.empty}
-    found |= {f"{hashed(file)}:{name}" for file, colon, name in (one.partition(":") for one in entries) if colon}
+    found = {hash_module(file) for file, module in modules.items() if not module.empty}
+    found |= {f"{hash_module(file)}:{name}" for file, colon, name in (one.partition(":") for one in entries) if colon}
     words = ["python {}.{}".format(*sys.version_info), *sorted(found)]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
-def closure(root: str | Path, *entries: str) -> list[str]:
-    """The project's files reachable by imports from `entries`, relative to `root` and sorted.
+def reachable_files(root: str | Path, *entries: str) -> list[str]:
+    """List the project's files reachable by imports.
 
     The `__init__.py` of every package on the way belongs to them, because importing a module runs them.
+
+    Args:
+        root: The project's folder.
+        entries: Files relative to it.
+
+    Returns:
+        Files relative to `root`, sorted.
     """
-    return sorted(_modules(Path(root), entries))
+    return sorted(_read_modules(Path(root), entries))
 
 
 def module_file(root: str | Path, dotted: str) -> str | None:
-    """The project file (relative to `root`) of a dotted module name, None if the project has no such module."""
+    """Find the file of a module.
+
+    Args:
+        root: The project's folder.
+        dotted: The dotted name of the module.
+
+    Returns:
+        The file relative to `root`, None if the project has no such module.
+    """
     path = Path(*dotted.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
         if (Path(root) / candidate).is_file():
@@ -69,10 +92,19 @@ def module_file(root: str | Path, dotted: str) -> str | None:
 
 
 @functools.cache
-def registry(root: str | Path, file: str, name: str) -> dict[str, str]:
-    """The dict literal that `file` assigns to `name` (names to strings), read without importing anything.
+def read_registry(root: str | Path, file: str, name: str) -> dict[str, str]:
+    """Read a dict literal of names and strings without importing anything.
 
-    Entries whose value is no literal are left out: what they refer to is imported by `file` itself.
+    Args:
+        root: The project's folder.
+        file: The file, relative to it.
+        name: The name to which the dict is assigned.
+
+    Returns:
+        The entries whose value is a literal. What the others refer to is imported by `file` itself.
+
+    Raises:
+        LookupError: The file assigns no dict literal to the name.
     """
     for node in ast.parse((Path(root) / file).read_bytes()).body:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
@@ -94,24 +126,24 @@ class _Module(NamedTuple):
     packages: tuple[str, ...]  # the __init__.py that importing it runs
 
 
-def _modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
+def _read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
     """The files reachable from `entries`."""
     found: dict[str, _Module] = {}
     waiting = [entry.partition(":")[0] for entry in entries]
     while waiting:
         name = waiting.pop()
         if name not in found:
-            found[name] = module = _read(root, name, (root / name).read_bytes())
+            found[name] = module = _read_module(root, name, (root / name).read_bytes())
             imports = (file for _, file in module.imports)
             waiting += [file for file in (*module.packages, *imports) if not file.startswith(BOOKKEEPING + GPU_ONLY)]
     return found
 
 
 @functools.cache
-def _read(root: Path, name: str, content: bytes) -> _Module:
+def _read_module(root: Path, name: str, content: bytes) -> _Module:
     folders = name.split("/")[:-1]
-    tables = dict(_functions(symtable(content.decode("utf-8-sig"), name, "exec")))
-    counted = _Counted(root, folders, name.split("/")[0] not in PACKAGES, tables)
+    tables = dict(_function_tables(symtable(content.decode("utf-8-sig"), name, "exec")))
+    counted = _SignificantParts(root, folders, name.split("/")[0] not in PACKAGES, tables)
     tree = counted.visit(ast.parse(content, filename=name))
     inits = ("/".join([*folders[:depth], "__init__.py"]) for depth in range(1, len(folders) + 1))
     packages = tuple(init for init in inits if (root / init).is_file())
@@ -119,16 +151,16 @@ def _read(root: Path, name: str, content: bytes) -> _Module:
     return _Module(value, not tree.body and not counted.imports, tuple(counted.imports), packages)
 
 
-def _functions(table: SymbolTable) -> Iterator[tuple[tuple[str, int], SymbolTable]]:
+def _function_tables(table: SymbolTable) -> Iterator[tuple[tuple[str, int], SymbolTable]]:
     """Name, line and symbols of every function that is in no other one."""
     for child in table.get_children():
         if child.get_type() == "function":
             yield (child.get_name(), child.get_lineno()), child
         else:
-            yield from _functions(child)
+            yield from _function_tables(child)
 
 
-class _Counted(ast.NodeTransformer):
+class _SignificantParts(ast.NodeTransformer):
     """Takes out of a syntax tree what decides nothing, and collects the project's files that are imported.
 
     package: the folders that lead to the file. own: the file is the user's; what it imports of the project counts,
@@ -143,7 +175,7 @@ class _Counted(ast.NodeTransformer):
     # imports: of the project's modules the names count, apart from the order and the lines in which they stand
 
     def visit_Import(self, node: ast.Import) -> ast.AST | None:
-        node.names = [one for one in node.names if not self._import(one.name, f"{one.asname or one.name}")]
+        node.names = [one for one in node.names if not self._note_import(one.name, f"{one.asname or one.name}")]
         return node if node.names else None
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
@@ -151,15 +183,15 @@ class _Counted(ast.NodeTransformer):
             return None
         above = self.package[: len(self.package) - node.level + 1] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
-        node.names = [one for one in node.names if not self._import_name(base, one)]
+        node.names = [one for one in node.names if not self._note_imported_name(base, one)]
         return node if node.names else None
 
-    def _import_name(self, base: str, name: ast.alias) -> bool:
+    def _note_imported_name(self, base: str, name: ast.alias) -> bool:
         """Whether `name` is a module of the project, or of one."""
         bound = name.asname or name.name
-        return self._import(f"{base}.{name.name}", bound) or self._import(base, f"{name.name} as {bound}")
+        return self._note_import(f"{base}.{name.name}", bound) or self._note_import(base, f"{name.name} as {bound}")
 
-    def _import(self, dotted: str, names: str) -> bool:
+    def _note_import(self, dotted: str, names: str) -> bool:
         """Whether the project has this module; then it is noted with the names that are bound."""
         ours = dotted and (self.own or dotted.split(".")[0] in PACKAGES)
         file = module_file(self.root, dotted) if ours else None
@@ -167,14 +199,14 @@ class _Counted(ast.NodeTransformer):
         return file is not None
 
     def visit_If(self, node: ast.If) -> Any:
-        if _name(node.test) == "TYPE_CHECKING":
-            return self._all(node.orelse)
+        if _last_name(node.test) == "TYPE_CHECKING":
+            return self._visit_all(node.orelse)
         return self.generic_visit(node)
 
     # texts
 
     def visit_Module(self, node: ast.Module) -> ast.AST:
-        node.body = self._all(part for part in _undocumented(node) if not _assigns_to(part, UNCOUNTED_NAMES))
+        node.body = self._visit_all(part for part in _without_docstring(node) if not _assigns_to(part, UNCOUNTED_NAMES))
         return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
@@ -192,7 +224,7 @@ class _Counted(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_line(pair[1])]
+        pairs = [pair for pair in zip(node.keys, node.values, strict=True) if not _is_registry_line(pair[1])]
         node.keys, node.values = [key for key, _ in pairs], [value for _, value in pairs]
         return self.generic_visit(node)
 
@@ -207,27 +239,27 @@ class _Counted(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         outside, self.in_class = self.in_class, True
-        node.body = [part for part in _undocumented(node) if not _assigns_to(part, UNCOUNTED_NAMES)]
+        node.body = [part for part in _without_docstring(node) if not _assigns_to(part, UNCOUNTED_NAMES)]
         self.generic_visit(node)
         self.in_class = outside
         return node
 
     def _visit_function(self, node: FunctionNode) -> ast.AST:
         node.returns = None
-        for one in _parameters(node.args):
+        for one in _list_parameters(node.args):
             said = one not in node.args.kwonlyargs and one.annotation
-            if said and all(_name(part) != "Annotated" for part in ast.walk(said)):
+            if said and all(_last_name(part) != "Annotated" for part in ast.walk(said)):
                 one.annotation = None
         outside, self.in_class = self.in_class, False
-        node.body = _undocumented(node)
+        node.body = _without_docstring(node)
         self.generic_visit(node)
         self.in_class = outside
         table = self.tables.get((node.name, node.lineno))
-        return _renamed(node, table) if table else node
+        return _number_variables(node, table) if table else node
 
     visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
 
-    def _all(self, nodes: Iterable[Any]) -> list[Any]:
+    def _visit_all(self, nodes: Iterable[Any]) -> list[Any]:
         """The nodes that are left of `nodes`."""
         found: list[Any] = []
         for node in nodes:
@@ -246,25 +278,23 @@ class _Textless(ast.NodeTransformer):
         return ast.Constant("")
 
 
-def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
-    """A function with numbers for the names of its variables, in the order in which they come. The names stay of
-    parameters, of what is also global or bound by another statement than an assignment, and all where a class is
-    defined, or a name is seen from outside.
+def _number_variables(function: FunctionNode, table: SymbolTable) -> FunctionNode:
+    """Replace the names of a function's variables by numbers, in the order in which they come.
+
+    Names of parameters and of what is also global stay, and those that another statement than an assignment binds. All
+    names stay where a class is defined, or where a name is seen from outside (`SEES_NAMES`).
     """
     tables = [table]
     for one in tables:
         tables += one.get_children()
     symbols = [symbol for one in tables for symbol in one.get_symbols()]
     bound = (symbol for symbol in symbols if symbol.is_global() or symbol.is_parameter() or symbol.is_imported())
-    kept: set[str | None] = {symbol.get_name() for symbol in bound}
+    kept = {symbol.get_name() for symbol in bound}
     if any(one.get_type() == "class" for one in tables) or kept & set(SEES_NAMES):
         return function
     # decorators, defaults and annotations see the names around the function
     nodes = [node for statement in function.body for node in ast.walk(statement)]
-    for node in nodes:
-        kept |= {getattr(node, key, None) for key in ("name", "rest")}
-        kept |= set(node.names if isinstance(node, ast.Nonlocal) else ())
-    variables = {symbol.get_name() for symbol in symbols} - kept
+    variables = {symbol.get_name() for symbol in symbols} - kept - _names_in_statements(nodes)
     found: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Name) and node.id in variables:
@@ -272,12 +302,18 @@ def _renamed(function: FunctionNode, table: SymbolTable) -> FunctionNode:
     return function
 
 
-def _parameters(parameters: ast.arguments) -> list[ast.arg]:
+def _names_in_statements(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that stand in a statement itself: of an inner function, an exception, a pattern, or after `nonlocal`."""
+    found = {str(getattr(node, key, "")) for node in nodes for key in ("name", "rest")}
+    return found.union(*(node.names for node in nodes if isinstance(node, ast.Nonlocal)))
+
+
+def _list_parameters(parameters: ast.arguments) -> list[ast.arg]:
     several = [one for one in (parameters.vararg, parameters.kwarg) if one]
     return [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs, *several]
 
 
-def _undocumented(node: ast.Module | ast.ClassDef | FunctionNode) -> list[ast.stmt]:
+def _without_docstring(node: ast.Module | ast.ClassDef | FunctionNode) -> list[ast.stmt]:
     """The body without the docstring."""
     return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
 
@@ -288,7 +324,7 @@ def _assigns_to(node: ast.stmt, names: tuple[str, ...]) -> bool:
     return all(isinstance(target, ast.Name) and target.id in names for target in targets)
 
 
-def _name(node: ast.AST) -> str:
+def _last_name(node: ast.AST) -> str:
     """The last part of a dotted name; "" for other expressions."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
@@ -297,7 +333,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _is_line(node: ast.expr) -> bool:
+def _is_registry_line(node: ast.expr) -> bool:
     """Whether a value of a dict literal makes its entry a registry's line."""
     text = node.value if isinstance(node, ast.Constant) else None
     return isinstance(text, str) and ":" in text and text.startswith(tuple(f"{package}." for package in PACKAGES))

@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file, registry
+from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file, read_registry
 
 ROOT = Path(__file__).resolve().parents[2]
 """The project whose code this process runs."""
 
 
-def own_file(folder: str | Path, factory: str) -> str:
-    """The project's file of a net's factory "module:function". Raises SpecError if there is none."""
+def user_module_path(folder: str | Path, factory: str) -> str:
+    """Find the file of a net's factory.
+
+    Args:
+        folder: The project's folder.
+        factory: "module:function".
+
+    Raises:
+        SpecError: The project's folder has no such module.
+    """
     where = factory.partition(":")[0]
     found = module_file(folder, where) if where else None
     if found is None:
@@ -34,57 +42,92 @@ class StepCode:
         self.folder = Path(folder)
         self._codes: dict[tuple[object, ...], str] = {}
 
-    def download(self, spec: Mapping[str, Any]) -> list[str]:
-        """The step that makes the arrays of a data set, whose public images may be of another source."""
+    def download_entries(self, spec: Mapping[str, Any]) -> list[str]:
+        """Code of the step that makes the arrays of a data set.
+
+        Args:
+            spec: The settings of the data set, whose public images may be of another source.
+        """
         public = spec.get("public")
         named = [spec["source"], *([public["dataset"]] if isinstance(public, Mapping) else [])]
-        return ["workflow_scripts/steps/download.py", *self._modules("data/__init__.py", "SOURCES", named)]
+        return ["workflow_scripts/steps/download.py", *self._registry_entries("data/__init__.py", "SOURCES", named)]
 
-    def pretrained(self, net: str) -> list[str]:
+    def pretrained_entries(self, net: str) -> list[str]:
         """The step that makes a file of published weights for a net."""
-        return ["workflow_scripts/steps/pretrained.py", *self._modules("nets/__init__.py", "NETS", [net])]
+        return ["workflow_scripts/steps/pretrained.py", *self._registry_entries("nets/__init__.py", "NETS", [net])]
 
-    def noise(self, kind: str) -> list[str]:
+    def noise_entries(self, kind: str) -> list[str]:
         """The step that makes noisy labels."""
-        return ["workflow_scripts/steps/noise.py", *self._modules("noise/registry.py", "NOISES", [kind])]
+        return ["workflow_scripts/steps/noise.py", *self._registry_entries("noise/registry.py", "NOISES", [kind])]
 
-    def partition(self, kind: str) -> list[str]:
+    def partition_entries(self, kind: str) -> list[str]:
         """The step that spreads samples over clients."""
-        return ["workflow_scripts/steps/partition.py", *self._modules("partition/registry.py", "PARTITIONS", [kind])]
+        return [
+            "workflow_scripts/steps/partition.py",
+            *self._registry_entries("partition/registry.py", "PARTITIONS", [kind]),
+        ]
 
-    def train(self, method: str, nets: Iterable[str], *, gpu: bool = False) -> list[str]:
-        """A training run of `method` (a name of METHODS) with `nets` (names of NETS, and the user's own factories
-        "module:function"). It starts from training.py: the command line around it, its help and its messages decide no
-        number. gpu: it runs on a GPU. Raises SpecError for a factory whose file is not in the project's folder.
+    def train_entries(self, method: str, nets: Iterable[str], *, gpu: bool = False) -> list[str]:
+        """Code of a training run. It starts from training_run.py: the command line around it decides no number.
+
+        Args:
+            method: A name of METHODS.
+            nets: Names of NETS, and the user's own factories "module:function".
+            gpu: The run is on a GPU.
+
+        Raises:
+            SpecError: The file of a factory is not in the project's folder.
         """
-        modules = [*self._modules("methods/__init__.py", "METHODS", [method])]
+        modules = [*self._registry_entries("methods/__init__.py", "METHODS", [method])]
         nets = list(nets)
-        modules += self._modules("nets/__init__.py", "NETS", nets)
-        modules += [own_file(self.folder, net) for net in nets if ":" in net]
+        modules += self._registry_entries("nets/__init__.py", "NETS", nets)
+        modules += [user_module_path(self.folder, net) for net in nets if ":" in net]
         return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
 
-    def report(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
-        """A step that makes tables, figures, summaries or pages. figures, tables: the kinds that it makes."""
+    def report_entries(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:
+        """Code of a step that makes tables, figures, numbers or pages.
+
+        Args:
+            script: The name of its module.
+            figures: The kinds of figures that it draws.
+            tables: The kinds of tables that it makes or shows.
+        """
         kinds = list(figures)
-        drawn = [*self._figures("result", kinds), *self._figures("setting", kinds)]
-        return [f"workflow_scripts/steps/{script}.py", *drawn, *self._tables(tables)]
+        drawn = [*self._figure_entries("result", kinds), *self._figure_entries("setting", kinds)]
+        return [f"workflow_scripts/steps/{script}.py", *drawn, *self._table_entries(tables)]
 
-    def setting_figures(self) -> list[str]:
+    def setting_figure_kinds(self) -> list[str]:
         """The kinds of figures that a setting's page shows, and a study's."""
-        return list(registry(self.folder, "fednoise_core/report/figures/settings/__init__.py", "SETTING_FIGURES"))
+        return list(read_registry(self.folder, "fednoise_core/report/figures/settings/__init__.py", "SETTING_FIGURES"))
 
-    def code(self, entries: Iterable[str]) -> str:
-        """The hash under which results of the code reachable from `entries` are recorded."""
+    def hash_entries(self, entries: Iterable[str]) -> str:
+        """Hash code.
+
+        Args:
+            entries: What the hash starts from.
+
+        Returns:
+            The hash under which results of this code are recorded.
+        """
         key = tuple(sorted(set(entries)))
         if key not in self._codes:
             self._codes[key] = closure_hash(self.folder, *key)
         return self._codes[key]
 
-    def check(self, planned: str, *accepted: Iterable[str]) -> str:
-        """The code hash under which a job records its results: `planned`, or, if that is "", that of the entries which
-        are `accepted` first. Raises CodeChanged if `planned` is the hash of none of them.
+    def check_hash(self, planned: str, *accepted: Iterable[str]) -> str:
+        """Compare the code with the one that a job was planned with.
+
+        Args:
+            planned: The hash of the planned code; "" allows any.
+            accepted: Entries, of one of which it must be the hash.
+
+        Returns:
+            The hash under which the job records its results.
+
+        Raises:
+            CodeChanged: It is the hash of none of them.
         """
-        codes = [self.code(entries) for entries in accepted]
+        codes = [self.hash_entries(entries) for entries in accepted]
         if planned and planned not in codes:
             raise CodeChanged(
                 f"the code has changed since this job was planned (now {codes[0]}, then {planned}): "
@@ -92,17 +135,18 @@ class StepCode:
             )
         return planned or codes[0]
 
-    def _figures(self, family: str, kinds: list[str]) -> list[str]:
-        return self._modules(f"report/figures/{family}s/__init__.py", f"{family.upper()}_FIGURES", kinds)
+    def _figure_entries(self, family: str, kinds: list[str]) -> list[str]:
+        return self._registry_entries(f"report/figures/{family}s/__init__.py", f"{family.upper()}_FIGURES", kinds)
 
-    def _tables(self, kinds: Iterable[str]) -> list[str]:
-        return self._modules("report/tables/registry.py", "TABLES", kinds)
+    def _table_entries(self, kinds: Iterable[str]) -> list[str]:
+        return self._registry_entries("report/tables/registry.py", "TABLES", kinds)
 
-    def _modules(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
-        """Files and objects behind a registry's lines "module:object"; a registry that holds objects imports their
-        modules itself.
+    def _registry_entries(self, file: str, name: str, keys: Iterable[str]) -> list[str]:
+        """Files and objects behind a registry's lines "module:object".
+
+        A registry that holds objects imports their modules itself.
         """
-        known = registry(self.folder, f"fednoise_core/{file}", name)
+        known = read_registry(self.folder, f"fednoise_core/{file}", name)
         lines = {known[key].partition(":") for key in keys if key in known}
         files = {(module_file(self.folder, module), found) for module, _, found in lines}
         return sorted(f"{file}:{found}" for file, found in files if file is not None)

@@ -18,17 +18,26 @@ from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
 
 USER_ERROR = 2
-STOPPED = 75  # "try again later"
+INTERRUPTED = 75  # "try again later"
 
 
-def plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the step was planned with, and where it says that it is finished."""
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what the step was planned with, and where it says that it is finished."""
     parser.add_argument("--code", default="", help="hash that the step's code must have; without it any will do")
     parser.add_argument("--sums", help="write the SHA-256 of every file of this folder into it when all is done")
 
 
 def json_argument(text: str) -> dict[str, Any]:
-    """An argument that is JSON itself or the path of a JSON file; one argument may not exceed 128 KiB on Linux."""
+    """Parse an argument that is JSON itself or the path of a JSON file.
+
+    Linux allows 128 KiB for one argument, so that long JSON needs a file.
+
+    Args:
+        text: The argument.
+
+    Raises:
+        ArgumentTypeError: It is neither, or not a JSON object.
+    """
     try:
         value = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -38,15 +47,24 @@ def json_argument(text: str) -> dict[str, Any]:
     return value
 
 
-def run(name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace) -> int:
-    """Do a step's work and print its line; returns the exit code.
+def run_step(
+    name: str, work: Callable[[], str], entries: Callable[[StepCode], list[str]], args: argparse.Namespace
+) -> int:
+    """Do a step's work and print its line.
 
-    entries: the files that the step's code hash starts from. args: see `plan_arguments`.
+    Args:
+        name: The name of the step in messages.
+        work: Does it and returns the line.
+        entries: The files that the hash of the step's code starts from.
+        args: The parsed arguments, see `add_plan_arguments`.
+
+    Returns:
+        The exit status.
     """
     try:
         if args.code:
             steps = StepCode(ROOT)
-            steps.check(args.code, entries(steps))
+            steps.check_hash(args.code, entries(steps))
         line = work()
         if args.sums:
             write_sums(args.sums)

@@ -17,13 +17,20 @@ from workflow_scripts.provenance.checksums import write_sums
 from workflow_scripts.steps import common
 
 
-def places(data_root: str | None) -> list[str]:
-    """Folders searched before anything is downloaded: the config's `data_root`, then FEDNOISE_DATA."""
+def search_folders(data_root: str | None) -> list[str]:
+    """List the folders searched before anything is downloaded: the config's `data_root`, then FEDNOISE_DATA."""
     return [place for place in (data_root, os.environ.get("FEDNOISE_DATA")) if place]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written; 2: the settings or the data are wrong (one line says what)."""
+    """Run the step.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file is written, 2 if the settings or the data are wrong.
+    """
     parser = argparse.ArgumentParser(description="Make the arrays artifact of one data set.")
     parser.add_argument(
         "--spec", required=True, type=common.json_argument, help="settings as JSON: an entry of config/datasets.yaml"
@@ -31,14 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path, help="the npz file to write")
     parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
     parser.add_argument("--cache", default="data/downloads", help="where downloads are kept; searched last")
-    common.plan_arguments(parser)
+    common.add_plan_arguments(parser)
     parser.add_argument("--contents", help="folder to record --fingerprint in, for clones without the user's files")
     parser.add_argument("--fingerprint", default="", help="digest of what the user's files hold")
     parser.add_argument("--side-bytes", type=int, default=SIDE_BYTES, help="images of more bytes get a file beside")
     options = parser.parse_args(arguments)
 
-    def work() -> str:
-        arrays = sources.read(options.spec, places(options.data_root), options.cache)
+    def write_arrays() -> str:
+        arrays = sources.read(options.spec, search_folders(options.data_root), options.cache)
         arrays.save(options.out, options.side_bytes)
         if options.contents:
             write_json(Path(options.contents, "contents.json"), options.fingerprint)
@@ -48,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         counts = f"{arrays.n} train, {len(arrays.y_test)} test, {public} public, {arrays.classes} classes"
         return f"{options.out}: {counts}, clean labels {truth}"
 
-    return common.run("download", work, lambda steps: steps.download(options.spec), options)
+    return common.run_step("download", write_arrays, lambda steps: steps.download_entries(options.spec), options)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,31 @@ import sys
 
 from fednoise_core.report.figures import draw
 from workflow_scripts.steps import common
-from workflow_scripts.steps.report_args import runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, shown_runs
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=common.json_argument, help="figure spec: JSON or a JSON file")
-    runs_arguments(parser)
+    add_runs_arguments(parser)
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)
 
-    def work() -> str:
-        draw.make(shown_runs(args), args.spec, args.out_prefix)
+    def draw_figure() -> str:
+        draw.write_figure(shown_runs(args), args.spec, args.out_prefix)
         return f"{args.out_prefix}.svg, .png, .pdf, .csv: {args.spec['kind']}"
 
-    return common.run("figure", work, lambda steps: steps.report("figure", [args.spec["kind"]]), args)
+    return common.run_step(
+        "figure", draw_figure, lambda steps: steps.report_entries("figure", [args.spec["kind"]]), args
+    )
 
 
 if __name__ == "__main__":

@@ -14,21 +14,26 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError, write_json
-from fednoise_core.report.figures.axis_minimum import floor
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.pages.headline import summary_lines
 from fednoise_core.report.runs.csv_files import write_csv
-from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, results
+from fednoise_core.report.runs.frames import IDS, by_round, count_diverged, tabulate_results
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import METRICS, RecordedRun, load
 from fednoise_core.report.text.footnotes import append_marks, marks_of
-from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 
-def metrics(frame: pd.DataFrame) -> dict[str, Any]:
-    """{method: {dataset/noise/partition: {best, last, last10_mean}}}: means over seeds as fractions, five decimals.
+def study_metrics(frame: pd.DataFrame) -> dict[str, Any]:
+    """Collect the numbers that git keeps.
 
-    `frame` is `frames.results`. A dot in an id becomes "_": DVC reads dots as levels. Where a run diverged there are no
-    means but {diverged, runs}, two counts.
+    Args:
+        frame: `tabulate_results`.
+
+    Returns:
+        {method: {dataset/noise/partition: {best, last, last10_mean}}}, means over seeds as fractions with five
+        decimals. A dot in an id becomes "_", as DVC reads dots as levels. Where a run diverged there are no means but
+        {diverged, runs}, two counts.
     """
     found: dict[str, Any] = {}
     for (dataset, noise, partition, method), group in frame.groupby(
@@ -43,11 +48,16 @@ def metrics(frame: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def headline(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
-    """{method: mean of the last ten evaluations over seeds and its settings with noise}, a fraction of four decimals;
-    "diverged (2 of 6)" where that many runs have none.
+def headline_numbers(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
+    """Collect one number a method.
 
-    `clean`: ids of noises without any; they count where there is nothing else. Methods in the runs list's order.
+    Args:
+        frame: `tabulate_results`.
+        clean: Ids of noises without any. They count where there is nothing else.
+
+    Returns:
+        {method: mean of the last ten evaluations over seeds and its settings with noise}, fractions with four decimals,
+        in the order of the list of runs. "diverged (2 of 6)" where that many runs have none.
     """
     noisy = frame[~frame["noise"].isin(clean)]
     found: dict[str, float | str] = {}
@@ -60,9 +70,15 @@ def headline(frame: pd.DataFrame, clean: set[str]) -> dict[str, float | str]:
     return found
 
 
-def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a method and setting, in the runs list's order: means over seeds in %, the method with its marks. Where a
-    run diverged they are empty; a column `diverged` counts such runs, if there are any.
+def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Make the table of accuracies for `dvc plots`.
+
+    Args:
+        frame: `tabulate_results`.
+
+    Returns:
+        One row a method and setting, in the order of the list of runs: means over seeds in %, the method with its
+        marks. Where a run diverged the means are empty, and a column `diverged` counts such runs.
     """
     words = [append_marks(label, marks) for label, marks in zip(frame["method_label"], frame["marks"], strict=True)]
     words = words if len(set(words)) == frame["method"].nunique() else list(frame["method"])
@@ -74,12 +90,18 @@ def accuracy(frame: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def curves(runs: list[RecordedRun]) -> pd.DataFrame:
-    """What the figure `curves` draws, for `dvc plots`: a row a method, setting and evaluated round, with `accuracy` and
-    `drawn`, the mean of the last ten evaluations, means over seeds in %. Runs on clean labels stand in every setting of
-    their data set and partition. `start`: where the axis starts. A line ends before a run diverges; `method` says so.
+def curves_table(runs: list[RecordedRun]) -> pd.DataFrame:
+    """Make the table of curves for `dvc plots`, which shows what the figure `curves` draws.
+
+    Args:
+        runs: The runs of the study.
+
+    Returns:
+        One row a method, setting and evaluated round, with `accuracy` and `drawn`, the mean of the last ten
+        evaluations, means over seeds in %. Runs on clean labels stand in every setting of their data set and partition.
+        `start`: where the axis starts. A line ends before a run diverges; `method` says so.
     """
-    frame, lost = by_round(runs), count_diverged(results(runs))
+    frame, lost = by_round(runs), count_diverged(tabulate_results(runs))
     words: dict[tuple[str, ...], str] = {}
     for one in runs:
         words[(*one.listed.setting, one.listed.method)] = append_marks(one.label, marks_of(one.summary))
@@ -98,7 +120,7 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
         table = pd.concat([noisy, none], ignore_index=True)
     table.insert(0, "setting", table["dataset"] + "/" + table["noise"] + "/" + table["partition"])
     last = table.groupby(["setting", "method"], sort=False).tail(1)
-    starts = {dataset: [floor(list(one["drawn"])) for _, one in group.groupby("setting")]
+    starts = {dataset: [find_axis_minimum(list(one["drawn"])) for _, one in group.groupby("setting")]
               for dataset, group in last.groupby("dataset")}  # fmt: skip
     start = {dataset: min((low or 0.0 for low in lows), default=0.0) for dataset, lows in starts.items()}
     table["start"] = table["dataset"].map(start)
@@ -106,31 +128,38 @@ def curves(runs: list[RecordedRun]) -> pd.DataFrame:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
-    runs_arguments(parser)
+    add_runs_arguments(parser)
     parser.add_argument("--out", required=True, help="metrics.json to write")
     parser.add_argument("--headline", help="JSON of the number a method")
     parser.add_argument("--accuracy", help="CSV of accuracies to write")
     parser.add_argument("--curves", help="CSV of curves to write")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_metrics() -> str:
         runs = load(shown_runs(args))
         if not runs:
             raise ArtifactError(f"{args.root}: no runs")
-        frame = results(runs)
+        frame = tabulate_results(runs)
         if args.headline:
             clean = {one.listed.noise for one in runs if is_noiseless(one.spec.get("noise", {}))}
-            write_json(args.headline, headline(frame, clean))
+            write_json(args.headline, headline_numbers(frame, clean))
         if args.accuracy:
-            write_csv(args.accuracy, accuracy(frame))
+            write_csv(args.accuracy, accuracy_table(frame))
         if args.curves:
-            write_csv(args.curves, curves(runs))
-        write_json(args.out, metrics(frame))
+            write_csv(args.curves, curves_table(runs))
+        write_json(args.out, study_metrics(frame))
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
-    return run("metrics", work, args)
+    return run_report_step("metrics", write_metrics, args)
 
 
 if __name__ == "__main__":

@@ -11,24 +11,31 @@ from workflow_scripts.steps import common
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=common.json_argument, help="partition spec as JSON")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--arrays", required=True, help="arrays artifact of the data set")
     parser.add_argument("--labels", help="labels artifact; needed by partitions over the noisy labels")
     parser.add_argument("--out", required=True, help="partition artifact to write")
-    common.plan_arguments(parser)
+    common.add_plan_arguments(parser)
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_partition() -> str:
         labels = Labels.load(args.labels) if args.labels else None
         made = partition.make(args.arrays, args.spec, args.seed, labels)
         made.save(args.out)
         sizes = made.sizes
         return f"{args.out}: {made.clients} clients, {len(made.index)} samples, {sizes.min()} to {sizes.max()} each"
 
-    return common.run("partition", work, lambda steps: steps.partition(args.spec["kind"]), args)
+    return common.run_step("partition", write_partition, lambda steps: steps.partition_entries(args.spec["kind"]), args)
 
 
 if __name__ == "__main__":

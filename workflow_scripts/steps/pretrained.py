@@ -18,35 +18,51 @@ from fednoise_core.data.fetch import fetch, intact
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, sha256_file
 from workflow_scripts.config.published_weights import PUBLISHED
 from workflow_scripts.steps import common
-from workflow_scripts.steps.download import places
+from workflow_scripts.steps.download import search_folders
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0: written; 2: the file is missing, damaged or of another net (one line says what)."""
+    """Run the step.
+
+    Args:
+        arguments: The arguments; those of the process if left out.
+
+    Returns:
+        0 if the file is written, 2 if the source is missing, damaged or of another net.
+    """
     parser = argparse.ArgumentParser(description="Make the file of ImageNet weights that a net may start from.")
     parser.add_argument("--net", required=True, help="a ResNet's name; without --file one of: " + ", ".join(PUBLISHED))
     parser.add_argument("--out", required=True, type=Path, help="the safetensors file to write")
     parser.add_argument("--file", type=Path, help="the user's own state dict: .pth, .pt or .safetensors")
     parser.add_argument("--data-root", default=None, help="folder searched first; FEDNOISE_DATA is second")
     parser.add_argument("--cache", type=Path, default=Path("data/downloads"), help="keeps downloads; searched last")
-    common.plan_arguments(parser)
+    common.add_plan_arguments(parser)
     options = parser.parse_args(arguments)
 
-    def work() -> str:
-        source = options.file or _published(options.net, places(options.data_root), options.cache)
-        count = convert(source, options.net, options.out)
+    def write_weights() -> str:
+        source = options.file or _find_published(options.net, search_folders(options.data_root), options.cache)
+        count = convert_weights(source, options.net, options.out)
         return f"{options.out}: {count} tensors for {options.net}, head left out"
 
-    return common.run("pretrained", work, lambda steps: steps.pretrained(options.net), options)
+    return common.run_step("pretrained", write_weights, lambda steps: steps.pretrained_entries(options.net), options)
 
 
-def convert(source: Path, net: str, out: Path) -> int:
-    """Check a state dict against the net, write it to `out` without its head, and return the number of tensors.
+def convert_weights(source: Path, net: str, out: Path) -> int:
+    """Check a state dict against a net, and write it without its head.
 
-    Raises ArtifactError naming the file if it is missing, damaged, of another net, or holds more than tensors.
+    Args:
+        source: The file of the state dict.
+        net: The net's name.
+        out: The file to write.
+
+    Returns:
+        The number of tensors.
+
+    Raises:
+        ArtifactError: The file is missing, damaged, of another net, or holds more than tensors.
     """
     from safetensors.torch import save
 
@@ -64,7 +80,7 @@ def convert(source: Path, net: str, out: Path) -> int:
     return len(ready)
 
 
-def _published(net: str, folders: list[str], cache: Path) -> Path:
+def _find_published(net: str, folders: list[str], cache: Path) -> Path:
     """torchvision's file: from a searched folder, else downloaded."""
     if net not in PUBLISHED:
         raise SpecError(f"no published weights are known for net {net!r} (known: {', '.join(PUBLISHED)}); give --file")

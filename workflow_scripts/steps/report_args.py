@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Callable, Iterable
 
 from fednoise_core.report.runs.run import ListedRun, listed_runs
+from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.steps import common
 
 
-def runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """--root, --code, and the runs in one of two ways."""
-    common.plan_arguments(parser)
+def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --root, --code, and the two ways to give the runs."""
+    common.add_plan_arguments(parser)
     parser.add_argument("--root", default="results/study", help="results folder of the study, e.g. results/quick")
     parser.add_argument(
         "--runs-list",
@@ -21,16 +22,24 @@ def runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def shown_runs(args: argparse.Namespace) -> list[ListedRun]:
-    """The runs that a command is to show."""
+    """Read the runs that a command is to show."""
     return listed_runs(args.runs_list or args.root)
 
 
-def run(
+def run_report_step(
     name: str, work: Callable[[], str], args: argparse.Namespace, *, figures: bool = False, tables: Iterable[str] = ()
 ) -> int:
-    """Do the work of the step `name` and print its line; see `common.run`. figures: it draws all pictures of settings.
-    tables: the kinds of tables that it makes or shows.
+    """Do the work of the step `name` and print its line, as `common.run_step`.
+
+    Args:
+        name: The step.
+        work: Makes its files, and returns the line.
+        args: Of the command line.
+        figures: Whether it draws all pictures of settings.
+        tables: The kinds of tables that it makes or shows.
     """
-    return common.run(
-        name, work, lambda steps: steps.report(name, steps.setting_figures() if figures else (), tables), args
-    )
+
+    def entries(steps: StepCode) -> list[str]:
+        return steps.report_entries(name, steps.setting_figure_kinds() if figures else (), tables)
+
+    return common.run_step(name, work, entries, args)

@@ -10,23 +10,30 @@ from fednoise_core.io import open_atomic
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.pages.study_page import setting_page
 from fednoise_core.report.runs.settings import SettingArtifacts
-from workflow_scripts.steps.common import plan_arguments
-from workflow_scripts.steps.report_args import run
+from workflow_scripts.steps.common import add_plan_arguments
+from workflow_scripts.steps.report_args import run_report_step
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("arrays", "labels", "partition"):
         parser.add_argument(f"--{name}", required=True, type=Path, help=f"{name} artifact (npz)")
     parser.add_argument("--donor", type=Path, help="arrays artifact that open-set noise took images from")
     parser.add_argument("--ids", default="", help="DATASET/NOISE/PARTITION, shown where a spec gives no better name")
     parser.add_argument("--title", help="title of the page")
-    plan_arguments(parser)
+    add_plan_arguments(parser)
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_page() -> str:
         ids = args.ids.split("/") if args.ids else [args.arrays.stem, "noise", "partition"]
         dataset, noise, partition = [*ids, "noise", "partition"][:3]
         seed = int(Partition.load(args.partition).spec.get("seed", 0))
@@ -36,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
             file.write(page)
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])
 
-    return run("setting_page", work, args, figures=True)
+    return run_report_step("setting_page", write_page, args, figures=True)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,15 @@ from pathlib import Path
 from fednoise_core.io import open_atomic
 from fednoise_core.report.pages.study_page import study_page
 from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 
-def commit() -> str:
-    """The commit of this software, with "-dirty" where its files were changed since; "" outside of git."""
+def software_commit() -> str:
+    """Ask git for the commit of this software.
+
+    Returns:
+        The commit, with "-dirty" where files were changed since; "" outside of git.
+    """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
@@ -25,7 +29,14 @@ def commit() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--study",
@@ -34,24 +45,24 @@ def main(argv: list[str] | None = None) -> int:
         help="JSON or a JSON file: {id, title, text, scale, datasets, noises, partitions, methods, train, tables, "
         "figures}, each id with its resolved settings",
     )
-    runs_arguments(parser)
+    add_runs_arguments(parser)
     parser.add_argument("--shown", type=json_argument, help="JSON or a JSON file: tables/<id>.csv, … → where it lies")
     parser.add_argument("--out", required=True, help="page to write")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_page() -> str:
         with tempfile.TemporaryDirectory() as folder:
             for name, source in (args.shown or {}).items():
                 link = Path(folder, name)
                 link.parent.mkdir(exist_ok=True)
                 link.symlink_to(Path(source).resolve())
-            page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, commit())
+            page = study_page(args.study, shown_runs(args), folder if args.shown else args.root, software_commit())
         with open_atomic(args.out) as file:
             file.write(page)
         return f"{args.out}: {len(page.encode()) / 1e6:.1f} MB"
 
     kinds = [spec["kind"] for spec in args.study.get("tables", {}).values()]
-    return run("study_page", work, args, figures=True, tables=kinds)
+    return run_report_step("study_page", write_page, args, figures=True, tables=kinds)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,26 @@ from fednoise_core.io import open_atomic
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.tables import latex, markdown, registry
 from workflow_scripts.steps.common import json_argument
-from workflow_scripts.steps.report_args import run, runs_arguments, shown_runs
+from workflow_scripts.steps.report_args import add_runs_arguments, run_report_step, shown_runs
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, type=json_argument, help="table spec: JSON or a JSON file")
-    runs_arguments(parser)
+    add_runs_arguments(parser)
     parser.add_argument("--name", help="the table's id, for LaTeX; default: the last part of --out-prefix")
     parser.add_argument("--out-prefix", required=True, help="path of the files to write, without the ending")
     args = parser.parse_args(argv)
 
-    def work() -> str:
+    def write_table() -> str:
         prefix = args.out_prefix
         write_csv(f"{prefix}.csv", registry.build_table(shown_runs(args), args.spec))
         made = registry.lay_out_table(read_csv(f"{prefix}.csv"), args.spec)  # what is shown is what is in the file
@@ -32,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
                 file.write(text)
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
 
-    return run("table", work, args, tables=[str(args.spec.get("kind"))])
+    return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])
 
 
 if __name__ == "__main__":

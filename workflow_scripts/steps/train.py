@@ -29,21 +29,21 @@ from typing import Any
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.settings.train import Train
 from workflow_scripts.config.nets import net_code
-from workflow_scripts.machine.device import claim, gpus
-from workflow_scripts.machine.locks import hold
+from workflow_scripts.machine.device import acquire_gpu, visible_gpus
+from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import SUMS
 from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
-from workflow_scripts.steps.common import STOPPED, USER_ERROR, json_argument
-from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, set_up_torch, train
+from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR, json_argument
+from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, set_up_torch, train_job
 
 FILES = ("arrays", "labels", "partition", "donor", "out", "work")
-PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
+LOCK_PATIENCE = 10.0  # seconds: workers of a run that was killed may live, and hold its lock, a moment longer
 
 SPEC_KEYS = ("dataset", "noise", "partition", "method", "train", "seed")  # all that a run's spec may say
-NEEDED = ("method", "train", "seed")
+REQUIRED_KEYS = ("method", "train", "seed")
 
 
-def arguments() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spec", required=True, type=json_argument, help="the run spec: JSON or a JSON file")
@@ -74,53 +74,62 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    args = arguments().parse_args(argv)
+    """Run the step.
+
+    Args:
+        argv: The arguments; those of the process if left out.
+
+    Returns:
+        The exit status, see `steps.common`.
+    """
+    args = _make_parser().parse_args(argv)
     try:
-        job = _job(args)
-        return _run(job, _prepare(args), _asked_to_stop())
+        job = _make_job(args)
+        return _run_job(job, _prepare_device(args), _stop_on_signals())
     except (SpecError, ArtifactError, CodeChanged, OSError) as error:
         print(f"train: {error}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
         print("train: stopped before the first round; the same command goes on", file=sys.stderr)
-        return STOPPED
+        return INTERRUPTED
 
 
-def _job(args: argparse.Namespace) -> TrainingJob:
+def _make_job(args: argparse.Namespace) -> TrainingJob:
     """The run that the command line describes."""
-    spec = check_spec(args.spec)
+    spec = _check_spec(args.spec)
     files = {name: getattr(args, name) for name in FILES}
-    return TrainingJob(spec, **files, code=_code(spec, args), versions=args.versions)
+    return TrainingJob(spec, **files, code=_check_code(spec, args), versions=args.versions)
 
 
-def _code(spec: dict[str, Any], args: argparse.Namespace) -> str:
+def _check_code(spec: dict[str, Any], args: argparse.Namespace) -> str:
     """The hash of the code that trains this run. One planned where there is no GPU may run where there is one."""
-    on_gpu = args.device == "cuda" or args.executor.startswith("lanes") or (args.device == "auto" and bool(gpus()))
+    on_gpu = (
+        args.device == "cuda" or args.executor.startswith("lanes") or (args.device == "auto" and bool(visible_gpus()))
+    )
     steps, method, nets = StepCode(ROOT), str(spec["method"].get("name")), net_code(spec["train"])
-    return steps.check(args.code, *(steps.train(method, nets, gpu=gpu) for gpu in (on_gpu, not on_gpu)))
+    return steps.check_hash(args.code, *(steps.train_entries(method, nets, gpu=gpu) for gpu in (on_gpu, not on_gpu)))
 
 
-def _asked_to_stop() -> Callable[[], bool]:
+def _stop_on_signals() -> Callable[[], bool]:
     """Whether SIGTERM (clusters send it before they kill) or SIGINT (Ctrl-C) came. A second one ends the process."""
     asked = threading.Event()
 
-    def ask(number: int, _: Any) -> None:
+    def request_stop(number: int, _: Any) -> None:
         asked.set()
         signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
     return asked.is_set
 
 
-def _prepare(args: argparse.Namespace) -> TrainingOptions:
+def _prepare_device(args: argparse.Namespace) -> TrainingOptions:
     """Claim a device, then import torch (which looks for GPUs when it is imported) and set it up."""
     for package in ("pyarrow", "safetensors"):
         if importlib.util.find_spec(package) is None:  # the results are written at the very end
             raise SpecError(f"{package} is missing: pip install {package}")
     options = TrainingOptions(
-        claim(args.device),
+        acquire_gpu(args.device),
         args.executor,
         args.threads,
         args.fast,
@@ -132,26 +141,26 @@ def _prepare(args: argparse.Namespace) -> TrainingOptions:
     return options
 
 
-def _run(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> int:
+def _run_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> int:
     from fednoise_core.engine.loop import Stopped
 
     sums = job.out / SUMS
     again = sums.exists()  # Snakemake starts no job for a finished folder, unless it is forced
-    with _alone(job.work):
+    with _training_lock(job.work):
         if sums.exists() and not again:
             print(f"{job.out}: finished by another process", flush=True)  # which held the lock
             return 0
         sums.unlink(missing_ok=True)  # so that half-written files never count as finished
-        _begin(job)
+        _write_start_record(job)
         try:
-            train(job, options, stop)
+            train_job(job, options, stop)
         except Stopped as stopped:
             print(stopped, flush=True)  # says that the same command goes on
-            return STOPPED
+            return INTERRUPTED
     return 0
 
 
-def _begin(job: TrainingJob) -> None:
+def _write_start_record(job: TrainingJob) -> None:
     """A line for `fednoise progress` before the first round ends, unless an earlier attempt left some."""
     path = job.work / "progress.jsonl"
     path.touch()
@@ -161,10 +170,10 @@ def _begin(job: TrainingJob) -> None:
 
 
 @contextlib.contextmanager
-def _alone(work: Path) -> Iterator[None]:
+def _training_lock(work: Path) -> Iterator[None]:
     """While no other process trains in this folder: two would overwrite each other's checkpoints."""
     work.mkdir(parents=True, exist_ok=True)
-    lock = hold(work / "lock", PATIENCE)
+    lock = acquire_lock(work / "lock", LOCK_PATIENCE)
     if lock is None:
         raise SpecError(f"{work}: another process trains here")
     try:
@@ -173,11 +182,12 @@ def _alone(work: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def check_spec(spec: dict[str, Any]) -> dict[str, Any]:
-    """A run's spec as a command line was given it. Raises SpecError for a missing key, and for one that decides no
-    number: it would make equal runs differ.
+def _check_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    """Check a run's spec from a command line.
+
+    Raises SpecError for a missing key, and for one that decides no number: it would make equal runs differ.
     """
-    missing, unknown = [key for key in NEEDED if key not in spec], [key for key in spec if key not in SPEC_KEYS]
+    missing, unknown = [key for key in REQUIRED_KEYS if key not in spec], [key for key in spec if key not in SPEC_KEYS]
     if missing:
         raise SpecError(f"--spec: the key {missing[0]!r} is missing")
     if unknown:

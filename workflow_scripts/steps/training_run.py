@@ -35,8 +35,12 @@ class TrainingJob:
     code: str = ""
     versions: str = ""
 
-    def inputs(self) -> dict[str, str]:
-        """SHA-256 of every file that the run reads."""
+    def hash_inputs(self) -> dict[str, str]:
+        """Hash every file that the run reads.
+
+        Returns:
+            Name of the input → SHA-256.
+        """
         from fednoise_core.nets.weights import weight_files
 
         files = {name: getattr(self, name) for name in ("arrays", "labels", "partition", "donor")}
@@ -58,7 +62,11 @@ class TrainingOptions:
 
 
 def set_up_torch(options: TrainingOptions) -> None:
-    """Import torch and fix what numbers depend on: threads, and on a GPU the order of sums."""
+    """Import torch and fix what numbers depend on: threads, and on a GPU the order of sums.
+
+    Args:
+        options: How the run is made.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
@@ -71,11 +79,18 @@ def set_up_torch(options: TrainingOptions) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
-    """Load the artifacts, run, write; the checkpoint goes when the results are in place.
+def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) -> None:
+    """Load the artifacts, run, and write the results. Then the checkpoint is removed.
 
-    stop: asked after each round; True ends the run with a checkpoint.
-    Raises Stopped then, SpecError for wrong settings, ArtifactError for a damaged file.
+    Args:
+        job: What is trained.
+        options: How it is trained.
+        stop: Asked after each round. True ends the run with a checkpoint.
+
+    Raises:
+        Stopped: `stop` was true.
+        SpecError: A setting is wrong.
+        ArtifactError: A file is damaged.
     """
     from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
@@ -84,7 +99,7 @@ def train(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool]) 
     from fednoise_core.noise.labels import Labels
     from fednoise_core.partition.artifact import Partition
 
-    spec, inputs = job.spec, job.inputs()
+    spec, inputs = job.spec, job.hash_inputs()
     versions = check_versions(job.versions)
     key = json_digest(spec, job.code, versions, inputs)
     for folder in (job.work, job.out):

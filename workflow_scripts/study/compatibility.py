@@ -10,15 +10,30 @@ from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
 from workflow_scripts.config.nets import net_code, nets_of
 from workflow_scripts.config.project import Project
-from workflow_scripts.config.yaml_file import Place
-from workflow_scripts.provenance.step_code import own_file
+from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.provenance.step_code import user_module_path
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-Defined = tuple[str, Mapping[str, Any], Place]  # id, settings, where they are defined
+HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
+    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
+    **{"fine": 0.4020, "coarse": 0.2640},
+}
+Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 
 
-def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: Place) -> None:
-    """Whether a data set, a noise and a partition go together; the message names `place`, a block of the grid."""
+def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:
+    """Check that a data set, a noise and a partition go together.
+
+    Args:
+        project: The project.
+        dataset: The id of a data set.
+        noise: A noise.
+        partition: A partition.
+        place: What names them together, a block of the grid.
+
+    Raises:
+        SpecError: They do not.
+    """
     (noise_id, noise_spec, noise_place), (partition_id, partition_spec, partition_place) = noise, partition
     if noises.needs_partition(noise_spec) and partitions.needs_labels(partition_spec):
         raise place.error(
@@ -27,7 +42,7 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
         )
     donor = noises.needs_donor(noise_spec)
     if donor is not None:
-        project.dataset(donor, noise_place / "donor")
+        project.find_dataset(donor, noise_place / "donor")
     samples = project.facts(dataset)[0]
     clients = partition_spec.get("clients", 0)
     if samples is not None and clients > samples:
@@ -36,9 +51,20 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
 
 
 def check_method(
-    project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: Place
+    project: Project, fields: Mapping[str, Any], train: Mapping[str, Any], dataset: str, place: ConfigPath
 ) -> None:
-    """What a method asks of the run's other settings, as its schema says."""
+    """Check what a method asks of the run's other settings, as its schema says.
+
+    Args:
+        project: The project.
+        fields: The method's settings.
+        train: The training settings.
+        dataset: The id of a data set.
+        place: Where the method is defined.
+
+    Raises:
+        SpecError: The method cannot run with them.
+    """
     facts = project.schemas.load("method")[fields["name"]]
     nets = train.get("net")
     if isinstance(nets, list) and len({canonical_json(net) for net in nets}) > 1 and not facts.get("several_nets"):
@@ -57,13 +83,21 @@ def check_method(
             raise (place / key).error(f"{value} tells nothing of {classes} classes: it must be above 1/{classes}")
 
 
-def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: Place) -> None:
-    """Whether the nets, the default net among them, take images as small as the data set's, and whether the files of
-    the user's own are there.
+def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: ConfigPath) -> None:
+    """Check that the nets take images as small as the data set's, and that the files of the user's own nets are there.
+
+    Args:
+        project: The project.
+        train: The training settings.
+        dataset: The id of a data set.
+        place: Where the nets are named.
+
+    Raises:
+        SpecError: A net does not, or a file is missing.
     """
     for factory in (name for name in net_code(train) if ":" in name):
         try:
-            own_file(project.folder, factory)
+            user_module_path(project.folder, factory)
         except SpecError as error:
             raise place.error(str(error)) from error
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
@@ -72,16 +106,36 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
             raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
 
 
-def check_sampling(train: Mapping[str, Any], noise: Defined, place: Place) -> None:
-    """Whether there is a generator that cohorts can go on from."""
+def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) -> None:
+    """Check that there is a generator from which `sampling: continued` can draw cohorts.
+
+    Args:
+        train: The training settings.
+        noise: The noise, which may leave its generator in the labels.
+        place: Where the training settings stand.
+
+    Raises:
+        SpecError: The noise leaves no generator.
+    """
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
         problem = f"'continued' goes on from the generator of the labels, which noise {noise[0]!r} does not leave"
         raise (place / "sampling").error(problem)
 
 
-def oracle_rate(project: Project, dataset: str, noise: Defined, place: Place) -> float:
-    """The nominal rate of a noise on a data set, for methods that are told it; of human labels the share that is wrong.
-    SpecError if none is known.
+def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:
+    """Find the rate of a noise for methods that are given it.
+
+    Args:
+        project: The project.
+        dataset: The id of a data set.
+        noise: The noise.
+        place: What asks for the rate.
+
+    Returns:
+        The nominal rate; of human labels the share that is wrong.
+
+    Raises:
+        SpecError: No rate is known.
     """
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1])
     if rate is None:

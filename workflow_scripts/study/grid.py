@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, index_of, parse_settings
 from workflow_scripts.config import definitions
-from workflow_scripts.config.definitions import FAMILIES, MethodDefinition
+from workflow_scripts.config.definitions import FAMILY_OF_KEY, MethodDefinition
 from workflow_scripts.config.project import CATALOGUE, Project
-from workflow_scripts.config.yaml_file import Place, deep_merge, read_yaml
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
 from workflow_scripts.study import compatibility
 from workflow_scripts.study.compatibility import ORACLE, Defined
+from workflow_scripts.study.layers import Layer, resolve_layers
 from workflow_scripts.study.plan import Plan
 from workflow_scripts.study.planned_run import PlannedRun
 from workflow_scripts.study.store import store_of
@@ -33,227 +36,260 @@ class StudyGrid:
 
     def __init__(self, project: Project, name: str) -> None:
         self.project, self.name = project, name
-        self.root = project.root(name)
-        self.place = Place(project.file(name))
-        self.full, self.data = self._read()
+        self.root = project.results_folder(name)
+        self.place = ConfigPath(project.study_file(name))
+        self.full, self.data = self._read_file()
         definitions.check_definitions(project.schemas, self.data, self.place)
         definitions.check_train(project.schemas, self.data["train"], self.place / "train")
-        self.stand_ins: dict[str, str] = dict(self.data.get("stand_ins", {}))
+        self.dataset_substitutes: dict[str, str] = dict(self.data.get("dataset_substitutes", {}))
         self.absent: list[str] = []  # data sets of a paper that only the user can supply, and has not
         self._settings: set[tuple[str, str, str]] = set()  # of the grid, checked
-        self._runs = select_part(self, self._expand())
+        self._runs = _select_subset(self, self._expand_grid())
 
     @property
     def runs(self) -> list[PlannedRun]:
         """Every run once, in the order of the grid's blocks."""
         return list(self._runs.values())
 
-    def define(self, key: str, name: str, place: Place | None = None) -> Defined:
-        """Id, settings and place of definition of a noise, partition or method (`key` "noises", …).
+    def find_definition(self, key: str, name: str, place: ConfigPath | None = None) -> Defined:
+        """Find a noise, partition or method.
 
-        place: what names the id, for the message if it is unknown. A variant of a method has the place of its method.
+        Args:
+            key: "noises", "partitions" or "methods".
+            name: Its id.
+            place: What names the id.
+
+        Returns:
+            Id, settings, and where it is defined. A variant of a method has the place of its method.
+
+        Raises:
+            SpecError: Neither the study nor the catalogue defines it.
         """
         if key == "methods" and parse_settings(name):
-            found = self._variants(base_method(name), place)
+            found = self._expand_method(base_method(name), place)
             if name not in found:
-                raise ((place or self.place) / key).error(f"unknown variant {name!r}{hint(name, found)}")
-            return name, found[name], self.define(key, base_method(name), place)[2]
+                raise ((place or self.place) / key).error(f"unknown variant {name!r}{did_you_mean(name, found)}")
+            return name, found[name], self.find_definition(key, base_method(name), place)[2]
         own, shared = self.data.get(key, {}), self.project.catalogue.get(key, {})
         if name in own:
             return name, own[name], self.place / key / name
         if name in shared:
-            return name, shared[name], Place(CATALOGUE, (key, name))
-        raise ((place or self.place) / key).error(f"unknown {FAMILIES[key]} {name!r}{hint(name, [*own, *shared])}")
+            return name, shared[name], ConfigPath(CATALOGUE, (key, name))
+        raise ((place or self.place) / key).error(
+            f"unknown {FAMILY_OF_KEY[key]} {name!r}{did_you_mean(name, [*own, *shared])}"
+        )
 
-    def _variants(self, name: str, place: Place | None = None) -> dict[str, Mapping[str, Any]]:
+    def _expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
         """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
         if parse_settings(name):
-            return {name: self.define("methods", name, place)[1]}
-        return definitions.variants(*self.define("methods", name, place))
+            return {name: self.find_definition("methods", name, place)[1]}
+        return definitions.expand_sweep(*self.find_definition("methods", name, place))
 
-    def noise(self, name: str) -> dict[str, Any]:
+    def normalize_noise(self, name: str) -> dict[str, Any]:
         """The noise of an id, in normal form (`Schemas.normal`)."""
-        return self._normal("noises", name)
+        return self._normalize_definition("noises", name)
 
-    def partition(self, name: str) -> dict[str, Any]:
+    def normalize_partition(self, name: str) -> dict[str, Any]:
         """The partition of an id, in normal form."""
-        return self._normal("partitions", name)
+        return self._normalize_definition("partitions", name)
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
-    def _normal(self, key: str, name: str) -> dict[str, Any]:
-        return self.project.schemas.normal(FAMILIES[key], self.define(key, name)[1])
+    def _normalize_definition(self, key: str, name: str) -> dict[str, Any]:
+        return self.project.schemas.normalize_kind(FAMILY_OF_KEY[key], self.find_definition(key, name)[1])
 
-    def run(self, dataset: str, noise: str, partition: str, method: str, seed: int) -> PlannedRun:
-        """A run of the study. Raises SpecError if no block of the grid contains it."""
+    def find_run(self, dataset: str, noise: str, partition: str, method: str, seed: int) -> PlannedRun:
+        """Find a run of the study by its ids.
+
+        Raises:
+            SpecError: No block of the grid contains it.
+        """
         ids = (dataset, noise, partition, method, seed)
         if ids not in self._runs:
             raise self.place.error(f"no run {'/'.join(map(str, ids))} in the grid")
         return self._runs[ids]
 
-    def setting(self, dataset: str, noise: str, partition: str, seed: int) -> tuple[Plan, Plan, Plan]:
-        """Arrays, labels and partition of a setting, in the grid or not. SpecError if it cannot be."""
-        if (dataset, noise, partition) not in self._settings:
-            self.project.dataset(dataset, self.place)
-            self._check_setting(dataset, noise, partition, self.place)
-        return store_of(self.project).first_setting(dataset, self.noise(noise), self.partition(partition), seed)
+    def plan_setting(self, dataset: str, noise: str, partition: str, seed: int) -> tuple[Plan, Plan, Plan]:
+        """Plan the artifacts of a setting, in the grid or not.
 
-    def select(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
-        """The runs that a table or figure shows: those allowed by its lists `datasets`, …, `seeds` (no list: all)."""
-        if self.project.schemas.flags(spec).get("without_runs"):
+        Returns:
+            The plans of its arrays, labels and partition.
+
+        Raises:
+            SpecError: Data set, noise and partition do not go together.
+        """
+        if (dataset, noise, partition) not in self._settings:
+            self.project.find_dataset(dataset, self.place)
+            self._check_setting(dataset, noise, partition, self.place)
+        return store_of(self.project).first_finished_setting(
+            dataset, self.normalize_noise(noise), self.normalize_partition(partition), seed
+        )
+
+    def select_runs(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
+        """Select the runs that a table or figure shows.
+
+        Args:
+            spec: Its settings. Each of the lists `datasets`, …, `seeds` restricts the runs.
+        """
+        if self.project.schemas.kind_flags(spec).get("without_runs"):
             return []
         allowed = [(field, spec[f"{field}s"]) for field in SELECTORS if spec.get(f"{field}s") is not None]
         named = ((run, [index_of(names, getattr(run, field)) for field, names in allowed]) for run in self.runs)
         return [run for run, places in named if None not in places]
 
-    def words_of_absence(self) -> str:
-        """What the data sets that are not here mean, in words."""
+    def missing_data_message(self) -> str:
+        """Describe what the data sets that are missing mean."""
         return (
             f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
             "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
             "FEDNOISE_DATA names"
         )
 
-    def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The study's file; the same with the scale's overlay and the study's own word on that scale laid over it."""
-        check, scale = self.project.schemas.check, self.project.scale
+    def _read_file(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The study's file, and the same with the scale's overlay and the study's own overlay for that scale."""
+        check, scale = self.project.schemas.check_settings, self.project.scale
         data = read_yaml(self.project.folder / self.place.file)
         check("study", data, self.place)
-        own = data.get("scales", {}).get(scale, {})
-        self._scaled = deep_merge(self.project.overlay.get("train", {}), own.get("train", {}))
-        self._scaled_seeds = own.get("seeds") or self.project.overlay.get("seeds")
-        if not own and not self.project.overlay:
+        self._scaled = self.project.overlay, data.get("scales", {}).get(scale, {})
+        if not any(self._scaled):
             return data, data
-        self.place = Place(f"{self.place.file} at scale {scale}")
-        merged = deep_merge(deep_merge(data, self.project.overlay), own)
+        self.place = ConfigPath(f"{self.place.file} at scale {scale}")
+        merged = functools.reduce(deep_merge, self._scaled, data)
         check("study", merged, self.place)
         return data, merged
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
-    def _method(self, name: str, block: int) -> MethodDefinition:
-        """A method's definition, its training settings laid over those of the scale, of a block of the grid, and of the
-        study.
-        """
+    def _resolve_method(self, name: str, block: int) -> tuple[MethodDefinition, dict[str, ConfigPath]]:
+        """A method with all training settings of its runs in a block, and where each of these stands."""
         place = self.place / "grid" / block
-        name, spec, where = self.define("methods", name, place)
-        for layer in (self.data["grid"][block].get("settings", {}), self.data.get("settings", {})):
-            spec = {**spec, **layer.get(base_method(name), {})}
-        found = definitions.method(self.project.schemas, name, spec, where)
-        train = {**self.train_of(block), **found.train}
-        return MethodDefinition(found.fields, found.label, train, found.place)
+        name, spec, where = self.find_definition("methods", name, place)
+        over = (place, self.data["grid"][block]), (self.place, self.data)
+        layers = [Layer(origin, data.get("settings", {}).get(base_method(name), {})) for origin, data in over]
+        spec, _ = resolve_layers([Layer(where, spec), *layers])
+        found = definitions.parse_method(self.project.schemas, name, spec, where)
+        train, origins = resolve_layers([*self._train_layers(block), Layer(found.place, found.train)])
+        return replace(found, train=train), origins
 
-    def train_of(self, block: int) -> dict[str, Any]:
-        """The training settings of a block of the grid, before those of a method."""
-        own = self.data["grid"][block].get("train")
-        return deep_merge({**self.full["train"], **own}, self._scaled) if own else self.data["train"]
+    def _train_layers(self, block: int) -> list[Layer]:
+        return [
+            Layer(self.place, self.full["train"]),
+            Layer(self.place / "grid" / block, self.data["grid"][block].get("train", {})),
+            *(Layer(self.place, data.get("train", {}), deep=True) for data in self._scaled),
+        ]
 
-    def _expand(self) -> dict[Ids, PlannedRun]:
+    def train_settings(self, block: int) -> dict[str, Any]:
+        """Resolve the training settings of a block of the grid, without those of a method.
+
+        Args:
+            block: The block's number.
+        """
+        return resolve_layers(self._train_layers(block))[0]
+
+    def _expand_grid(self) -> dict[Ids, PlannedRun]:
         """Every run of the grid's blocks, once."""
         runs: dict[Ids, PlannedRun] = {}
+        own, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
-            place = self.place / "grid" / number
-            definitions.check_train(self.project.schemas, block.get("train", {}), place / "train")
-            if block.get("train"):
-                definitions.check_train(self.project.schemas, self.train_of(number), place / "train")
-            methods = [one for name in block["methods"] for one in self._variants(name, place)]
-            for named in block["datasets"]:
-                dataset = self._present(named, place / "datasets")
-                if dataset is None:
-                    continue
-                for noise in block["noises"]:
-                    for partition in block["partitions"]:
-                        self._check_setting(dataset, noise, partition, place)
-                        self._settings.add((dataset, noise, partition))
-                        for method in methods:
-                            plan = self._plan(dataset, noise, partition, method, number)
-                            for seed in self._scaled_seeds or block.get("seeds", self.data["seeds"]):
-                                ids = (dataset, noise, partition, method, seed)
-                                run = self._run(ids, *plan)
-                                if runs.setdefault(ids, run).spec != run.spec:
-                                    raise (place / "train").error(
-                                        f"another block has {'/'.join(map(str, ids))} with other training settings: "
-                                        "give the method another id"
-                                    )
+            place, train = self.place / "grid" / number, block.get("train", {})
+            for settings_of_block in (train, self.train_settings(number)) if train else ():
+                definitions.check_train(self.project.schemas, settings_of_block, place / "train")
+            methods = [one for name in block["methods"] for one in self._expand_method(name, place)]
+            named = (self._available_dataset(name, place / "datasets") for name in block["datasets"])
+            datasets = [name for name in named if name is not None]
+            seeds = own or shared or block.get("seeds", self.data["seeds"])
+            for setting in product(datasets, block["noises"], block["partitions"]):
+                self._check_setting(*setting, place)
+                self._settings.add(setting)
+                for method in methods:
+                    cell = self._resolve_cell(*setting, method, number)
+                    for seed in seeds:
+                        self._add_run(runs, (*setting, method, seed), cell, place)
         if not runs:
-            raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.words_of_absence()}")))
+            raise AllAbsent(str((self.place / "grid").error(f"no run is left. {self.missing_data_message()}")))
         return runs
 
-    def _present(self, named: str, place: Place) -> str | None:
-        """The data set that a grid's id stands for at this scale; None if it is to come from the user and is not here,
-        which a paper's other cells can do without. Of any other study it is an error.
+    def _available_dataset(self, named: str, place: ConfigPath) -> str | None:
+        """The data set that a grid's id stands for at this scale.
+
+        None if only the user can supply it and has not. A paper's other cells can do without. Of any other study it is
+        an error.
         """
-        dataset = self.stand_ins.get(named, named)
-        self.project.dataset(named, place)
-        self.project.dataset(dataset, self.place / "stand_ins" / named)
-        if self.name not in self.project.papers or not self.project.absent(dataset):
+        dataset = self.dataset_substitutes.get(named, named)
+        self.project.find_dataset(named, place)
+        self.project.find_dataset(dataset, self.place / "dataset_substitutes" / named)
+        if self.name not in self.project.paper_names or not self.project.is_absent(dataset):
             return dataset
         self.absent += [named] if named not in self.absent else []
         return None
 
     @functools.cache  # noqa: B019 - a study lives as long as the process
-    def _check_setting(self, dataset: str, noise: str, partition: str, place: Place) -> None:
+    def _check_setting(self, dataset: str, noise: str, partition: str, place: ConfigPath) -> None:
         """Whether a data set, a noise and a partition go together; the message names the block of the grid."""
-        found = self.define("noises", noise, place), self.define("partitions", partition, place)
+        found = self.find_definition("noises", noise, place), self.find_definition("partitions", partition, place)
         compatibility.check_setting(self.project, dataset, *found, place)
 
-    def _plan(
+    def _resolve_cell(
         self, dataset: str, noise: str, partition: str, name: str, block: int
     ) -> tuple[dict[str, Any], str, bool]:
         """Spec (without the seed), label, and whether a field was told the nominal rate, of a cell of the grid."""
-        found, project, defined = self._method(name, block), self.project, self.define("noises", noise)
-        fields = found.fields
+        (found, origins), project = self._resolve_method(name, block), self.project
+        defined, fields = self.find_definition("noises", noise), found.fields
         told = [key for key, value in fields.items() if value == ORACLE]
         if told:
             rate = compatibility.oracle_rate(project, dataset, defined, self.place / "grid" / block)
             fields = fields | dict.fromkeys(told, rate)
             project.schemas.check_kind("method", fields, found.place)
         compatibility.check_method(project, fields, found.train, dataset, found.place)
-        here = self.place / "grid" / block if "net" in self.data["grid"][block].get("train", {}) else self.place
-        here = found.place if "net" in self.define("methods", name)[1].get("train", {}) else here
-        compatibility.check_nets(project, found.train, dataset, here / "train" / "net")
+        compatibility.check_nets(project, found.train, dataset, origins.get("net", self.place) / "train" / "net")
         compatibility.check_sampling(found.train, defined, found.place / "train")
         spec = {
-            "dataset": project.normal_dataset(dataset),
-            "noise": self.noise(noise),
-            "partition": self.partition(partition),
-            "method": project.schemas.normal("method", fields),
-            "train": project.schemas.normal_train(found.train),
+            "dataset": project.normalize_dataset(dataset),
+            "noise": self.normalize_noise(noise),
+            "partition": self.normalize_partition(partition),
+            "method": project.schemas.normalize_kind("method", fields),
+            "train": project.schemas.normalize_train(found.train),
         }
         return spec, found.label, bool(told)
 
-    def _run(self, ids: Ids, spec: Mapping[str, Any], label: str, oracle: bool) -> PlannedRun:
+    def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool], place: ConfigPath) -> None:
+        spec, label, oracle = cell
         pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
-        return PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
+        run = PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
+        if runs.setdefault(ids, run).spec != run.spec:
+            raise (place / "train").error(
+                f"another block has {'/'.join(map(str, ids))} with other training settings: give the method another id"
+            )
 
 
-def select_part(study: StudyGrid, runs: Runs) -> Runs:
-    """Those of `runs` that the project's part asks for; all, if it asks for no part, or the study has none.
+def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
+    """Those of `runs` in the subset that the project asks for; all if it asks for none, or the study has none.
 
-    Raises SpecError for a part that is none of the study's, for an id that its grid does not have, and if no run is
-    left.
+    Raises SpecError for an unknown subset, for an id that the grid does not have, and if no run is left.
     """
-    name, known = study.project.part, study.data.get("parts", {})
+    name, known = study.project.subset, study.data.get("subsets", {})
     if name is None or not known:
         return runs
     if name not in known:
-        raise (study.place / "parts").error(f"--config part asks for {name!r}, which is not there{hint(name, known)}")
+        raise (study.place / "subsets").error(f"unknown subset {name!r} in --config subset{did_you_mean(name, known)}")
     boxes = [_check_box(study, name, number, box) for number, box in enumerate(known[name])]
     found = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
     if not found:
-        raise (study.place / "parts" / name).error("no run of the grid lies in it")
+        raise (study.place / "subsets" / name).error("no run of the grid lies in it")
     return found
 
 
 def _check_box(study: StudyGrid, name: str, number: int, box: Mapping[str, Any]) -> dict[str, list[Any]]:
     """A box with the data sets of the scale, by the names of a run's fields."""
-    place = study.place / "parts" / name / number
+    place = study.place / "subsets" / name / number
     for key, wanted in box.items():
         if key == "seeds":
             continue
         used = dict.fromkeys(one for block in study.data["grid"] for one in block[key])
         for index, one in enumerate(wanted):
             if base_method(str(one)) not in used and one not in used:
-                raise (place / key / index).error(f"the grid has no {one!r}{hint(one, used)}")
-    datasets = {"datasets": [study.stand_ins.get(one, one) for one in box["datasets"]]} if "datasets" in box else {}
+                raise (place / key / index).error(f"the grid has no {one!r}{did_you_mean(one, used)}")
+    datasets = (
+        {"datasets": [study.dataset_substitutes.get(one, one) for one in box["datasets"]]} if "datasets" in box else {}
+    )
     return {key.removesuffix("s"): list(wanted) for key, wanted in {**box, **datasets}.items()}
 
 

@@ -6,18 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import base_method, swept_field
-from workflow_scripts.config.definitions import variants
-from workflow_scripts.config.project import PARTS
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.definitions import expand_sweep
+from workflow_scripts.config.project import TARGET_SUFFIXES
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study import paper_settings, paper_tables
 from workflow_scripts.study.grid import SELECTORS, StudyGrid
 from workflow_scripts.study.planned_run import PlannedRun
 
 
-def described(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The study as its page tells it: every id that its runs use, with its settings."""
+def page_metadata(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a study for its page.
+
+    Args:
+        study: The study.
+        tables: Its checked tables.
+        figures: Its checked figures.
+
+    Returns:
+        What the page shows beside runs: every id that the runs use, with its settings.
+    """
     used = {field: dict.fromkeys(getattr(run, field) for run in study.runs) for field in SELECTORS}
     return {
         "id": study.name,
@@ -25,15 +34,15 @@ def described(study: StudyGrid, tables: Mapping[str, Any], figures: Mapping[str,
         "text": study.data.get("text", ""),
         "scale": study.project.scale,
         "datasets": {name: study.project.datasets[name] for name in used["dataset"]},
-        "noises": {name: study.define("noises", name)[1] for name in used["noise"]},
-        "partitions": {name: study.define("partitions", name)[1] for name in used["partition"]},
-        "methods": {name: study.define("methods", name)[1] for name in used["method"]},
+        "noises": {name: study.find_definition("noises", name)[1] for name in used["noise"]},
+        "partitions": {name: study.find_definition("partitions", name)[1] for name in used["partition"]},
+        "methods": {name: study.find_definition("methods", name)[1] for name in used["method"]},
         "train": study.data["train"],
         **({"blocks": own} if (own := _own_training(study)) else {}),
         "tables": tables,
         "figures": {name: {key: one[key] for key in one if key != "of"} for name, one in figures.items()},
-        "left_out": paper_tables.left_out(study, figures),
-        **({"paper": paper_settings.told(study)} if study.name in study.project.papers else {}),
+        "left_out": paper_tables.skipped_figures(study, figures),
+        **({"paper": paper_settings.settings_provenance(study)} if study.name in study.project.paper_names else {}),
     }
 
 
@@ -42,51 +51,73 @@ def _own_training(study: StudyGrid) -> list[dict[str, Any]]:
     found = []
     for number, block in enumerate(study.data["grid"]):
         if block.get("train"):
-            made = study.train_of(number)
+            made = study.train_settings(number)
             found.append({**block, "train": {key: made[key] for key in block["train"]}})
     return found
 
 
-def shown(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Tables or figures that have a run at this scale. Naming what no scale has, or having no run, is a mistake."""
-    blocks = [
-        *study.data["grid"],
-        *study.full["grid"],
-        *({"seeds": data["seeds"]} for data in (study.data, study.full)),
-    ]
-    known = {field: {one for block in blocks for one in block.get(f"{field}s", ())} for field in SELECTORS}
-    known["method"] |= {variant for data in (study.data, study.full) for variant in _known_variants(study, data)}
-    found = {}
+def check_outputs(study: StudyGrid, key: str, tables: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Check the tables or figures of a study.
+
+    Args:
+        study: The study, whose runs are known.
+        key: "tables" or "figures".
+        tables: For figures: the checked tables, of which figures of a paper are made.
+
+    Returns:
+        Id → spec of those that have a run at this scale, with the data sets of the scale.
+
+    Raises:
+        SpecError: If one names what no scale has, or has no run at the paper's scale.
+    """
+    known, found = _known_ids(study), {}
     for name, spec in study.data.get(key, {}).items():
         place = study.place / key / name
-        taken = name in PARTS or f"{study.name}_{name}" in study.project.names
-        if taken or (key == "figures" and name in study.data.get("tables", {})):
-            raise place.error(f"{study.name}_{name} is a target already; give it another id")
-        study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
-        for field in SELECTORS:
-            for number, wanted in enumerate(spec.get(f"{field}s") or []):
-                if wanted not in known[field]:
-                    raise (place / f"{field}s" / number).error(f"no run has {wanted!r}{hint(wanted, known[field])}")
-        if key == "figures" and spec["kind"] in paper_tables.FIGURES:
-            spec = paper_tables.with_tables(tables or {}, spec, place)
-        stood = _stood_in(study, spec)
-        runs = study.select(stood)
+        _check_output(study, key, name, spec, known)
+        if key == "figures" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
+            spec = paper_tables.with_source_tables(tables or {}, spec, place)
+        substituted = _with_substitutes(study, spec)
+        runs = study.select_runs(substituted)
         if runs:
-            check_compared(spec, runs, place)
-        if key == "tables" and study.project.schemas.flags(spec).get("of_a_paper"):
-            own = {"datasets": stood["datasets"]} if "datasets" in stood else {}
-            found[name] = paper_tables.completed(study, spec, place) | own
+            _check_compared(spec, runs, place)
+        if key == "tables" and study.project.schemas.kind_flags(spec).get("of_a_paper"):
+            own = {"datasets": substituted["datasets"]} if "datasets" in substituted else {}
+            found[name] = paper_tables.with_study_context(study, spec, place) | own
         elif runs:
-            found[name] = stood
-        elif study.data is study.full and not study.project.part and not paper_tables.wholly_absent(study, spec):
-            raise place.error("no run has all that it asks for")
+            found[name] = substituted
+        elif study.data is study.full and not study.project.subset and not paper_tables.missing_datasets(study, spec):
+            raise place.error("no run of the grid is in all of its lists")
     return found
 
 
-def _stood_in(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _known_ids(study: StudyGrid) -> dict[str, set[Any]]:
+    """Field of a run → the ids that the grid has, at this scale or at the paper's."""
+    blocks = [one for data in (study.data, study.full) for one in (*data["grid"], {"seeds": data["seeds"]})]
+    known = {field: {one for block in blocks for one in block.get(f"{field}s", ())} for field in SELECTORS}
+    known["method"] |= {variant for data in (study.data, study.full) for variant in _known_variants(study, data)}
+    return known
+
+
+def _check_output(
+    study: StudyGrid, key: str, name: str, spec: Mapping[str, Any], known: Mapping[str, set[Any]]
+) -> None:
+    """Check the name of a table or figure, its settings, and the ids in its lists."""
+    place = study.place / key / name
+    taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
+    if taken or (key == "figures" and name in study.data.get("tables", {})):
+        raise place.error(f"{study.name}_{name} is a target already; give it another id")
+    study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
+    for field in SELECTORS:
+        for number, wanted in enumerate(spec.get(f"{field}s") or []):
+            if wanted not in known[field]:
+                problem = f"no run has {wanted!r}{did_you_mean(wanted, known[field])}"
+                raise (place / f"{field}s" / number).error(problem)
+
+
+def _with_substitutes(study: StudyGrid, spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a table or figure with the data sets of this scale."""
     named = spec.get("datasets")
-    used = dict.fromkeys(study.stand_ins.get(one, one) for one in named or ())
+    used = dict.fromkeys(study.dataset_substitutes.get(one, one) for one in named or ())
     return {**spec, "datasets": list(used)} if named else dict(spec)
 
 
@@ -94,10 +125,10 @@ def _known_variants(study: StudyGrid, data: Mapping[str, Any]) -> Iterator[str]:
     """Ids of the variants of every method in the grid of `data`, this study at its scale or as it is written."""
     defined = {**study.project.catalogue.get("methods", {}), **data.get("methods", {})}
     for name in {base_method(method) for block in data["grid"] for method in block["methods"]} & defined.keys():
-        yield from variants(name, defined[name], study.place / "methods" / name)
+        yield from expand_sweep(name, defined[name], study.place / "methods" / name)
 
 
-def check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: Place) -> None:
+def _check_compared(spec: Mapping[str, Any], runs: Sequence[PlannedRun], place: ConfigPath) -> None:
     """Whether a figure that compares variants has some. Raises SpecError, before anything is trained."""
     if spec["kind"] == "sweep":
         try:

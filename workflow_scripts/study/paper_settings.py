@@ -11,31 +11,41 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import canonical_json
-from workflow_scripts.config.yaml_file import Place, deep_merge
+from workflow_scripts.config.yaml_file import ConfigPath, deep_merge
 from workflow_scripts.study.grid import StudyGrid
 
 Keys = tuple[str | int, ...]
 COMMON = "train"  # all of it is shown, also what has no source
-GONE = object()
+ABSENT = object()
 
 
-def told(study: StudyGrid) -> dict[str, Any]:
-    """What the study's page is told besides its settings: `settings`, rows {part, name, value, says, note, scaled};
-    `changes`, rows {name, value, scaled} of what the scale changes; `absent`, data sets that are not here; `methods`,
-    the names of the methods that are compared; `citation`, what the file says of the paper; `scale_text`; `why`, table
-    → id of a claim → reason.
+def settings_provenance(study: StudyGrid) -> dict[str, Any]:
+    """Describe the settings of a paper, who says so, and what the scale changes.
 
-    says: as in `sources`. scaled: the value at the present scale, "" where it is the same, "–" where the scale has no
-    such block of the grid. Raises SpecError for a key of `sources` that the study does not have.
+    Args:
+        study: The study of the paper.
+
+    Returns:
+        `settings`: rows {part, name, value, says, note, scaled}, where `says` is as in `sources`, and `scaled` is the
+        value at the present scale, "" where it is the same, "–" where the scale has no such block of the grid.
+        `changes`: rows {name, value, scaled} of what the scale changes.
+        `absent`: Data sets that are not here.
+        `methods`: Names of the methods that are compared.
+        `citation`: What the file says of the paper.
+        `scale_text`: What the scale keeps and cuts.
+        `why`: Table → id of a claim → reason.
+
+    Raises:
+        SpecError: The study does not have a key of `sources`.
     """
-    rows = _sources(study)
+    rows = _read_sources(study)
     for key in study.full[COMMON]:
         rows.setdefault((COMMON, key), "")
     first = list(study.full)
-    order = sorted(rows, key=lambda keys: (first.index(str(keys[0])), *_numbers(keys)))
+    order = sorted(rows, key=lambda keys: (first.index(str(keys[0])), *_item_order(keys)))
     return {
-        "settings": [_row(study, keys, rows[keys]) for keys in order],
-        "changes": _changes(study),
+        "settings": [_setting_row(study, keys, rows[keys]) for keys in order],
+        "changes": _scale_changes(study),
         "absent": list(study.absent),
         "methods": sorted({str(run.spec["method"]["name"]) for run in study.runs}),
         "citation": study.data.get("paper", {}),
@@ -44,62 +54,62 @@ def told(study: StudyGrid) -> dict[str, Any]:
     }
 
 
-def _sources(study: StudyGrid) -> dict[Keys, str]:
+def _read_sources(study: StudyGrid) -> dict[Keys, str]:
     """Keys → what `sources` says of them."""
-    place, found = Place(study.project.file(study.name)) / "sources", dict[Keys, str]()
+    place, found = ConfigPath(study.project.study_file(study.name)) / "sources", dict[Keys, str]()
     for text, source in study.full.get("sources", {}).items():
         keys = tuple(int(key) if key.isdecimal() else key for key in text.split("."))
-        if _at(study.full, keys) is GONE:
+        if _value_at(study.full, keys) is ABSENT:
             raise (place / text).error("expected the keys of a setting of this study, joined by dots")
         found[keys] = source
     return found
 
 
-def _row(study: StudyGrid, keys: Keys, source: str) -> dict[str, str]:
-    value, scaled = _at(study.full, keys), _scaled(study, keys)
+def _setting_row(study: StudyGrid, keys: Keys, source: str) -> dict[str, str]:
+    value, scaled = _value_at(study.full, keys), _scaled_value(study, keys)
     part, name = str(keys[0]), keys[1:]
     if part == "grid":
         block = study.full["grid"][keys[1]]
-        part, name, value = _block(block), keys[2:], value if keys[2:] else _contents(block)
+        part, name, value = _block_title(block), keys[2:], value if keys[2:] else _block_contents(block)
     elif part in ("tables", "figures"):
         part, name = str(study.full[part][keys[1]].get("title", keys[1])).split(":")[0], keys[2:]
     says, _, note = source.partition(": ")
-    same = study.data is study.full or (scaled is not GONE and canonical_json(scaled) == canonical_json(value))
+    same = study.data is study.full or (scaled is not ABSENT and canonical_json(scaled) == canonical_json(value))
     return {
         "part": part,
         "name": ".".join(map(str, name)),
-        "value": _words(value),
+        "value": _format_value(value),
         "says": says,
         "note": note,
-        "scaled": "" if same else _words(scaled),
+        "scaled": "" if same else _format_value(scaled),
     }
 
 
-def _scaled(study: StudyGrid, keys: Keys) -> Any:
+def _scaled_value(study: StudyGrid, keys: Keys) -> Any:
     """The value at the present scale; GONE where the scale has a grid of its own, so that there is none."""
     if keys[0] != "grid":
-        return _at(study.data, keys)
+        return _value_at(study.data, keys)
     if study.data["grid"] != study.full["grid"] or len(keys) < 3:
-        return GONE
-    value = _at(study.data, keys)
+        return ABSENT
+    value = _value_at(study.data, keys)
     if keys[2] == "train":
-        return _at(study.train_of(int(keys[1])), keys[3:]) if keys[3:] else GONE
+        return _value_at(study.train_settings(int(keys[1])), keys[3:]) if keys[3:] else ABSENT
     if keys[2:] == ("settings",):
         over = study.data.get("settings", {})
         return {name: {**own, **over.get(name, {})} for name, own in value.items()}
     return value
 
 
-def _at(data: Any, keys: Keys) -> Any:
+def _value_at(data: Any, keys: Keys) -> Any:
     for key in keys:
         listed = isinstance(data, list) and isinstance(key, int) and key < len(data)
         if not listed and not (isinstance(data, Mapping) and key in data):
-            return GONE
+            return ABSENT
         data = data[key]
     return data
 
 
-def _changes(study: StudyGrid) -> list[dict[str, str]]:
+def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
     """Every value that the scale lays over the paper's."""
     if study.data is study.full:
         return []
@@ -108,64 +118,64 @@ def _changes(study: StudyGrid) -> list[dict[str, str]]:
     if own.get("seeds"):
         over["seeds"] = own["seeds"]
     found = []
-    told_apart = ("grid", "stand_ins", "scale_text", "why")
-    for keys, value in _leaves({key: part for key, part in over.items() if key not in told_apart}):
-        before = _at(study.full, keys)
-        if before is GONE or canonical_json(before) != canonical_json(value):
-            by_block = before is GONE and any(_at(block, keys) is not GONE for block in study.full["grid"])
-            shown = "by block" if by_block else _words(before)
-            found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _words(value)})
-    found += [{"name": "data", "value": name, "scaled": other} for name, other in study.stand_ins.items()]
+    told_apart = ("grid", "dataset_substitutes", "scale_text", "why")
+    for keys, value in _iter_leaves({key: part for key, part in over.items() if key not in told_apart}):
+        before = _value_at(study.full, keys)
+        if before is ABSENT or canonical_json(before) != canonical_json(value):
+            by_block = before is ABSENT and any(_value_at(block, keys) is not ABSENT for block in study.full["grid"])
+            shown = "by block" if by_block else _format_value(before)
+            found.append({"name": ".".join(map(str, keys)), "value": shown, "scaled": _format_value(value)})
+    found += [{"name": "data", "value": name, "scaled": other} for name, other in study.dataset_substitutes.items()]
     if own.get("grid"):
-        before, after = (f"{len(set(_cells(grid))):,} cells" for grid in (study.full["grid"], study.data["grid"]))
+        before, after = (f"{len(set(_iter_cells(grid))):,} cells" for grid in (study.full["grid"], study.data["grid"]))
         found.append({"name": "grid", "value": before, "scaled": after})
     return found
 
 
-def _cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def _iter_cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for block in grid:
         yield from product(*(block[axis] for axis in ("datasets", "noises", "partitions", "methods")))
 
 
-def _leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+def _iter_leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
     """What is no mapping, and what defines one thing by its name or kind, with the keys that lead there."""
     if isinstance(value, Mapping) and not {"name", "kind"} & value.keys():
         for key, part in value.items():
-            yield from _leaves(part, (*keys, key))
+            yield from _iter_leaves(part, (*keys, key))
     else:
         yield keys, value
 
 
-def _block(block: Mapping[str, Any]) -> str:
+def _block_title(block: Mapping[str, Any]) -> str:
     """A block of the grid by its data sets, and the noises if there are few."""
     noises = block["noises"] if len(block["noises"]) == 1 else []
     return " · ".join(", ".join(part) for part in (block["datasets"], noises) if part)
 
 
-def _contents(block: Mapping[str, Any]) -> str:
+def _block_contents(block: Mapping[str, Any]) -> str:
     """What else a block of the grid consists of."""
     return " · ".join(", ".join(block[key]) for key in ("noises", "partitions", "methods"))
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value in one line; of a group of definitions their ids."""
-    if value is GONE:
+    if value is ABSENT:
         return "–"
     if isinstance(value, Mapping):
         if len(value) > 3 and all(isinstance(part, Mapping) for part in value.values()):
             return ", ".join(map(str, value))
-        return ", ".join(f"{key}: {_inner(part)}" for key, part in value.items() if key not in ("label", "title"))
-    return ", ".join(map(_inner, value)) if isinstance(value, list) else _inner(value)
+        return ", ".join(f"{key}: {_format_item(part)}" for key, part in value.items() if key not in ("label", "title"))
+    return ", ".join(map(_format_item, value)) if isinstance(value, list) else _format_item(value)
 
 
-def _inner(value: Any) -> str:
+def _format_item(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{_words(value)}}}"
+        return f"{{{_format_value(value)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_inner, value))}]"
+        return f"[{', '.join(map(_format_item, value))}]"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _numbers(keys: Keys) -> tuple[tuple[int, int], ...]:
+def _item_order(keys: Keys) -> tuple[tuple[int, int], ...]:
     """Sorts a list's items by number, and leaves names in the order of the file (sorting is stable)."""
     return tuple((key, 0) if isinstance(key, int) else (0, 0) for key in keys[1:2])

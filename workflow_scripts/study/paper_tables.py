@@ -14,79 +14,110 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.settings.declare import did_you_mean as hint
+from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import index_of
-from workflow_scripts.config.definitions import variants
-from workflow_scripts.config.yaml_file import Place
+from workflow_scripts.config.definitions import expand_sweep
+from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.study.grid import StudyGrid
 
-FIGURES = ("scoreboard", "gains")  # kinds of figures that are made of such tables
 AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
-NAMED: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
+CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
     **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens"), ("methods",)),
     **{axis: (axis,) for axis in AXES[:3]},
     "along": ("noises", "partitions"),
 }
 
 
-def cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
-    """The cells of a table in the study as it is written, under the ids of the grid, at whatever scale."""
+def paper_cells(study: StudyGrid, spec: Mapping[str, Any]) -> list[GridCell]:
+    """List the cells of a table in the study as it is written, whatever the scale.
+
+    Args:
+        study: The study.
+        spec: The table's settings.
+
+    Returns:
+        (data set, noise, partition, method), as ids of the grid, in the order of the table's lists.
+    """
     allowed = [spec.get(axis) for axis in AXES]
     found: dict[GridCell, None] = {}
     for block in study.full["grid"]:
-        methods = [one for name in block["methods"] for one in _variants(study, name)]
+        methods = [one for name in block["methods"] for one in _method_variants(study, name)]
         for cell in product(*(block[axis] for axis in AXES[:3]), methods):
-            if all(names is None or index_of(names, one) is not None for names, one in _pairs(allowed, cell)):
+            if all(names is None or index_of(names, one) is not None for names, one in _zip_axes(allowed, cell)):
                 found[cell] = None
-    return sorted(found, key=lambda cell: [_rank(names, one) for names, one in _pairs(allowed, cell)])
+    return sorted(found, key=lambda cell: [_position_in(names, one) for names, one in _zip_axes(allowed, cell)])
 
 
-def completed(study: StudyGrid, spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """The spec of a table of a paper with what its command needs to know of the study.
+def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Any]:
+    """Add to the spec of a paper's table what its step needs to know of the study.
 
-    cells: ids, one list each; labels: of methods; parts: settings of data sets, noises and partitions by their ids;
-    scale; stand_ins; absent: data sets that are not here. Of `setup`: ours, the study's own values by row and column.
+    Args:
+        study: The study.
+        spec: The table's settings.
+        place: Where they stand.
+
+    Returns:
+        The spec with `scale` and, for `setup`, `ours`: the study's own values by row and column. For `reproduction`:
+        `cells`, ids, one list each; `labels` of methods; `parts`, settings of data sets, noises and partitions by their
+        ids; `dataset_substitutes`; `absent`, data sets that are not here.
     """
-    if study.project.schemas.flags(spec).get("without_runs"):
-        return {**spec, "scale": study.project.scale, "ours": _ours(study, spec, place)}
-    found = cells(study, spec)
+    if study.project.schemas.kind_flags(spec).get("without_runs"):
+        return {**spec, "scale": study.project.scale, "ours": _study_values(study, spec, place)}
+    found = paper_cells(study, spec)
     used = [dict.fromkeys(column) for column in zip(*found, strict=True)]
     return {
         **spec,
         "scale": study.project.scale,
-        "stand_ins": {key: value for key, value in study.stand_ins.items() if key in used[0]},
+        "dataset_substitutes": {key: value for key, value in study.dataset_substitutes.items() if key in used[0]},
         "absent": [name for name in used[0] if name in study.absent],
         "cells": [list(cell) for cell in found],
-        "labels": {name: _label(study, name) for name in used[3]},
+        "labels": {name: _method_label(study, name) for name in used[3]},
         "parts": {
-            "dataset": {name: study.project.normal_dataset(name) for name in used[0]},
-            "noise": {name: study.noise(name) for name in used[1]},
-            "partition": {name: study.partition(name) for name in used[2]},
+            "dataset": {name: study.project.normalize_dataset(name) for name in used[0]},
+            "noise": {name: study.normalize_noise(name) for name in used[1]},
+            "partition": {name: study.normalize_partition(name) for name in used[2]},
         },
     }
 
 
-def with_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """The spec of a figure of the paper's tables with these, as completed (`of`); that of one table with its lists.
+def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place: ConfigPath) -> dict[str, Any]:
+    """Add to the spec of a figure the paper's tables that it is made of.
 
-    Raises SpecError for an id that is no such table's.
+    Args:
+        tables: The checked tables of the study.
+        spec: The figure's settings.
+        place: Where they stand.
+
+    Returns:
+        The spec with the tables under `of`. A figure of one table has that table's lists, too.
+
+    Raises:
+        SpecError: An id is not that of such a table.
     """
     known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
-    one = spec["kind"] == "gains"
+    one = "table" in spec
     asked = [spec["table"]] if one else spec.get("tables") or list(known)
     for number, name in enumerate(asked):
         if name not in known:
             where = place / "table" if one else place / "tables" / number
-            raise where.error(f"expected a table of kind reproduction, got {name!r}{hint(name, known)}")
+            raise where.error(f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, known)}")
     lists = known[asked[0]] if one else {}
     own = {key: lists[key] for key in (*AXES, "seeds") if lists.get(key) and not spec.get(key)}
     return {**spec, **own, "of": {name: known[name] for name in asked}}
 
 
 def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
-    """Raises SpecError, naming file and key, if an id of a claim stands twice in a table, if a claim names what the
-    table does not have, or if `why` speaks of a claim that there is not.
+    """Check the claims of a paper's tables.
+
+    Args:
+        study: The study.
+        tables: Its checked tables.
+
+    Raises:
+        SpecError: An id of a claim stands twice in a table, a claim names what its table does not have, or `why` speaks
+            of
+            an unknown claim.
     """
     known: dict[str, list[str]] = {}
     for name, spec in tables.items():
@@ -100,88 +131,113 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
                 raise (place / "id").error(f"{claim['id']!r} stands twice in the table; give one claim another id")
             known[name].append(claim["id"])
             for key, wanted in claim.items():
-                allowed = set().union(*(ids[axis] for axis in NAMED.get(key, ())))
+                allowed = set().union(*(ids[axis] for axis in CLAIM_AXES.get(key, ())))
                 for one in [wanted] if key == "best" else wanted if allowed else ():
                     if one not in allowed:
-                        said = f"expected an id of the table's cells, got {one!r}{hint(one, allowed)}"
+                        said = f"expected an id of the table's cells, got {one!r}{did_you_mean(one, allowed)}"
                         raise (place / key).error(said)
     for name, told in study.data.get("why", {}).items():
         place = study.place / "why" / name
         if name not in known:
-            raise place.error(f"expected a table with claims, got {name!r}{hint(name, known)}")
+            raise place.error(f"expected a table with claims, got {name!r}{did_you_mean(name, known)}")
         for one in told:
             if one not in known[name]:
-                raise (place / one).error(f"expected the id of a claim of {name}, got {one!r}{hint(one, known[name])}")
+                raise (place / one).error(
+                    f"expected the id of a claim of {name}, got {one!r}{did_you_mean(one, known[name])}"
+                )
 
 
-def wholly_absent(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
-    """The data sets of a table or figure, if none of them is here; else nothing: it can be made, in part at least."""
-    if study.project.schemas.flags(spec).get("without_runs"):
+def missing_datasets(study: StudyGrid, spec: Mapping[str, Any]) -> list[str]:
+    """Find out whether a table or figure shows only data sets that are missing.
+
+    Args:
+        study: The study.
+        spec: Its settings.
+
+    Returns:
+        Its data sets if none of them is here; else nothing, as it can be made in part.
+    """
+    if study.project.schemas.kind_flags(spec).get("without_runs"):
         return []
-    found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or cells(study, spec)))
+    found = list(dict.fromkeys(cell[0] for cell in spec.get("cells") or paper_cells(study, spec)))
     return found if set(found) <= set(study.absent) else []
 
 
 def check_present(study: StudyGrid, shown: Mapping[str, Mapping[str, Any]], part: str) -> None:
-    """Raises SpecError, naming file and key, if a table or figure that is asked for by its own name shows no data set
-    that is here, or nothing at this scale.
+    """Check that a table or figure that is asked for by its own name can show something.
+
+    Args:
+        study: The study.
+        shown: The checked "tables" and "figures".
+        part: The id.
+
+    Raises:
+        SpecError: It shows no data set that is here, or nothing at this scale.
     """
     key = "tables" if part in study.full.get("tables", {}) else "figures"
     known = {**study.full.get(key, {}), **shown[key]}
     if part not in known:
         here = [*shown["tables"], *shown["figures"]]
-        raise study.place.error(f"no table or figure is named {part!r}{hint(part, here)}")
+        raise study.place.error(f"no table or figure is named {part!r}{did_you_mean(part, here)}")
     spec = known[part]
-    if absent := wholly_absent(study, spec):
+    if absent := missing_datasets(study, spec):
         raise (study.place / key / part).error(
-            f"shows nothing but {', '.join(absent)}, which is not here. {study.words_of_absence()}"
+            f"shows nothing but {', '.join(absent)}, which is not here. {study.missing_data_message()}"
         )
     if part not in shown[key]:
         raise (study.place / key / part).error(f"has no run at scale {study.project.scale}")
 
 
-def left_out(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, str]:
-    """Title of every figure of the study that was not made → why. Tables always are: their cells say it."""
+def skipped_figures(study: StudyGrid, figures: Mapping[str, Any]) -> dict[str, str]:
+    """List the figures that were not made. Tables always are: their cells say why they are empty.
+
+    Args:
+        study: The study.
+        figures: The figures that are made.
+
+    Returns:
+        Title of a figure → why it was not made.
+    """
     missing = {name: spec for name, spec in study.full.get("figures", {}).items() if name not in figures}
     why = {True: "not run (data absent)", False: "not run at this scale"}
-    return {str(spec.get("title", name)): why[bool(wholly_absent(study, spec))] for name, spec in missing.items()}
+    return {str(spec.get("title", name)): why[bool(missing_datasets(study, spec))] for name, spec in missing.items()}
 
 
-def _pairs(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
+def _zip_axes(allowed: list[Any], cell: GridCell) -> Iterable[tuple[Any, str]]:
     return zip(allowed, cell, strict=True)
 
 
-def _rank(names: Any, value: str) -> int:
+def _position_in(names: Any, value: str) -> int:
     return 0 if names is None else index_of(names, value) or 0
 
 
-def _defined(study: StudyGrid, key: str) -> dict[str, Any]:
+def _known_definitions(study: StudyGrid, key: str) -> dict[str, Any]:
     return {**study.project.catalogue.get(key, {}), **study.full.get(key, {})}
 
 
-def _variants(study: StudyGrid, name: str) -> dict[str, Mapping[str, Any]]:
+def _method_variants(study: StudyGrid, name: str) -> dict[str, Mapping[str, Any]]:
     """The methods that an id of the grid stands for in the study as it is written."""
     if "@" in name:
         return {name: {}}
-    return variants(name, _defined(study, "methods")[name], study.place / "methods" / name)
+    return expand_sweep(name, _known_definitions(study, "methods")[name], study.place / "methods" / name)
 
 
-def _label(study: StudyGrid, name: str) -> str:
+def _method_label(study: StudyGrid, name: str) -> str:
     """A method's name as shown."""
     family = name.split("@")[0]
-    return str(_variants(study, family)[name].get("label", name))
+    return str(_method_variants(study, family)[name].get("label", name))
 
 
-def _ours(study: StudyGrid, spec: Mapping[str, Any], place: Place) -> list[dict[str, Any]]:
+def _study_values(study: StudyGrid, spec: Mapping[str, Any], place: ConfigPath) -> list[dict[str, Any]]:
     """For every row of the paper's table, column (a data set) → the value that the study has for the row's `key`.
 
     A key is `classes` or leads into a run's spec, such as `train.rounds` or `partition.clients`; columns `noise` and
     `method` say of which runs, `factor` what the value is multiplied by.
     """
     found = []
-    for row in _read(study, spec["file"], place / "file"):
+    for row in _read_numbers(study, spec["file"], place / "file"):
         picked = {
-            dataset: _value(study, row, study.stand_ins.get(dataset, dataset))
+            dataset: _study_value(study, row, study.dataset_substitutes.get(dataset, dataset))
             for dataset in row
             if row.get("key") and dataset in study.project.datasets
         }
@@ -189,7 +245,7 @@ def _ours(study: StudyGrid, spec: Mapping[str, Any], place: Place) -> list[dict[
     return found
 
 
-def _read(study: StudyGrid, file: str, place: Place) -> list[dict[str, str]]:
+def _read_numbers(study: StudyGrid, file: str, place: ConfigPath) -> list[dict[str, str]]:
     try:
         with Path(study.project.folder, file).open(encoding="utf-8", newline="") as opened:
             return list(csv.DictReader(opened))
@@ -197,13 +253,13 @@ def _read(study: StudyGrid, file: str, place: Place) -> list[dict[str, str]]:
         raise place.error(f"{file}: cannot be read ({error})") from error
 
 
-def _value(study: StudyGrid, row: Mapping[str, str], dataset: str) -> Any:
+def _study_value(study: StudyGrid, row: Mapping[str, str], dataset: str) -> Any:
     """The value of a row's key in the study's runs on a data set; None if it has none there, or several."""
     values = {}
     for run in study.runs:
         wanted = (row.get("noise") or run.noise, row.get("method") or run.method)
         if run.dataset == dataset and (run.noise, run.method) == wanted:
-            value = _follow(study, run.spec, row["key"], dataset)
+            value = _spec_value(study, run.spec, row["key"], dataset)
             values[str(value)] = value
     if len(values) != 1:
         return None
@@ -211,7 +267,7 @@ def _value(study: StudyGrid, row: Mapping[str, str], dataset: str) -> Any:
     return value * float(row["factor"]) if row.get("factor") and isinstance(value, int | float) else value
 
 
-def _follow(study: StudyGrid, spec: Mapping[str, Any], key: str, dataset: str) -> Any:
+def _spec_value(study: StudyGrid, spec: Mapping[str, Any], key: str, dataset: str) -> Any:
     if key == "classes":
         return study.project.facts(dataset)[1]
     part, _, name = key.partition(".")

@@ -13,8 +13,13 @@ from workflow_scripts.provenance.checksums import SUMS
 class Plan:
     """The outputs of one step, made or not.
 
-    folder: where they lie. inputs: the plans that the step reads. arguments: of its command line, but for the code's
-    hash. files: paths that must be there, too. spec: what a table, figure or page is made from.
+    Attributes:
+        folder: Where they lie.
+        code: The hash of the step's code.
+        inputs: The plans that the step reads.
+        arguments: Its command line without the hash of the code.
+        files: Paths that must be there, too.
+        spec: What a table, figure or page is made from.
     """
 
     folder: str
@@ -30,18 +35,18 @@ class Plan:
         return self.folder.rsplit("/", 1)[1]
 
     @property
-    def sums(self) -> str:
+    def sums_file(self) -> str:
         """The file that is there once the step is finished."""
         return f"{self.folder}/{SUMS}"
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the outputs are there."""
-        return os.path.exists(self.sums)
+        return os.path.exists(self.sums_file)
 
-    def missing(self) -> list[str]:
-        """What must be made before this step."""
-        here = [plan.sums for plan in self.inputs if not plan.finished]
+    def missing_files(self) -> list[str]:
+        """List what must be made before this step."""
+        here = [plan.sums_file for plan in self.inputs if not plan.is_finished]
         return [*here, *(file for file in self.files if not os.path.exists(file))]
 
 

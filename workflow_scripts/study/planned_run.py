@@ -17,9 +17,13 @@ from workflow_scripts.study.store import Store
 class PlannedRun:
     """One training run of a study, by its ids.
 
-    root: the study's results folder. spec: what decides the run's numbers, its settings; ids, labels and the study's
-    name are no part of it. label: the method's name as shown. oracle_rate: whether a field of the method was told the
-    noise's nominal rate. pooled: whether the method trains on all samples in one place. store: where its files lie.
+    Attributes:
+        root: The study's results folder.
+        spec: What decides the run's numbers, its settings. Ids, labels and the study's name are not in it.
+        label: The method's name as shown.
+        oracle_rate: Whether a field of the method was given the noise's nominal rate.
+        pooled: Whether the method trains on all samples in one place.
+        store: Where its files lie.
     """
 
     root: str
@@ -38,7 +42,7 @@ class PlannedRun:
     def files(self) -> RunFiles:
         """The run's files; those of a finished run, if versions or a device are accepted besides the present ones."""
         assert self.store is not None
-        return self.store.run(self.dataset, self.spec, self.seed)
+        return self.store.plan_run(self.dataset, self.spec, self.seed)
 
     @property
     def folder(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from fednoise_core.io import SpecError, canonical_json, json_digest
 from fednoise_core.noise import registry as noises
 from fednoise_core.partition import registry as partitions
 from workflow_scripts import paths
-from workflow_scripts.config.file_contents import content
+from workflow_scripts.config.file_contents import hash_contents
 from workflow_scripts.config.nets import net_code, weights_of
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.published_weights import PUBLISHED, check_published
-from workflow_scripts.machine.versions import Versions, installed, versions_text
+from workflow_scripts.machine.versions import Versions, installed_versions, versions_text
 from workflow_scripts.provenance.step_code import ROOT, StepCode
 from workflow_scripts.study.plan import Plan, RunFiles
 
@@ -32,7 +32,7 @@ OUTSIDE_OF_WORDS = re.compile(r"[^\w.+-]+")
 
 @functools.cache
 def store_of(project: Project) -> Store:
-    """The store of a project; it remembers the plans that it has made."""
+    """The store of a project, which remembers the plans that it has made."""
     return Store(project)
 
 
@@ -41,49 +41,90 @@ class Store:
 
     def __init__(self, project: Project) -> None:
         self.project, self.steps = project, StepCode(ROOT)
-        self.versions: list[Versions] = [installed(), *(tuple(sorted(one.items())) for one in project.accepted)]
+        self.versions: list[Versions] = [
+            installed_versions(),
+            *(tuple(sorted(one.items())) for one in project.accepted),
+        ]
 
     @functools.cache  # noqa: B019 - a store lives as long as the process
-    def arrays(self, dataset: str, versions: Versions | None = None) -> Plan:
-        """The arrays of a data set. What may not be passed on lies in data/, which DVC never pushes."""
-        spec, code = self.project.normal_dataset(dataset), self._code(self.steps.download, dataset)
-        base = "store" if self.project.may_be_shared(dataset) else "data"
-        held = self.project.fingerprint(dataset)
-        where = f"{base}/arrays/{_word(spec['source'])}"
-        own = ("--contents", self.project.contents_folder(dataset), "--fingerprint", held) if held else ()
-        settings = [spec, code, self._numpy(versions), held]
-        return Plan(_folder(where, *settings), code, arguments=("--spec", canonical_json(spec), *own))
+    def plan_arrays(self, dataset: str, versions: Versions | None = None) -> Plan:
+        """Plan the arrays of a data set. What may not be passed on lies in data/, which DVC never pushes.
 
-    def setting(
+        Args:
+            dataset: The id of the data set.
+            versions: Versions of torch and numpy; the installed ones if left out.
+        """
+        spec, code = self.project.normalize_dataset(dataset), self._step_hash(self.steps.download_entries, dataset)
+        base = "store" if self.project.may_be_shared(dataset) else "data"
+        held = self.project.dataset_fingerprint(dataset)
+        where = f"{base}/arrays/{_path_word(spec['source'])}"
+        own = ("--contents", self.project.contents_folder(dataset), "--fingerprint", held) if held else ()
+        settings = [spec, code, self._numpy_version(versions), held]
+        return Plan(_make_address(where, *settings), code, arguments=("--spec", canonical_json(spec), *own))
+
+    def plan_setting(
         self, dataset: str, noise: Settings, partition: Settings, seed: int, versions: Versions | None = None
     ) -> tuple[Plan, Plan, Plan]:
-        """Arrays, labels and partition of a setting."""
+        """Plan the artifacts of a setting.
+
+        Args:
+            dataset: The id of the data set.
+            noise: The noise in normal form.
+            partition: The partition in normal form.
+            seed: The seed of both.
+            versions: Versions of torch and numpy; the installed ones if left out.
+
+        Returns:
+            The plans of its arrays, labels and partition.
+        """
         if noises.needs_partition(noise):
-            split = self.partition(dataset, partition, seed, None, versions)
-            return self.arrays(dataset, versions), self.labels(dataset, noise, seed, split, versions), split
-        labels = self.labels(dataset, noise, seed, None, versions)
+            split = self._plan_partition(dataset, partition, seed, None, versions)
+            return self.plan_arrays(dataset, versions), self._plan_labels(dataset, noise, seed, split, versions), split
+        labels = self._plan_labels(dataset, noise, seed, None, versions)
         given = labels if partitions.needs_labels(partition) else None
-        return self.arrays(dataset, versions), labels, self.partition(dataset, partition, seed, given, versions)
+        return (
+            self.plan_arrays(dataset, versions),
+            labels,
+            self._plan_partition(dataset, partition, seed, given, versions),
+        )
 
-    def first_setting(self, dataset: str, noise: Settings, partition: Settings, seed: int) -> tuple[Plan, Plan, Plan]:
-        """The same for the first versions, of those that are accepted, for which it is finished."""
-        found = [self.setting(dataset, noise, partition, seed, one) for one in self.versions]
-        return next((one for one in found if all(plan.finished for plan in one)), found[0])
+    def first_finished_setting(
+        self, dataset: str, noise: Settings, partition: Settings, seed: int
+    ) -> tuple[Plan, Plan, Plan]:
+        """Plan a setting for the first accepted versions for which it is finished, else for the installed ones.
 
-    def donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:
-        """The arrays that open-set noise takes images from, if the noise names another data set."""
+        Args:
+            dataset: The id of the data set.
+            noise: The noise in normal form.
+            partition: The partition in normal form.
+            seed: The seed of both.
+
+        Returns:
+            The plans of its arrays, labels and partition.
+        """
+        found = [self.plan_setting(dataset, noise, partition, seed, one) for one in self.versions]
+        return next((one for one in found if all(plan.is_finished for plan in one)), found[0])
+
+    def plan_donor(self, noise: Settings, versions: Versions | None = None) -> Plan | None:
+        """Plan the arrays that open-set noise takes images from, if the noise names another data set."""
         name = noises.needs_donor(noise)
-        return None if name is None else self.arrays(name, versions)
+        return None if name is None else self.plan_arrays(name, versions)
 
-    def labels(
+    def _plan_labels(
         self, dataset: str, noise: Settings, seed: int, split: Plan | None, versions: Versions | None = None
     ) -> Plan:
         """Noisy labels; `split` is the partition of noise that depends on the client."""
-        arrays, donor, file = self.arrays(dataset, versions), self.donor(noise, versions), noises.needs_file(noise)
-        code, inputs = self._code(self.steps.noise, noise["kind"]), drop_none(arrays, split, donor)
-        where = f"store/labels/{self._source(dataset)}/{_words(noise, 'rate')}/seed{seed}"
-        held = content(_present(file)) if file else ""
-        folder = _folder(where, _without_donor(noise), seed, code, self._numpy(versions), _digests(inputs), held)
+        arrays, donor, file = (
+            self.plan_arrays(dataset, versions),
+            self.plan_donor(noise, versions),
+            noises.needs_file(noise),
+        )
+        code, inputs = self._step_hash(self.steps.noise_entries, noise["kind"]), drop_none(arrays, split, donor)
+        where = f"store/labels/{self._source_word(dataset)}/{_kind_words(noise, 'rate')}/seed{seed}"
+        held = hash_contents(_check_file(file)) if file else ""
+        folder = _make_address(
+            where, _without_donor(noise), seed, code, self._numpy_version(versions), _input_digests(inputs), held
+        )
         arguments = [
             "--spec",
             canonical_json(noise),
@@ -96,46 +137,58 @@ class Store:
         arguments += ["--donor", f"{donor.folder}/{paths.ARRAYS}"] if donor else []
         return Plan(folder, code, inputs, tuple(arguments))
 
-    def partition(
+    def _plan_partition(
         self, dataset: str, partition: Settings, seed: int, labels: Plan | None, versions: Versions | None = None
     ) -> Plan:
         """Who holds which sample; `labels` are the noisy labels of partitions drawn over them."""
-        arrays, code = self.arrays(dataset, versions), self._code(self.steps.partition, partition["kind"])
-        where = f"store/partitions/{self._source(dataset)}/{_words(partition, 'clients')}/seed{seed}"
+        arrays, code = (
+            self.plan_arrays(dataset, versions),
+            self._step_hash(self.steps.partition_entries, partition["kind"]),
+        )
+        where = f"store/partitions/{self._source_word(dataset)}/{_kind_words(partition, 'clients')}/seed{seed}"
         inputs = drop_none(arrays, labels)
-        folder = _folder(where, partition, seed, code, self._numpy(versions), _digests(inputs))
+        folder = _make_address(where, partition, seed, code, self._numpy_version(versions), _input_digests(inputs))
         arguments = ["--spec", canonical_json(partition), "--seed", str(seed)]
         arguments += ["--arrays", f"{arrays.folder}/{paths.ARRAYS}"]
         arguments += ["--labels", f"{labels.folder}/{paths.LABELS}"] if labels else []
         return Plan(folder, code, inputs, tuple(arguments))
 
-    def run(self, dataset: str, spec: Settings, seed: int) -> RunFiles:
-        """The files of a run: finished ones of any accepted versions and of either device, else those to be made."""
+    def plan_run(self, dataset: str, spec: Settings, seed: int) -> RunFiles:
+        """Plan the files of a run.
+
+        Args:
+            dataset: The id of its data set.
+            spec: Its settings.
+            seed: Its seed.
+
+        Returns:
+            Finished files of any accepted versions and of either device, else those to be made.
+        """
         found: list[RunFiles] = []
         for versions in self.versions:
             for on_gpu in (self.project.on_gpu, not self.project.on_gpu):
-                found.append(self._run(dataset, spec, seed, versions, on_gpu))
-                if found[-1].run.finished:
+                found.append(self._plan_run_for(dataset, spec, seed, versions, on_gpu))
+                if found[-1].run.is_finished:
                     return found[-1]
         return found[0]
 
-    def _run(self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool) -> RunFiles:
-        arrays, labels, split = self.setting(dataset, spec["noise"], spec["partition"], seed, versions)
-        donor, weights = self.donor(spec["noise"], versions), weights_of(spec["train"])
+    def _plan_run_for(self, dataset: str, spec: Settings, seed: int, versions: Versions, on_gpu: bool) -> RunFiles:
+        arrays, labels, split = self.plan_setting(dataset, spec["noise"], spec["partition"], seed, versions)
+        donor, weights = self.plan_donor(spec["noise"], versions), weights_of(spec["train"])
         code = self._train_code(spec["method"]["name"], tuple(net_code(spec["train"])), on_gpu)
         inputs = drop_none(arrays, labels, split, donor)
         where = "/".join(
             [
-                f"store/runs/{self._source(dataset)}",
-                _words(spec["noise"], "rate"),
-                _words(spec["partition"], "clients"),
-                _word(spec["method"]["name"]),
+                f"store/runs/{self._source_word(dataset)}",
+                _kind_words(spec["noise"], "rate"),
+                _kind_words(spec["partition"], "clients"),
+                _path_word(spec["method"]["name"]),
                 f"seed{seed}",
             ]
         )
         settings = {**spec, "noise": _without_donor(spec["noise"])}
-        held = {path: self._weights(path) for path in weights}
-        folder = _folder(where, settings, code, versions, _digests(inputs), held)
+        held = {path: self._weights_identity(path) for path in weights}
+        folder = _make_address(where, settings, code, versions, _input_digests(inputs), held)
         arguments = ["--spec", canonical_json(spec), "--versions", versions_text(versions)]
         for name, plan, file in (
             ("arrays", arrays, paths.ARRAYS),
@@ -149,31 +202,33 @@ class Store:
 
     @functools.cache  # noqa: B019
     def _train_code(self, method: str, nets: tuple[str, ...], on_gpu: bool) -> str:
-        return self.steps.code(self.steps.train(method, nets, gpu=on_gpu))
+        return self.steps.hash_entries(self.steps.train_entries(method, nets, gpu=on_gpu))
 
     @functools.cache  # noqa: B019
-    def _weights(self, path: str) -> str | list[str]:
+    def _weights_identity(self, path: str) -> str | list[str]:
         """What decides a file of weights: source and code of published ones, which a rule makes, else its contents."""
         net = Path(path).stem
         if path != paths.WEIGHTS.format(net=net) or net not in PUBLISHED:
-            return content(_present(path))
+            return hash_contents(_check_file(path))
         check_published(path, net)
-        return [PUBLISHED[net][1], self.steps.code(self.steps.pretrained(net))]
+        return [PUBLISHED[net][1], self.steps.hash_entries(self.steps.pretrained_entries(net))]
 
     @functools.cache  # noqa: B019
-    def _code(self, step: Any, name: str) -> str:
-        return self.steps.code(step(self.project.normal_dataset(name) if step == self.steps.download else name))
+    def _step_hash(self, step: Any, name: str) -> str:
+        return self.steps.hash_entries(
+            step(self.project.normalize_dataset(name) if step == self.steps.download_entries else name)
+        )
 
     @functools.cache  # noqa: B019
-    def _source(self, dataset: str) -> str:
-        return _word(self.project.datasets[dataset]["source"])
+    def _source_word(self, dataset: str) -> str:
+        return _path_word(self.project.datasets[dataset]["source"])
 
-    def _numpy(self, versions: Versions | None) -> str:
+    def _numpy_version(self, versions: Versions | None) -> str:
         return dict(versions or self.versions[0])["numpy"]
 
 
 def as_whole_numbers(value: Any) -> Any:
-    """Settings in which whole numbers are written as such: 5.0 decides what 5 decides."""
+    """Write whole numbers in settings as such: 5.0 decides what 5 decides."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
@@ -181,16 +236,16 @@ def as_whole_numbers(value: Any) -> Any:
     return [as_whole_numbers(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _folder(where: str, *plan: Any) -> str:
+def _make_address(where: str, *plan: Any) -> str:
     return f"{where}/{json_digest(*map(as_whole_numbers, plan))}"
 
 
-def _digests(inputs: Iterable[Plan]) -> list[str]:
+def _input_digests(inputs: Iterable[Plan]) -> list[str]:
     return [plan.digest for plan in inputs]
 
 
 def drop_none(*plans: Plan | None) -> tuple[Plan, ...]:
-    """Those of the plans that are given."""
+    """Leave out plans that are None."""
     return tuple(plan for plan in plans if plan is not None)
 
 
@@ -199,22 +254,18 @@ def _without_donor(noise: Settings) -> dict[str, Any]:
     return {key: value for key, value in noise.items() if key != "donor" or noises.needs_donor(noise) is None}
 
 
-def _present(path: str) -> str:
+def _check_file(path: str) -> str:
     if not Path(path).is_file():
         raise SpecError(f"{path}: no such file; the settings name it")
     return path
 
 
-def _word(text: Any) -> str:
+def _path_word(text: Any) -> str:
     return OUTSIDE_OF_WORDS.sub("-", str(text)) or "-"
 
 
-def _words(spec: Settings, key: str) -> str:
+def _kind_words(spec: Settings, key: str) -> str:
     """A kind with its most telling number: "symmetric-0.4", "iid-10"."""
-
-    def parts() -> Iterator[str]:
-        yield str(spec["kind"])
-        if isinstance(number := spec.get(key), int | float) and not isinstance(number, bool):
-            yield f"{number:g}"
-
-    return _word("-".join(parts()))
+    number = spec.get(key)
+    told = isinstance(number, int | float) and not isinstance(number, bool)
+    return _path_word(f"{spec['kind']}-{number:g}" if told else spec["kind"])

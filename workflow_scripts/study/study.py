@@ -14,14 +14,21 @@ class Study(StudyGrid):
 
     def __init__(self, project: Project, name: str) -> None:
         super().__init__(project, name)
-        self.tables = outputs.shown(self, "tables")
+        self.tables = outputs.check_outputs(self, "tables")
         paper_tables.check_claims(self, self.tables)
-        self.figures = outputs.shown(self, "figures", self.tables)
+        self.figures = outputs.check_outputs(self, "figures", self.tables)
 
     def check_present(self, part: str) -> None:
-        """Raises SpecError if a table or figure shows only data sets that are not here, or nothing at this scale."""
+        """Check that a table or figure that is asked for by its own name can show something.
+
+        Args:
+            part: Its id.
+
+        Raises:
+            SpecError: It shows no data set that is here, or nothing at this scale.
+        """
         paper_tables.check_present(self, {"tables": self.tables, "figures": self.figures}, part)
 
-    def described(self) -> dict[str, Any]:
-        """The study as its page tells it: every id that its runs use, with its settings."""
-        return outputs.described(self, self.tables, self.figures)
+    def page_metadata(self) -> dict[str, Any]:
+        """Describe the study for its page: every id that its runs use, with its settings."""
+        return outputs.page_metadata(self, self.tables, self.figures)

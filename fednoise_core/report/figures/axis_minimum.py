@@ -6,14 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["floor"]
+__all__ = ["find_axis_minimum"]
 
 
-def floor(ends: Sequence[float], step: float = 5.0) -> float | None:
-    """Where the y axis (percent) shall start so that the ends of most lines are told apart; None: at the data.
+def find_axis_minimum(ends: Sequence[float], step: float = 5.0) -> float | None:
+    """Choose where the y axis starts so that the ends of most lines are told apart.
 
-    A third of the lines at most, if far below the others, may end under it; the others keep three quarters of the
-    height.
+    A third of the lines at most may end under it, if they are far below the others. The others keep three quarters of
+    the height.
+
+    Args:
+        ends: Where the lines end, in percent. NaN stands for a line without an end.
+        step: The start is a multiple of it.
+
+    Returns:
+        The start in percent, or None if the axis should start at the data.
     """
     found = np.sort(np.asarray([y for y in ends if np.isfinite(y)]))[::-1]
     if len(found) < 2:

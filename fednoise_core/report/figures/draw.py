@@ -1,4 +1,4 @@
-"""All kinds of figures: of results (`result_figures`, from run folders), of settings (`setting_figures`)."""
+"""Any kind of figure: of results (`RESULT_FIGURES`, from run folders) or of settings (`SETTING_FIGURES`)."""
 
 from __future__ import annotations
 
@@ -7,42 +7,74 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kinds import figure_function
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings
 from fednoise_core.report.figures.results import RESULT_FIGURES
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import Drawn, look, save, styled
+from fednoise_core.report.figures.style import Drawn, assign_looks, save_figure, use_house_style
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import write_csv
 from fednoise_core.report.runs.run import ListedRun, load, select
-from fednoise_core.report.runs.settings import artifacts_of
+from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
+from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.functions import resolve_kind
 
-__all__ = ["FIGURES", "draw", "make"]
+__all__ = ["FIGURES", "draw_figure", "draw_setting_figure", "write_figure"]
 
-FIGURES = (*RESULT_FIGURES, *SETTING_FIGURES)
+FIGURES: dict[str, str] = {**RESULT_FIGURES, **SETTING_FIGURES}
 
 
-def draw(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
-    """Draw one figure. `found`: all runs of the study in its order, which gives each method its colour; `spec` as in
-    config/schema/figure.yaml. To be called inside `style.styled()`. Raises SpecError for an unknown kind or a choice
-    that leaves no run, ArtifactError for a damaged file.
+def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
+    """Draw one figure. To be called inside `style.use_house_style()`.
+
+    Args:
+        listed: All runs of the study. Their order gives each method its colour.
+        spec: `kind` and its settings, as in config/schema/figure.yaml. `of` has the tables of a paper's figure.
+
+    Raises:
+        SpecError: The kind or a setting is unknown, a value does not fit, or the settings leave no run.
+        ArtifactError: A file is damaged.
     """
-    kind = spec.get("kind")
-    if kind not in FIGURES:
-        raise SpecError(f"figure kind {kind!r} is not one of {', '.join(FIGURES)}")
-    chosen = select(found, spec)
+    kind: Any = resolve_kind(spec, FIGURES, "figure")
+    settings = _check_settings(kind, spec)
+    chosen = select(listed, spec)
     if not chosen:
         raise SpecError("the figure names no run")
-    if kind in SETTING_FIGURES:
-        return figure_function(SETTING_FIGURES[kind])(artifacts_of(chosen), spec)
+    if spec["kind"] in SETTING_FIGURES:
+        return draw_setting_figure(artifacts_of(chosen), spec)
     runs = load(chosen)
-    drawn = figure_function(RESULT_FIGURES[kind])(runs, look([listed.method for listed in found]), spec)
+    looks = spec.get("of", {}) if kind.of_a_paper else assign_looks([one.method for one in listed])
+    drawn: Drawn = kind.draw(runs, looks, settings)
     drawn.caption = f"{drawn.caption} {agreement.untrusted_note(agreement.untrusted_datasets(runs))}".rstrip()
     return drawn
 
 
-def make(found: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:
-    """Write `prefix`.svg, .png, .pdf and .csv (what was drawn); the CSV comes last. Raises as `draw` does."""
-    with styled():
-        drawn = draw(found, spec)
-        save(drawn, prefix)
+def draw_setting_figure(shown: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
+    """Draw a figure of settings, as `draw_figure` does, from their artifacts.
+
+    Args:
+        shown: The settings' artifacts.
+        spec: `kind` and its settings.
+    """
+    kind: Any = resolve_kind(spec, SETTING_FIGURES, "figure")
+    drawn: Drawn = kind.draw(shown, _check_settings(kind, spec))
+    return drawn
+
+
+def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> FigureSettings:
+    own = {key: one for key, one in spec.items() if key not in ("kind", "of")}
+    settings: FigureSettings = check_value(kind.settings, own, "figure")
+    return settings
+
+
+def write_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:
+    """Draw a figure and write its files. The CSV, which has what was drawn, comes last.
+
+    Args:
+        listed: All runs of the study.
+        spec: As in `draw_figure`, which says what is raised.
+        prefix: Path of `prefix`.svg, .png, .pdf and .csv.
+    """
+    with use_house_style():
+        drawn = draw_figure(listed, spec)
+        save_figure(drawn, prefix)
     write_csv(f"{prefix}.csv", drawn.frame)

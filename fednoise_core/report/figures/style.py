@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 from fednoise_core.io import ArtifactError, open_atomic
+from fednoise_core.report.figures.kind import FigureSettings
 from fednoise_core.report.text.escape import one_line, wrap_text
 
 __all__ = [
@@ -38,22 +40,21 @@ __all__ = [
     "WRONG",
     "Drawn",
     "Look",
-    "canvas",
-    "heat",
-    "inches",
-    "ink_on",
-    "legend_below",
-    "look",
-    "outer",
-    "panels",
-    "pdf",
-    "png",
-    "save",
-    "styled",
-    "svg",
-    "titles",
-    "words_of",
-    "wrap",
+    "add_colour_bar",
+    "add_legend_below",
+    "assign_looks",
+    "choose_ink",
+    "draw_heat_map",
+    "label_outer_axes",
+    "make_canvas",
+    "make_panels",
+    "png_bytes",
+    "read_words",
+    "save_figure",
+    "set_titles",
+    "use_house_style",
+    "width_inches",
+    "wrap_to_width",
 ]
 
 # Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
@@ -137,22 +138,29 @@ STYLE: Any = {
 
 @dataclass
 class Drawn:
-    """A figure, the frame that was drawn, and words: what it shows, for a caption, and for those who cannot see it. The
-    title and the caption of `spec` go before.
+    """A figure, the frame that was drawn, and words about it.
+
+    Attributes:
+        figure: The figure.
+        frame: What was drawn, as the figure's CSV has it.
+        settings: The figure's settings. Their title replaces the one that is made, and their caption stands before.
+        title: Title on the page.
+        caption: What the figure shows.
+        alt: The same for those who cannot see it.
     """
 
     figure: Figure
     frame: pd.DataFrame
-    spec: InitVar[Mapping[str, Any]]
+    settings: InitVar[FigureSettings]
     title: str
     caption: str
     alt: str
 
-    def __post_init__(self, spec: Mapping[str, Any]) -> None:
-        self.title = spec.get("title") or self.title
-        self.caption = f"{spec.get('caption') or ''} {self.caption}"
+    def __post_init__(self, settings: FigureSettings) -> None:
+        self.title = settings.title or self.title
+        self.caption = f"{settings.caption or ''} {self.caption}"
         self.alt = f"{self.title}: {self.alt}"
-        # The SVG keeps caption and alternative text as a line each (`words_of`).
+        # The SVG keeps caption and alternative text as a line each (`read_words`).
         self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))
 
 
@@ -164,81 +172,125 @@ class Look:
         self.marker = MARKERS[place % len(MARKERS)]
         self.dash = DASHES[place % len(DASHES)]
 
-    def line(self) -> dict[str, Any]:
-        """Keyword arguments of `Axes.plot`."""
+    def line_style(self, **other: Any) -> dict[str, Any]:
+        """Keyword arguments of `Axes.plot`, of which `other` ones replace some."""
         return {
             "color": self.colour,
             "marker": self.marker,
             "linestyle": self.dash,
             "markeredgecolor": "white",
             "markeredgewidth": 0.5,
+            **other,
         }
 
 
-def look(order: Sequence[str]) -> dict[str, Look]:
-    """A look for each method of the study, by its place in the study's own order."""
+def assign_looks(order: Sequence[str]) -> dict[str, Look]:
+    """Give each method of a study a look, by its place in the study's own order."""
     return {name: Look(place) for place, name in enumerate(dict.fromkeys(order))}
 
 
 @contextlib.contextmanager
-def styled() -> Iterator[None]:
-    """Everything drawn inside has the house style; settings of the user's matplotlibrc have no say."""
+def use_house_style() -> Iterator[None]:
+    """Draw everything inside in the house style, whatever the user's matplotlibrc says."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
         yield
 
 
-def canvas(width: float, height: float) -> Figure:
-    """An empty figure in inches, laid out so that nothing overlaps; not registered with pyplot, so nothing leaks."""
+def make_canvas(width: float, height: float) -> Figure:
+    """Make an empty figure, laid out so that nothing overlaps.
+
+    It is not registered with pyplot, which would keep it in memory.
+
+    Args:
+        width: Inches.
+        height: Inches.
+    """
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def inches(spec: Mapping[str, Any]) -> float:
+def width_inches(settings: FigureSettings) -> float:
     """The width that a figure's settings ask for."""
-    return WIDTHS[spec.get("width") or "page"]
+    return WIDTHS[settings.width]
 
 
-def ink_on(colour: Any) -> str:
+def choose_ink(colour: Any) -> str:
     """The colour of letters on a coloured ground: black or white, whichever has more contrast."""
     light = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return "#000000" if np.dot((0.2126, 0.7152, 0.0722), light) > 0.179 else "#ffffff"
 
 
-def heat(
+def draw_heat_map(
     axis: Axes,
     matrix: np.ndarray,
     norm: Normalize,
     words: Callable[[float], str] | None = None,
     colours: str = HEAT,
 ) -> AxesImage:
-    """A matrix as colours, with the `words` of each cell's number."""
+    """Draw a matrix as colours.
+
+    Args:
+        axis: Where to.
+        matrix: Numbers [rows, columns]. NaN is an empty cell.
+        norm: From numbers to colours.
+        words: Text of a cell from its number.
+        colours: Name of a colour map.
+
+    Returns:
+        The image, for a colour bar.
+    """
     image = axis.imshow(matrix, cmap=colours, norm=norm, interpolation="none", aspect="auto")
     axis.grid(False)
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     for (i, j), value in np.ndenumerate(matrix):
         if words and np.isfinite(value):
-            ink = ink_on(image.cmap(image.norm(value)))
+            ink = choose_ink(image.cmap(image.norm(value)))
             axis.text(j, i, words(value), ha="center", va="center", fontsize=7, color=ink)
     return image
 
 
-def panels(
-    count: int, spec: Mapping[str, Any], height: float = 2.3, columns: int | None = None, **share: Any
-) -> tuple[Figure, list[Axes]]:
-    """Small multiples: `count` axes in a figure of the asked width. Side by side: `columns`; else in a column's width
-    one, two of more than two, in a page's two up to four panels and three of more.
+def add_colour_bar(axes: Sequence[Axes], image: AxesImage, label: str, height: float = 0.5) -> Colorbar:
+    """Add a colour bar below all panels, and make the figure taller for it.
+
+    Args:
+        axes: All panels of the figure.
+        image: Of `draw_heat_map`.
+        label: What the colours mean.
+        height: Inches by which the figure grows.
     """
-    width = inches(spec)
+    figure = axes[0].get_figure(root=True)
+    assert figure is not None
+    figure.set_figheight(figure.get_figheight() + height)
+    return figure.colorbar(image, ax=axes, location="bottom", shrink=0.6, aspect=40, label=label)
+
+
+def make_panels(
+    count: int, settings: FigureSettings, height: float = 2.3, columns: int | None = None, **share: Any
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure of small multiples, as wide as its settings ask for.
+
+    Args:
+        count: Number of panels.
+        settings: The figure's settings.
+        height: Inches of each panel.
+        columns: Panels side by side. The default in a column's width is one, or two of more than two panels. In a
+            page's width it is two up to four panels and three of more.
+        share: `sharex` and `sharey` of `Figure.subplots`.
+
+    Returns:
+        The figure and its panels.
+    """
+    width = width_inches(settings)
     columns = columns or ((1 if count <= 2 else 2) if width < 5 else 2 if count in (2, 4) else 3)
     columns = min(columns, count)
     rows = -(-count // columns)
     if columns == 1 and width > 5:
         width = 4.8  # one panel of a page's width is a slit
-    figure = canvas(width, rows * height)
+    figure = make_canvas(width, rows * height)
     grid = figure.subplots(rows, columns, squeeze=False, **share)
     flat = list(grid.flat)
     for spare in flat[count:]:
@@ -249,8 +301,8 @@ def panels(
     return figure, flat[:count]
 
 
-def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """One legend for all panels, under them, and the figure made taller by as much."""
+def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """Add one legend for all panels under them, and make the figure taller by as much."""
     width, height = figure.get_size_inches()
     size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
     entry = max(len(str(handle.get_label())) for handle in handles) * 0.6 * size + (handle_long + 0.8 + gap) * size
@@ -262,45 +314,49 @@ def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
-def wrap(text: str, inches: float, size: float = SIZE) -> str:
-    """Break a text so that it fits a width."""
+def wrap_to_width(text: str, inches: float, size: float = SIZE) -> str:
+    """Break a text so that it fits a width in inches. `size` is that of the letters in points."""
     letters = max(12, int(inches * 72 / (size * 0.56)))
     return wrap_text(text, letters, break_long_words=False)
 
 
-def titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:
-    """Panel titles in as many lines as the longest needs, broken at the dots between their parts first. `inches`: the
-    width that each has, if not the panel's share of the figure.
+def set_titles(axes: Sequence[Axes], heads: Sequence[str], inches: float | None = None) -> None:
+    """Set panel titles in as many lines as the longest needs, broken at the dots between their parts first.
+
+    Args:
+        axes: The panels.
+        heads: Title of each.
+        inches: The width that each has, if not the panel's share of the figure.
     """
-    inches = inches or _room(axes[0])
-    whole = all("\n" not in wrap(head, inches) for head in heads)
-    texts = heads if whole else ["\n".join(wrap(part, inches) for part in head.split(" · ")) for head in heads]
+    inches = inches or _panel_inches(axes[0])
+    whole = all("\n" not in wrap_to_width(head, inches) for head in heads)
+    texts = heads if whole else ["\n".join(wrap_to_width(part, inches) for part in head.split(" · ")) for head in heads]
     lines = max(text.count("\n") for text in texts)
     for axis, text in zip(axes, texts, strict=True):
         axis.set_title(text + "\n" * (lines - text.count("\n")))
 
 
-def _room(axis: Axes) -> float:
+def _panel_inches(axis: Axes) -> float:
     """Inches of width a panel will have, before the layout is computed."""
     figure, place = axis.get_figure(root=True), axis.get_subplotspec()
     assert figure is not None
-    assert place is not None  # `panels` made it
+    assert place is not None  # `make_panels` made it
     return figure.get_size_inches()[0] / place.get_gridspec().ncols - 0.35
 
 
-def outer(axes: Sequence[Axes], x: str, y: str) -> None:
-    """Axis labels at the lowest panel of each column and at the first of each row."""
+def label_outer_axes(axes: Sequence[Axes], x: str, y: str) -> None:
+    """Label the x axis of the lowest panel of each column, and the y axis of the first panel of each row."""
     places = [place for axis in axes if (place := axis.get_subplotspec()) is not None]
     for axis, place in zip(axes, places, strict=True):
         column, row = place.colspan.start, place.rowspan.start
         if not any(other.colspan.start == column and other.rowspan.start > row for other in places):
-            axis.set_xlabel(wrap(x, _room(axis)))
+            axis.set_xlabel(wrap_to_width(x, _panel_inches(axis)))
         if column == 0:
             axis.set_ylabel(y)
 
 
-def svg(drawn: Drawn) -> bytes:
-    """The figure as SVG: letters as outlines, no date, ids from a fixed salt; the words travel inside (`words_of`)."""
+def _svg_bytes(drawn: Drawn) -> bytes:
+    """Letters as outlines, no date, ids from a fixed salt; the words travel inside (`read_words`)."""
     said = {"Title": drawn.title, "Description": f"{drawn.caption}\n{drawn.alt}"}
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "fednoise_core"}):
         file = io.BytesIO()
@@ -308,15 +364,15 @@ def svg(drawn: Drawn) -> bytes:
     return file.getvalue()
 
 
-def png(drawn: Drawn, dpi: int = DPI) -> bytes:
-    """The figure as PNG, without a note of the software that made it."""
+def png_bytes(drawn: Drawn, dpi: int = DPI) -> bytes:
+    """Render a figure as PNG, without a note of the software that made it."""
     file = io.BytesIO()
     drawn.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None, "Title": drawn.title})
     return file.getvalue()
 
 
-def pdf(drawn: Drawn) -> bytes:
-    """The figure as PDF for a paper: letters as letters of an embedded font, no date, no name of the software."""
+def _pdf_bytes(drawn: Drawn) -> bytes:
+    """For a paper: letters as letters of an embedded font, no date, no name of the software."""
     file = io.BytesIO()
     said = {"Title": drawn.title, "Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None}
     with mpl.rc_context({"pdf.fonttype": 42}):
@@ -324,8 +380,12 @@ def pdf(drawn: Drawn) -> bytes:
     return file.getvalue()
 
 
-def words_of(path: str | Path) -> tuple[str, str, str]:
-    """Title, caption and alternative text of an SVG made by `save`. Raises ArtifactError, naming the file."""
+def read_words(path: str | Path) -> tuple[str, str, str]:
+    """Read title, caption and alternative text of an SVG that `save_figure` made.
+
+    Raises:
+        ArtifactError: The file is missing or damaged.
+    """
     try:
         tree = ElementTree.parse(path)
         title, said = (tree.find(f".//{{http://purl.org/dc/elements/1.1/}}{tag}") for tag in ("title", "description"))
@@ -337,8 +397,8 @@ def words_of(path: str | Path) -> tuple[str, str, str]:
         raise ArtifactError(f"{path}: damaged SVG ({error})") from error
 
 
-def save(drawn: Drawn, prefix: str | Path) -> None:
+def save_figure(drawn: Drawn, prefix: str | Path) -> None:
     """Write `prefix`.svg, .png and .pdf, each whole or not at all."""
-    for ending, content in (("svg", svg(drawn)), ("png", png(drawn)), ("pdf", pdf(drawn))):
+    for ending, content in (("svg", _svg_bytes(drawn)), ("png", png_bytes(drawn)), ("pdf", _pdf_bytes(drawn))):
         with open_atomic(f"{prefix}.{ending}", "wb") as file:
             file.write(content)

@@ -158,7 +158,7 @@ def _find_winner(
 
 
 def _winner_sentence(won: SettingWinner, label: str) -> str:
-    """ "SCE leads at 85.0 ± 0.1 %, 2.0 points above GCE, 5.0 above FedAvg."."""
+    """For instance "SCE leads at 85.0 ± 0.1 %, 2.0 points above GCE, 5.0 above FedAvg."."""
     said = f"{_join_names(won.methods)} {'tie' if len(won.methods) > 1 else 'leads'} at {won.accuracy}\xa0%"
     said += f", {format_number(won.lead, DIGITS)} points above {won.next}" if won.next else ""
     further = label and label != won.next and not math.isnan(won.over)
@@ -183,11 +183,11 @@ def _format_range(values: Iterable[float]) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """ "A", "A, B", "A, B, C and 4 more"."""
+    """For instance "A", "A, B", "A, B, C and 4 more"."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_points(value: float) -> str:
-    """ "+5.3", or a dash."""
+    """For instance "+5.3", or a dash."""
     return MISSING if math.isnan(value) else format_signed(value, DIGITS)

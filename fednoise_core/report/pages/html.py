@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from fednoise_core.version import __version__
 
-__all__ = ["json_text", "render_page", "slug"]
+__all__ = ["json_text", "make_slug", "render_page"]
 
 HERE = Path(__file__).parent / "assets"
 
@@ -42,7 +42,7 @@ def render_page(
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["slug"] = slug
+    environment.filters["slug"] = make_slug
     style = "".join(loader.get_source(environment, name)[0] for name in styles) + extra
     script = "".join(loader.get_source(environment, name)[0] for name in scripts)
     return environment.get_template(template).render(
@@ -65,7 +65,7 @@ def json_text(value: Any) -> Markup:
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
 
 
-def slug(text: str) -> str:
+def make_slug(text: str) -> str:
     """A text as an id of HTML."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
 

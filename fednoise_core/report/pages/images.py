@@ -24,13 +24,21 @@ CLIENTS = 60  # in a thumbnail: of more, the first
 
 @dataclass
 class ImageCache:
-    """The pictures that a page holds: the second time the same one comes, its first place is named instead."""
+    """The pictures that a page holds. The second time the same one comes, its first place is named instead."""
 
     places: dict[bytes, dict[str, str]] = field(default_factory=dict)
 
     def place(self, content: bytes, here: str, title: str) -> dict[str, str] | None:
-        """None if the picture is new, and is held by the part `here` of the page from now on; else {id, title} of the
-        part that holds it.
+        """Look a picture up, or hold it.
+
+        Args:
+            content: The picture.
+            here: The part of the page that shows it.
+            title: Of that part.
+
+        Returns:
+            None if the picture is new, and is held by the part `here` from now on; else {id, title} of the part that
+            holds it.
         """
         known = self.places.setdefault(hashlib.sha256(content).digest(), {"id": here, "title": title})
         return None if known["id"] == here else known

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import canonical_json
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.figures.style import COLOURS, DASHES, look
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.figures.style import COLOURS, DASHES, assign_looks
 from fednoise_core.report.pages.run_details import (
     clients_of,
     confusion_of,
@@ -132,7 +132,7 @@ def _setting_records(
 
 def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list[dict[str, Any]]:
     """Names, places in COLOURS and dashes."""
-    first, looks = {run.listed.method: run for run in reversed(runs)}, look(methods)
+    first, looks = {run.listed.method: run for run in reversed(runs)}, assign_looks(methods)
     return [
         {"name": _method_label(first[method]), "colour": place % len(COLOURS), "dash": _svg_dash(looks[method].dash)}
         for place, method in enumerate(methods)
@@ -180,10 +180,12 @@ def _to_hundredths(column: pd.Series) -> list[int | None]:
 
 
 def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[str, float]:
-    """Data set -> where the axes of its settings start, in %, so that most lines' ends are told apart: the same start
-    as in the figure. clean: ids of the noises that are none, whose lines are shown in the other settings.
+    """Where the axes of each data set's settings start, in %, so that most lines' ends are told apart.
+
+    It is the same start as in the figure. clean: ids of the noises that are none, whose lines are shown in the other
+    settings.
     """
-    means = frames.results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
+    means = frames.tabulate_results(runs).groupby(frames.IDS, sort=False)["last10_mean"].mean().dropna().reset_index()
     free = means["noise"].isin(clean)
     starts: dict[str, list[float]] = {run.listed.dataset: [] for run in runs}
     for (dataset, noise, partition), ends in (means if free.all() else means[~free]).groupby(
@@ -191,15 +193,17 @@ def _axis_starts(runs: Sequence[RecordedRun], clean: Collection[str]) -> dict[st
     ):
         same = (means["dataset"] == dataset) & (means["partition"] == partition) & (means["noise"] != noise)
         dotted = means[free & same]
-        starts[str(dataset)].append(floor([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
+        starts[str(dataset)].append(find_axis_minimum([*ends["last10_mean"], *dotted["last10_mean"]]) or 0.0)
     return {dataset: min(found, default=0.0) for dataset, found in starts.items()}
 
 
 def _add_details(
     runs: Sequence[RecordedRun], made: list[dict[str, Any]], shared: _Shared
 ) -> dict[str, list[float | None]]:
-    """Put confusion matrix and clients into each run's record, while there is room; returns the noise of the clients
-    that each setting and seed has, by "setting place/seed".
+    """Put confusion matrix and clients into each run's record, while there is room.
+
+    Returns:
+        The noise of the clients that each setting and seed has, by "setting place/seed".
     """
     noise: dict[str, list[float | None]] = {}
     left = DETAILS

@@ -50,7 +50,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
             continue
         shown = [by_listed[one] for one in select_table_runs(by_listed, spec)]
         metric = spec["metric"]
-        values = frames.results(shown, spec["view"])[metric] if shown else []
+        values = frames.tabulate_results(shown, spec["view"])[metric] if shown else []
         for run, value in zip(shown, values, strict=True):
             listed, versions = run.listed, run.cost.get("versions", {})
             found.append(
@@ -71,11 +71,12 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
 
 
 def _cell_command(study: Mapping[str, Any], name: str, spec: Mapping[str, Any], run: RecordedRun) -> str:
-    """The line for a shell that trains the run of a table again, in the paper's ids; with data set and partition only
-    where method and noise alone name several cells.
+    """The line for a shell that trains the run of a table again, in the paper's ids.
+
+    It has data set and partition only where method and noise alone name several cells.
     """
     listed = run.listed
-    stands_for = [paper for paper, used in spec["stand_ins"].items() if used == listed.dataset]
+    stands_for = [paper for paper, used in spec["dataset_substitutes"].items() if used == listed.dataset]
     cells = [cell for cell in spec["cells"] if (cell[1], cell[3]) == (listed.noise, listed.method)]
     here = [cell for cell in cells if cell[0] in (stands_for or [listed.dataset]) and cell[2] == listed.partition]
     dataset = here[0][0] if here else listed.dataset

@@ -1,6 +1,7 @@
-"""What the page of a paper has besides a study's: the paper itself, what our numbers say of it, claims with reasons,
-who says so of each setting, deviations, how to make one cell again, and where each number comes from. Here as plain
-values; `paper.html` and `paper_markdown.py` show them.
+"""What the page of a paper has besides a study's, as plain values.
+
+These are the paper itself, what our numbers say of it, claims with reasons, who says so of each setting, deviations,
+how to make one cell again, and where each number comes from. `paper.html` and `paper_markdown.py` show them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from fednoise_core.report.figures.results.gains import compared
+from fednoise_core.report.figures.results.gains import compare_gains
 from fednoise_core.report.figures.results.scoreboard import claims_frame
 from fednoise_core.report.pages.paper_origins import trace_origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
@@ -169,10 +170,11 @@ def _largest_gain(
     specs: Mapping[str, Mapping[str, Any]],
     titles: Mapping[str, str],
 ) -> list[str]:
-    """The paper's largest gain of the cells that were run, and ours there; nothing if none was run. own: the id of the
-    paper's method, which is the study's; where none of its gains was run, those of the others count.
+    """The paper's largest gain of the cells that were run, and ours there. Nothing if none was run.
+
+    own: the id of the paper's method, which is the study's. Where none of its gains was run, those of the others count.
     """
-    parts = [compared(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
+    parts = [compare_gains(frames[name]).assign(table=name) for name in specs if "ours_gain" in frames[name]]
     every = pd.concat(parts) if parts else pd.DataFrame()
     if every.empty:
         return []

@@ -50,7 +50,7 @@ def run_rows(runs: Sequence[RecordedRun], names: Names, metric: str) -> list[dic
     Returns:
         `link`, its text (the method), and `cells` of (text, number to sort by or None for text).
     """
-    table, found = frames.results(runs), []
+    table, found = frames.tabulate_results(runs), []
     for run, (_, row) in zip(runs, table.iterrows(), strict=True):
         parts = names.of(run.listed.setting)
         sent = sum(run.summary.get(key) or 0 for key in ("bytes_up", "bytes_down"))

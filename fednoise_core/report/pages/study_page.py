@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.kinds import figure_function
+from fednoise_core.report.figures.draw import draw_setting_figure
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import png, styled, words_of
+from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
 from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
-from fednoise_core.report.pages.html import json_text, render_page, slug
+from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
 from fednoise_core.report.pages.paper_sections import paper_parts
@@ -186,12 +186,12 @@ def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: N
 
 def _table_part(root: Path, name: str, frame: pd.DataFrame, spec: Mapping[str, Any]) -> dict[str, Any]:
     files = _embed_files(root / "tables" / name, ("csv", "md", "tex"))
-    return {"id": f"table-{slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
+    return {"id": f"table-{make_slug(name)}", "grid": lay_out_table(frame, spec), "files": files}
 
 
 def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCache) -> dict[str, Any]:
-    prefix, here = root / "figures" / name, f"figure-{slug(name)}"
-    title, caption, alt = words_of(f"{prefix}.svg")
+    prefix, here = root / "figures" / name, f"figure-{make_slug(name)}"
+    title, caption, alt = read_words(f"{prefix}.svg")
     image = _read_bytes(Path(f"{prefix}.png"))
     width, height = png_size(image)
     light = Path(f"{prefix}.svg").stat().st_size <= HEAVY
@@ -211,18 +211,19 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
 
 
 def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
-    """Facts and pictures of a setting; flips are shown where there are any and something is known about them. A picture
-    that the page has already is named by the id of its place.
+    """Facts and pictures of a setting. Flips are shown where there are any and something is known about them.
+
+    A picture that the page has already is named by the id of its place.
     """
     told = one.labels.T_nominal is not None or one.labels.T_realised is not None
     figures: list[dict[str, Any]] = []
-    end = slug("-".join((one.dataset, one.noise, one.partition)))
-    for kind, where in SETTING_FIGURES.items():
+    end = make_slug("-".join((one.dataset, one.noise, one.partition)))
+    for kind in SETTING_FIGURES:
         if kind == "transition" and (is_noiseless(one.labels.spec.get("noise", {})) or not told):
             continue
-        with styled():
-            drawn = figure_function(where)([one], {"kind": kind})
-            image = png(drawn, dpi=DPI)
+        with use_house_style():
+            drawn = draw_setting_figure([one], {"kind": kind})
+            image = png_bytes(drawn, dpi=DPI)
         width, height = png_size(image)
         figures.append(
             {

@@ -14,8 +14,12 @@ __all__ = ["Confusion", "read_confusion"]
 
 
 class Confusion(NamedTuple):
-    """names: of the K classes. counts: int64 [K, K], test images of class i predicted as class j; None where outputs of
-    the models are no numbers.
+    """What the final models of a run take test images for.
+
+    Attributes:
+        names: Of the K classes.
+        counts: int64 [K, K], test images of class i predicted as class j; None where outputs of the models are not
+            numbers.
     """
 
     names: list[str]

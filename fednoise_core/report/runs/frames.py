@@ -19,8 +19,8 @@ __all__ = [
     "by_round",
     "count_diverged",
     "diverged_words",
-    "results",
-    "tidy",
+    "load_metric",
+    "tabulate_results",
 ]
 
 IDS = ["dataset", "noise", "partition", "method"]
@@ -32,7 +32,7 @@ RUN = [*IDS, "seed"]
 LAST = 10  # evaluations in `last10_mean`
 
 
-def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
+def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame:
     """One row a run: ids, what the method is, accuracies of one view in percent, sizes and traffic.
 
     `as_told`: the method's own rate is the setting's, by chance (`uses_true_rate`); an oracle has its mark instead.
@@ -67,7 +67,7 @@ def results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
-def tidy(
+def load_metric(
     runs: Sequence[RecordedRun], metric: str = "accuracy", view: str = "headline", client: int | None = -1
 ) -> pd.DataFrame:
     """Load a metric of runs as a long frame: ids, label, round, work, phase, client, value.
@@ -96,7 +96,7 @@ def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]
     """How many runs of a method in a setting diverged, for those of which any did.
 
     Args:
-        found: A frame of `results`.
+        found: A frame of `tabulate_results`.
 
     Returns:
         (diverged runs, all runs) by `IDS`.
@@ -106,8 +106,9 @@ def count_diverged(found: pd.DataFrame) -> dict[tuple[str, ...], tuple[int, int]
 
 
 def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataFrame:
-    """A frame of `tidy` whose `value` is NaN from the first round on in which any run of the same method and setting is
-    not finite: beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
+    """Make `value` NaN from the first round on in which any run of the same method and setting is not finite.
+
+    Beyond it a mean would be one of other runs than before. With `of` RUN each run ends for itself.
     """
     lost = frame["round"].where(frame["value"].isna())
     stop = lost.groupby([frame[key] for key in of]).transform("min")
@@ -115,8 +116,9 @@ def _cut_at_divergence(frame: pd.DataFrame, of: Sequence[str] = IDS) -> pd.DataF
 
 
 def _trailing_mean(column: pd.Series, window: int) -> pd.Series:
-    """At each evaluation (a series by round) the mean of the last `window`: at the end, with a window of LAST, the
-    table's mean. The evaluation before training, round 0, stands alone.
+    """At each evaluation (a series by round) the mean of the last `window`.
+
+    With a window of LAST it ends at the table's mean. The evaluation before training, round 0, stands alone.
     """
     trained = column[column.index > 0].rolling(window, min_periods=1).mean()
     return pd.concat([column[column.index <= 0], trained]).where(column.notna())
@@ -137,7 +139,7 @@ def by_round(
     Returns:
         The frame, with the window as a column.
     """
-    frame = _cut_at_divergence(tidy(runs, "accuracy", view), of)
+    frame = _cut_at_divergence(load_metric(runs, "accuracy", view), of)
     frame = frame.sort_values("round", kind="stable")
     count = (frame["round"] > 0).groupby([frame[key] for key in RUN]).transform("sum")
     frame["window"] = (count // 4).clip(1, LAST) if window is None else window

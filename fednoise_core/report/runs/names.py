@@ -14,7 +14,7 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import one_line
 from fednoise_core.settings.functions import resolve_kind
 
-__all__ = ["Names", "describe_spec", "disambiguate", "field_words", "label_without_rate"]
+__all__ = ["Names", "describe_spec", "disambiguate_specs", "field_words", "label_without_rate"]
 
 FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
 SAID = {  # settings in words; "{}" is the value
@@ -44,7 +44,7 @@ VALUES = {  # values in words; "" where the kind's own name says it
 }
 
 # How a draw is made or repaired, not what the setting is: such keys would only lengthen a column head. They are said
-# where nothing else tells two settings apart (`disambiguate`).
+# where nothing else tells two settings apart (`disambiguate_specs`).
 TECHNICAL = {
     "kind",
     "source",
@@ -113,8 +113,9 @@ def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
 
 
 def _describe_dataset(spec: Mapping[str, Any]) -> str:
-    """ "CIFAR-10N, 6,000 images" for a source that has a name of its own; which images, and how many are public, is no
-    part of it.
+    """For instance "CIFAR-10N, 6,000 images", for a source that has a name of its own.
+
+    Which images, and how many are public, is not part of it.
     """
     name, part = _display_name(spec, SOURCES, "source"), spec.get("subset")
     name += f"N{' coarse' if spec.get('labels') == 'coarse' else ''}" if name and spec.get("human") is True else ""
@@ -141,7 +142,7 @@ def _is_short(value: Any) -> bool:
     return value is not None and not isinstance(value, list | dict)
 
 
-def disambiguate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def disambiguate_specs(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Words for specs, different for different ids.
 
     Args:
@@ -176,7 +177,7 @@ def label_without_rate(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
     first: dict[str, str] = {}
     for name, spec in rest.items():
         first.setdefault(canonical_json(spec), name)
-    words = disambiguate({name: rest[name] for name in first.values()})
+    words = disambiguate_specs({name: rest[name] for name in first.values()})
     return {name: words[first[canonical_json(spec)]] for name, spec in rest.items()}
 
 
@@ -199,7 +200,7 @@ class Names:
         for setting, parts in found:
             for known, key, part in zip(specs, PARTS, setting, strict=True):
                 known.setdefault(part, parts.get(key) or {})
-        self.parts = tuple(disambiguate(known) for known in specs)
+        self.parts = tuple(disambiguate_specs(known) for known in specs)
 
     @classmethod
     def of_runs(cls, runs: Iterable[RecordedRun]) -> Names:

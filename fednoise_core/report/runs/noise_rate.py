@@ -31,8 +31,9 @@ def is_noiseless(spec: Mapping[str, Any]) -> bool:
 
 
 def nominal_run_rate(run: RecordedRun) -> float | None:
-    """The share of wrong labels (0..1) that a run's noise stands for, as oracle methods are told it; None where nobody
-    states one (labels given by people).
+    """The share of wrong labels (0..1) that a run's noise stands for, as oracle methods are told it.
+
+    None where nobody states one (labels given by people).
 
     The key `rate` of a noise is something else: `semantic` flips that share of some classes only, `inclusive` noise
     draws the right class, too, and `diag: printed` keeps that share.

@@ -26,6 +26,12 @@ TYPES = {
     "png": "image/png",
 }
 
+FEW_SEEDS = {
+    1: "One seed: no spread is known.",
+    2: "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the mean; "
+    "that it is better is not shown.",
+}
+
 
 def summary_counts(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
     """The few counts at the top of a study's page.
@@ -49,7 +55,7 @@ def summary_counts(runs: Sequence[RecordedRun]) -> list[tuple[str, str]]:
 
 
 def _count_settings(runs: Sequence[RecordedRun]) -> str:
-    """ "4 + 3 without noise": those on clean labels are ceilings of the others; methods are not compared there."""
+    """For instance "4 + 3 without noise". Those on clean labels are ceilings: methods are not compared there."""
     noisy = {run.listed.setting for run in runs if not is_noiseless(run.spec.get("noise", {}))}
     clean = {run.listed.setting for run in runs} - noisy
     return f"{len(noisy)} + {len(clean)} without noise" if noisy and clean else str(len(noisy or clean))
@@ -62,7 +68,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         study: As the page gets it, with completed tables (`registry.complete_tables`).
         runs: Those of the study.
     """
-    frame, words = frames.results(runs), Names.of_runs(runs)
+    frame, words = frames.tabulate_results(runs), Names.of_runs(runs)
     frame["setting"] = [words.title(run.listed.setting) for run in runs]
     tables = [spec for spec in study["tables"].values() if spec["kind"] == "accuracy"]
     seeds = int(frame.groupby(frames.IDS)["seed"].nunique().max())
@@ -78,12 +84,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "The best round is chosen by test accuracy, which flatters every method; the CSV of a table also holds the "
             "last round and the mean of the last ten evaluations.",
         ),
-        (seeds == 1, "One seed: no spread is known."),
-        (
-            seeds == 2,
-            "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the "
-            "mean; that it is better is not shown.",
-        ),
+        *((seeds == count, sentence) for count, sentence in FEW_SEEDS.items()),
         (
             ORACLE in merge_marks(frame["marks"]),
             f"{ORACLE} marks a method that was told the true noise rate. It shows what knowing it is worth, not what a "
@@ -133,7 +134,7 @@ def describe_provenance(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     facts = pd.DataFrame(
         {**run.cost.get("versions", {}), **{key: run.cost.get(key) for key in ("device", "executor")}} for run in runs
     )
-    frame = frames.results(runs).assign(
+    frame = frames.tabulate_results(runs).assign(
         spec_digest=[run.summary["spec_digest"] for run in runs], code=[str(run.record.get("code", "")) for run in runs]
     )
     resumed = sum(int(run.cost.get("resumed", 0)) > 0 for run in runs)

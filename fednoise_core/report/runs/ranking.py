@@ -56,8 +56,9 @@ def best_methods(block: pd.DataFrame, metric: str, digits: int) -> set[str]:
 
 
 def tied_best(scores: Mapping[str, tuple[float, float]], digits: int) -> list[str]:
-    """The best of {method: (mean, sample standard deviation over seeds)}, the highest mean first: that one, and all
-    that tie with it. Empty for fewer than two methods: one alone is no best.
+    """The method with the highest mean, and all that tie with it, the highest mean first.
+
+    None for fewer than two methods: one alone is not the best.
 
     A tie is a difference of no more than the best one's own deviation, or √2 times the median deviation of all: that
     of a difference between two usual methods, so that two seeds which happen to agree make no winner, and two which

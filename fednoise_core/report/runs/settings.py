@@ -26,9 +26,13 @@ __all__ = ["SettingArtifacts", "artifacts_of"]
 
 @dataclass(frozen=True)
 class SettingArtifacts:
-    """One seed of a setting; each artifact is read when first needed, and raises ArtifactError where it is missing,
-    damaged or of other data. `donor_file`: open-set noise's images; `among`: the settings that it is shown with, from
-    which its words tell it apart.
+    """One seed of a setting. Each artifact is read when first needed.
+
+    Reading raises ArtifactError where an artifact is missing, damaged or of other data.
+
+    Attributes:
+        donor_file: The images of open-set noise.
+        among: The settings that it is shown with, from which its words tell it apart.
     """
 
     dataset: str
@@ -158,8 +162,9 @@ class SettingArtifacts:
 
 
 def _dataset_of(path: Path) -> Any:
-    """The settings of the data set in an arrays artifact, without reading its images; None where they cannot be read:
-    who needs the images says what is wrong with them.
+    """The settings of the data set in an arrays artifact, without reading its images.
+
+    None where they cannot be read: who needs the images says what is wrong with them.
     """
     try:
         return json.loads(str(read_npz(path, lambda name: name == "spec")["spec"])).get("dataset")

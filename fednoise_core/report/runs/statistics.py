@@ -1,5 +1,6 @@
-"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, differences paired by seed, and the front of those
-methods that no other beats in accuracy and cost at once.
+"""Statistics over seeds, by scipy: mean, spread, bootstrap interval, and differences paired by seed.
+
+Also the front of those methods that no other beats in accuracy and cost at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "spread"]
+__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "summarize_seeds"]
 
 LEAST = 3  # values below which an interval would say more than they do
 LEVEL = 0.95
@@ -21,8 +22,10 @@ DRAWS = 9999
 
 
 class Spread(NamedTuple):
-    """Of n values: mean, sample standard deviation (NaN for one), and the ends of the 95 % bootstrap interval of the
-    mean (NaN for fewer than `LEAST`). All NaN, n included as counted, where a value is.
+    """Mean, sample standard deviation (NaN for one value), and ends of an interval of n values.
+
+    `low` and `high` are those of the 95 % bootstrap interval of the mean, NaN for fewer than `LEAST` values. All but n
+    are NaN where a value is.
     """
 
     n: int
@@ -32,7 +35,7 @@ class Spread(NamedTuple):
     high: float
 
 
-def spread(values: Sequence[float]) -> Spread:
+def summarize_seeds(values: Sequence[float]) -> Spread:
     """Mean, deviation and bootstrap interval of the values of a few seeds.
 
     The interval is the percentile one: for so few values the corrected kinds rest on too little. The draws are the same

@@ -63,7 +63,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
         runs: Those of the table.
         spec: Its completed settings.
     """
-    frame = frames.results(runs, spec["view"])
+    frame = frames.tabulate_results(runs, spec["view"])
     metric = spec["metric"]
     names, clean = Names.of_runs(runs), {run.listed.noise for run in runs if is_noiseless(run.spec.get("noise", {}))}
     clean = clean if clean != {run.listed.noise for run in runs} else set()

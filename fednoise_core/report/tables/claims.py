@@ -88,8 +88,12 @@ class ClaimSettings(Settings):
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, judged. ours, theirs: column in words → whether our numbers and the paper's bear the claim out there;
-    None: a number is missing. keys: the columns by their ids, in the same order.
+    """A claim, judged.
+
+    Attributes:
+        ours: Column in words → whether our numbers bear the claim out there; None: a number is missing.
+        theirs: The same of the paper's numbers.
+        keys: The columns by their ids, in the same order.
     """
 
     id: str
@@ -158,7 +162,7 @@ def combine_verdicts(held: Iterable[bool | None]) -> str:
 
 
 def _format_counts(held: Iterable[bool | None]) -> str:
-    """ "11 of 12 columns", of those that have their numbers; "3 of 4 columns run, of 12" where others lack them."""
+    """For instance "11 of 12 columns", or "3 of 4 columns run, of 12" where others lack their numbers."""
     whole = list(held)
     known = [holds for holds in whole if holds is not None]
     if not known:
@@ -218,8 +222,9 @@ def _explain_missing(frame: pd.DataFrame, claim: Mapping[str, Any]) -> str:
 
 
 def _judge_column(means: Mapping[str, float], claim: Mapping[str, Any]) -> bool | None:
-    """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`. None: one is
-    missing, and none that is there contradicts.
+    """Whether a claim holds in one column: each lead that it speaks of is above `low` and at most `high`.
+
+    None: one is missing, and none that is there contradicts.
     """
     points, low, high = float(claim.get("points", 0)), 0.0, math.inf
     if "best" in claim:

@@ -39,14 +39,12 @@ SHOWN = {
 
 
 class CostSettings(RunSelection):
-    """What a run of each method costs, averaged over settings and seeds - rounds, work, traffic, parameters, time,
-    memory.
-    """
+    """What a run of each method costs: rounds, work, traffic, parameters, time, memory; means over settings, seeds."""
 
 
 def _cost_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What a run of each method costs, mean and standard deviation over settings and seeds."""
-    frame, names = frames.results(runs), Names.of_runs(runs)
+    frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     frame = frame.assign(up_mb=frame["bytes_up"] / 1e6, down_mb=frame["bytes_down"] / 1e6)
     for key in ("device", "seconds", "cpu_seconds", "seconds_per_round", "peak_memory_mb"):
         frame[key] = [run.cost.get(key) for run in runs]

@@ -53,7 +53,7 @@ class DiagnosticsSettings(RunSelection):
 
 def _diagnostics_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """What the clean labels say about a method's verdicts, at the end of a run; `clean_known` 0: there are none."""
-    frame, names = frames.results(runs), Names.of_runs(runs)
+    frame, names = frames.tabulate_results(runs), Names.of_runs(runs)
     for key in ("noise_rate", *ESTIMATES):
         frame[key] = pd.Series([run.summary.get("diagnostics", {}).get(key) for run in runs], dtype=float)
     parts = []
@@ -116,8 +116,9 @@ def _lay_out_diagnostics(frame: pd.DataFrame, spec: Spec) -> Grid:
 
 
 def _format_estimate(row: pd.Series, name: str, digits: int) -> str:
-    """A number of the diagnostics, and of how many seeds it is if not of all: some have none, such as the ranking of
-    noisy clients where every client is noisy, or none is.
+    """A number of the diagnostics, and of how many seeds it is if not of all.
+
+    Some have none, such as the ranking of noisy clients where every client is noisy, or none is.
     """
     text, n = mean_std(row[f"{name}_mean"], row[f"{name}_std"], digits, True), row.get(f"{name}_n", row["seeds"])
     return f"{text} (n = {n:.0f})" if 0 < n < row["seeds"] else text

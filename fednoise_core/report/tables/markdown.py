@@ -1,4 +1,4 @@
-"""Grids as Markdown. (As LaTeX: latex.py.)"""
+"""Grids as Markdown."""
 
 from __future__ import annotations
 

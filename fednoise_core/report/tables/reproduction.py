@@ -21,7 +21,7 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
-from fednoise_core.report.runs.statistics import spread
+from fednoise_core.report.runs.statistics import summarize_seeds
 from fednoise_core.report.tables.claims import ClaimSettings, judge_columns
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.tables.reproduction_layout import lay_out_reproduction
@@ -47,9 +47,9 @@ class Reference(Settings):
 
 
 class ReproductionSettings(RunSelection):
-    """A paper's table, cell by cell beside the paper's numbers - theirs, ours, the difference and a verdict (the latter
-    two at scale `paper` only), gains over a baseline, ranks, and the paper's claims, judged by the columns that were
-    run.
+    """A paper's table, cell by cell: its numbers, ours, their difference, a verdict, gains, ranks, and the claims.
+
+    Differences and verdicts are made at scale `paper` only. Claims are judged by the columns that were run.
     """
 
     metric: Annotated[
@@ -106,14 +106,14 @@ def reproduction_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
     """
     printed, own = _read_paper_numbers(spec), _own_numbers(runs, spec)
     known = {**dict.fromkeys(_list_cells(spec)), **dict.fromkeys(printed)}
-    names, stand_ins, parts = _label_cells(spec, known), spec["stand_ins"], spec["parts"]
+    names, substitutes, parts = _label_cells(spec, known), spec["dataset_substitutes"], spec["parts"]
     clean = {name for name, one in parts.get("noise", {}).items() if is_noiseless(one)}
     many = {name: len({key[3] for key in known if key[1] == name}) for name in {key[1] for key in known}}
     noisy = max((count for name, count in many.items() if name not in clean), default=0)
     found = []
     for key in known:  # in the order of the table's lists; what the paper alone has comes last
         dataset, noise, method = key[0], key[1], key[3]
-        mine = own.get((stand_ins.get(dataset, dataset), *key[1:]), {})
+        mine = own.get((substitutes.get(dataset, dataset), *key[1:]), {})
         row = {
             **dict(zip(KEYS, key, strict=True)),
             **dict(zip(("dataset_label", "noise_label", "partition_label"), names(key), strict=True)),
@@ -204,14 +204,14 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     if not runs:
         return {}
     metric, view = spec["metric"], spec["view"]
-    frame = frames.results(runs, view).assign(value=lambda table: table[metric], member="")
+    frame = frames.tabulate_results(runs, view).assign(value=lambda table: table[metric], member="")
     parts = [frame, *([_by_client(runs, metric, view, frame)] if spec["clients"] else [])]
     found = {}
     for ids, group in pd.concat(parts).groupby(KEYS, sort=False):
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
-            **_spread_values([math.nan] if lost else values.tolist()),
+            **_summarize_values([math.nan] if lost else values.tolist()),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
@@ -219,13 +219,13 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     return found
 
 
-def _spread_values(values: Sequence[float]) -> dict[str, float]:
-    return {key: value for key, value in spread(values)._asdict().items() if key != "n"}
+def _summarize_values(values: Sequence[float]) -> dict[str, float]:
+    return {key: value for key, value in summarize_seeds(values)._asdict().items() if key != "n"}
 
 
 def _by_client(runs: Sequence[RecordedRun], metric: str, view: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The same columns, a row for every client's own model."""
-    told = frames.tidy(runs, "accuracy", view, client=None)
+    told = frames.load_metric(runs, "accuracy", view, client=None)
     told = told[(told["client"] >= 0) & (told["round"] > 0)].sort_values("round", kind="stable")
     groups = told.groupby([*frames.IDS, "seed", "client"], sort=False)["value"]
     found = {
@@ -262,6 +262,6 @@ KIND = TableKind(
         "metric": "last10_mean",
         "claims": [{"id": "above-fedavg", "says": "FedEFC is above FedAvg", "above": ["fedefc", "fedavg"]}],
     },
-    context={"cells": (), "labels": {}, "parts": {}, "scale": "paper", "stand_ins": {}, "absent": ()},
+    context={"cells": (), "labels": {}, "parts": {}, "scale": "paper", "dataset_substitutes": {}, "absent": ()},
     of_a_paper=True,
 )

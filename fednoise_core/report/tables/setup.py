@@ -21,9 +21,7 @@ TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that are not
 
 
 class SetupSettings(OutputWords):
-    """A paper's table without results, such as its settings, with this study's own value wherever it is another one.
-    Reads no run.
-    """
+    """A paper's table without results, such as its settings, with this study's own value wherever it differs."""
 
     file: Annotated[
         str,
@@ -37,8 +35,9 @@ class SetupSettings(OutputWords):
 
 
 def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
-    """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`, empty where the study
-    has no such setting. Raises ArtifactError for a file without the column `parameter`.
+    """One row a cell of the paper's table: `parameter`, `column`, `paper` (its words), `ours`.
+
+    `ours` is empty where the study has no such setting. Raises ArtifactError for a file without the column `parameter`.
     """
     rows = read_texts(resolve_user_file(spec["file"]))
     if "parameter" not in rows.columns:

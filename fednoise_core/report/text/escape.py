@@ -37,7 +37,7 @@ MATHS = {
 
 
 def _greek_name(letter: str) -> str:
-    """ "ρ" -> "rho", "Γ" -> "Gamma"."""
+    """The name of a Greek letter in LaTeX: "rho", "Gamma"."""
     *_, size, _, name = unicodedata.name(letter).split()
     return name.capitalize() if size == "CAPITAL" else VARIANTS.get(name, name.lower())
 
@@ -81,8 +81,10 @@ TEX = {
 
 
 def one_line(text: str) -> str:
-    """A text from a settings file without line ends, tabs or other control characters: neither a table's row nor a
-    LaTeX argument may hold an empty line, and XML holds no control characters. Other spaces stay as they are.
+    """A text from a settings file without line ends, tabs or other control characters.
+
+    Neither a table's row nor a LaTeX argument may hold an empty line, and XML holds no control characters. Other spaces
+    stay as they are.
     """
     return re.sub(r"[ \x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", text).strip(" ")
 

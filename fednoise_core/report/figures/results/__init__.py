@@ -7,17 +7,17 @@ from __future__ import annotations
 __all__ = ["RESULT_FIGURES"]
 
 RESULT_FIGURES: dict[str, str] = {
-    "dots": "fednoise_core.report.figures.results.dots:dots",
-    "curves": "fednoise_core.report.figures.results.curves:curves",
-    "rate": "fednoise_core.report.figures.results.rate:rate",
-    "bytes": "fednoise_core.report.figures.results.traffic:traffic",
-    "pareto": "fednoise_core.report.figures.results.pareto:pareto",
-    "differences": "fednoise_core.report.figures.results.differences:differences",
-    "sweep": "fednoise_core.report.figures.results.sweep:sweep",
-    "classes": "fednoise_core.report.figures.results.classes:classes",
-    "confusion": "fednoise_core.report.figures.results.confusion:confusion",
-    "metric": "fednoise_core.report.figures.results.metric:metric",
-    "scoreboard": "fednoise_core.report.figures.results.scoreboard:scoreboard",
-    "gains": "fednoise_core.report.figures.results.gains:gains",
+    "dots": "fednoise_core.report.figures.results.dots:KIND",
+    "curves": "fednoise_core.report.figures.results.curves:KIND",
+    "rate": "fednoise_core.report.figures.results.rate:KIND",
+    "bytes": "fednoise_core.report.figures.results.traffic:KIND",
+    "pareto": "fednoise_core.report.figures.results.pareto:KIND",
+    "differences": "fednoise_core.report.figures.results.differences:KIND",
+    "sweep": "fednoise_core.report.figures.results.sweep:KIND",
+    "classes": "fednoise_core.report.figures.results.classes:KIND",
+    "confusion": "fednoise_core.report.figures.results.confusion:KIND",
+    "metric": "fednoise_core.report.figures.results.metric:KIND",
+    "scoreboard": "fednoise_core.report.figures.results.scoreboard:KIND",
+    "gains": "fednoise_core.report.figures.results.gains:KIND",
 }
-"""Kind (of config/schema/figure.yaml) -> function of the runs, each method's look, and the figure's settings."""
+"""Kind → its `FigureKind`. Lines are strings, so that one kind's code is no part of the others'."""

@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from fednoise_core.report.figures.line_labels import End, cut_words, focus, name_ends
-from fednoise_core.report.figures.style import Drawn, outer, titles
+from fednoise_core.report.figures.kind import AccuracySettings
+from fednoise_core.report.figures.line_labels import LineEnd, cut_axis_words, label_line_ends, set_y_ranges
+from fednoise_core.report.figures.style import Drawn, label_outer_axes, set_titles
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
@@ -30,46 +31,49 @@ from fednoise_core.report.text.footnotes import (
 )
 
 __all__ = [
-    "METRIC",
-    "drawn",
-    "error_line",
-    "finish",
-    "in_settings",
-    "labels_of",
-    "metric_words",
-    "n_words",
-    "not_compared",
-    "of_setting",
-    "ranked",
-    "scores",
-    "smoothed",
-    "split_clean",
-    "time_of",
-    "widen",
+    *("draw_error_line", "find_common_time", "finish_figure", "finish_panels", "in_settings", "legend_labels"),
+    *("metric_words", "not_compared", "of_setting", "rank_methods", "score_methods", "seeds_sentence"),
+    *("smooth_accuracies", "split_clean_settings", "spread_x_axis"),
 ]
 
-METRIC = "last10_mean"  # what every figure of accuracies shows unless it is asked for another
 WIDE = 10  # largest over smallest value from which on an axis is logarithmic
 
 
-def scores(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Accuracy of every method in every setting, in %: over `n` runs their `mean`, `std` (sample standard deviation),
-    `low` and `high`, all NaN where a run diverged.
+def score_methods(runs: Sequence[RecordedRun], settings: Any) -> pd.DataFrame:
+    """Compute the accuracy of every method in every setting.
+
+    Args:
+        runs: The runs of the figure.
+        settings: `view` and `metric` say which accuracy it is.
+
+    Returns:
+        A row a method and setting, in percent: over `n` runs their `mean`, `std` (sample standard deviation), `low` and
+        `high`, all NaN where a run diverged.
     """
-    frame = frames.results(runs, spec.get("view", "headline"))
+    frame = frames.tabulate_results(runs, settings.view)
     grouped = frame.groupby([*frames.IDS, "method_label"], sort=False)
-    values = grouped[spec.get("metric", METRIC)]
+    values = grouped[settings.metric]
     table = values.agg(n="size", mean="mean", std="std", low="min", high="max")
     table.loc[grouped["diverged"].any(), ["mean", "std", "low", "high"]] = np.nan
     return table.reset_index()
 
 
-def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
-    """`frames.by_round`, and words for its trailing mean ("" if it is none): over `smooth` evaluations; over 1 where
-    the `metric` is that of the last round; else over ten, or a quarter of a run's if these are fewer.
+def smooth_accuracies(
+    runs: Sequence[RecordedRun], settings: AccuracySettings, window: int | None = None
+) -> tuple[pd.DataFrame, str]:
+    """Compute the trailing mean of every run's accuracies.
+
+    Args:
+        runs: The runs of the figure.
+        settings: `view` and `metric` say which accuracy it is.
+        window: Evaluations of which the mean is. The default is one where the metric is that of the last round, else
+            ten, or a quarter of a run's if these are fewer.
+
+    Returns:
+        The frame of `frames.by_round`, and words for the mean ("" if it is over one evaluation).
     """
-    window = spec.get("smooth") or (1 if spec.get("metric") == "last" else None)
-    frame = frames.by_round(runs, spec.get("view", "headline"), window)
+    window = window or (1 if settings.metric == "last" else None)
+    frame = frames.by_round(runs, settings.view, window)
     least, most = int(frame["window"].min()), int(frame["window"].max())
     if most == 1:
         return frame, ""
@@ -77,28 +81,37 @@ def smoothed(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.D
     return frame, f"the mean of the last {number}"
 
 
-def metric_words(spec: Mapping[str, Any]) -> str:
+def metric_words(settings: AccuracySettings) -> str:
     """Which accuracy is shown."""
-    return METRIC_WORDS[spec.get("metric", METRIC)]
+    return METRIC_WORDS[settings.metric]
 
 
-def n_words(table: pd.DataFrame) -> str:
+def seeds_sentence(table: pd.DataFrame) -> str:
     """The end of a sentence: over how many seeds the means are, and what error bars say."""
     if table["n"].max() == 1:
         return "n = 1 seed."
     return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
 
 
-def time_of(runs: Sequence[RecordedRun]) -> tuple[str, str]:
-    """By which time runs are compared: CPU seconds where every run ran on a CPU and recorded them, since what else the
-    machine does lengthens the wall time; else that. Its key in cost.json, and words with the unit.
+def find_common_time(runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """Choose the time by which runs are compared.
+
+    It is CPU seconds where every run ran on a CPU and recorded them, since what else the machine does lengthens the
+    wall time. Else it is the wall time.
+
+    Returns:
+        Its key in cost.json, and words with the unit.
     """
     cpu = all(str(run.cost.get("device")).startswith("cpu") and run.cost.get("cpu_seconds") is not None for run in runs)
     return ("cpu_seconds", "CPU seconds a run") if cpu else ("seconds", "seconds a run (wall time)")
 
 
-def split_clean(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
-    """Settings with a panel, and those on clean labels, which are drawn into the others (if there are any)."""
+def split_clean_settings(runs: Sequence[RecordedRun]) -> tuple[list[Setting], dict[Setting, None]]:
+    """Split the settings of runs by whether their labels are clean.
+
+    Returns:
+        Settings with a panel, and those on clean labels, which are drawn into the others (if there are any).
+    """
     clean = {run.listed.setting: None for run in runs if is_noiseless(run.spec.get("noise", {}))}
     settings = dict.fromkeys(run.listed.setting for run in runs)
     noisy = [key for key in settings if key not in clean]
@@ -115,14 +128,14 @@ def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame
     return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
 
 
-def ranked(table: pd.DataFrame) -> list[str]:
-    """The methods by their mean over the settings, the highest first."""
+def rank_methods(table: pd.DataFrame) -> list[str]:
+    """Sort the methods by their mean over the settings, the highest first."""
     means = table.groupby("method", sort=False)["mean"].mean()
     return list(means.sort_values(ascending=False, kind="stable").index)
 
 
-def labels_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """Method -> its words in the legend: label, dagger, and how many of its runs diverged."""
+def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """Method → its words in the legend: label, dagger, and how many of its runs diverged."""
     found = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
     for method in found:
         lost = [run.diverged for run in runs if run.listed.method == method]
@@ -131,10 +144,13 @@ def labels_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
 
 
 def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]], str]:
-    """The methods that take no part in a setting, and the words of the legend: what no federation can have, and what
-    goes by the setting's own noise rate.
+    """Find the methods that take no part in a setting.
+
+    Returns:
+        Settings with methods, and the words of the legend: what no federation can have, and what goes by the setting's
+        own noise rate.
     """
-    frame = frames.results(runs)
+    frame = frames.tabulate_results(runs)
     found, marks = set(), ""
     for run, told, mark in zip(runs, frame["as_told"], frame["marks"], strict=True):
         if told or not is_compared([mark]):
@@ -143,14 +159,22 @@ def not_compared(runs: Sequence[RecordedRun]) -> tuple[set[tuple[Setting, str]],
     return found, f"not compared: {' '.join(mark for mark in NO_MEMBERS if mark in marks)}"
 
 
-def error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
-    """A line through the means, with bars from the lowest to the highest seed."""
+def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str, Any], label: str) -> None:
+    """Draw a line through the means, with bars from the lowest to the highest seed.
+
+    Args:
+        axis: Where to.
+        x: Values of the x axis.
+        points: Columns `mean`, `low` and `high`, a row a value of x.
+        style: Keyword arguments of the line.
+        label: The line's name.
+    """
     spread = [(points["mean"] - points["low"]).clip(lower=0), (points["high"] - points["mean"]).clip(lower=0)]
     axis.errorbar(x, points["mean"], spread, label=label, capsize=2, elinewidth=0.8, capthick=0.8, **style)
 
 
-def widen(axes: Sequence[Axes], values: Iterable[float]) -> None:
-    """A logarithmic x axis where values lie far apart, with a place for those of nothing."""
+def spread_x_axis(axes: Sequence[Axes], values: Iterable[float]) -> None:
+    """Make the x axis logarithmic where values lie far apart, with a place for those of nothing."""
     found = sorted(values)
     above = [value for value in found if value > 0]
     if not above or found[0] < 0 or above[-1] < WIDE * above[0]:
@@ -165,28 +189,38 @@ def widen(axes: Sequence[Axes], values: Iterable[float]) -> None:
         axis.minorticks_off()
 
 
-def finish(
+def finish_panels(
     axes: Sequence[Axes],
     heads: Sequence[str],
     datasets: Sequence[str],
     x: str,
-    ends: Sequence[Sequence[End]],
-    spec: Mapping[str, Any],
+    ends: Sequence[Sequence[LineEnd]],
+    y: Sequence[float] | None,
 ) -> str:
-    """Titles of the panels, the range of y (equal for panels of a data set), words at the axes, and the lines' names.
-    Returns the caption's sentence about what the axes leave out.
+    """Set titles, ranges of y (equal for panels of a data set) and words at the axes, and name the lines.
+
+    Args:
+        axes: The panels.
+        heads: Title of each panel.
+        datasets: Data set of each panel.
+        x: What the x axis shows.
+        ends: Line ends of each panel.
+        y: Ends of the y axes, if they are set.
+
+    Returns:
+        The caption's sentence about what the axes leave out.
     """
-    titles(axes, heads)
-    starts = focus(axes, datasets, ends, spec)
-    outer(axes, x, "test accuracy, %")
-    name_ends(axes, ends)
-    return cut_words(starts)
+    set_titles(axes, heads)
+    starts = set_y_ranges(axes, datasets, ends, y)
+    label_outer_axes(axes, x, "test accuracy, %")
+    label_line_ends(axes, ends)
+    return cut_axis_words(starts)
 
 
-def drawn(
+def finish_figure(
     figure: Figure,
     table: pd.DataFrame,
-    spec: Mapping[str, Any],
+    settings: Any,
     title: str,
     caption: str,
     end: pd.DataFrame,
@@ -198,10 +232,24 @@ def drawn(
     which: str = "",
     unit: str = "%",
 ) -> Drawn:
-    """Finish: the caption with its footnotes, and a text for those who cannot see: what is drawn (`shape`), and who is
-    highest and lowest by the column `mean` of `end` (`which` accuracy that is, in `unit`) in each setting.
+    """Put a figure together: add footnotes to its caption, and write a text for those who cannot see it.
+
+    Args:
+        figure: The figure.
+        table: What was drawn.
+        settings: The figure's settings, with `view`, and with `metric` if `which` is not given.
+        title: Title on the page.
+        caption: What the figure shows.
+        end: The column `mean` says who is highest and lowest in each setting.
+        runs: The runs that are shown.
+        names: Words of the settings.
+        ceiling: Settings on clean labels, of which no winner is named.
+        dotted: Whether dotted lines show the same method on clean labels.
+        shape: What is drawn, in words.
+        which: Which accuracy `mean` is, in words.
+        unit: Its unit.
     """
-    results = frames.results(runs, spec.get("view", "headline"))
+    results = frames.tabulate_results(runs, settings.view)
     common = names.common(runs[0].listed.setting)
     caption += f" All on {common}." if common else ""
     caption += " Dotted: the same method trained on clean labels." if dotted else ""
@@ -216,19 +264,21 @@ def drawn(
         Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
     }
     said = [
-        f"{names.title(setting)}: {_order(group, of_setting(results, setting), unit)}"
+        f"{names.title(setting)}: {_order_words(group, of_setting(results, setting), unit)}"
         for setting, group in groups.items()
         if setting not in ceiling
     ]
     alt = f"{shape}, {end['method'].nunique()} methods. "
-    alt += f"Highest {which or metric_words(spec)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
+    alt += (
+        f"Highest {which or metric_words(settings)}: {'; '.join(said)}." if said else "None has an accuracy at the end."
+    )
     alt += f" Diverged: {'; '.join(frames.diverged_words(runs))}." if lost else ""
-    return Drawn(figure, table, spec, title, caption, alt)
+    return Drawn(figure, table, settings, title, caption, alt)
 
 
-def _order(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
+def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
     """The highest and the lowest of a setting's methods, in words; ties by the rule of the tables. Those that are not
-    compared stand apart. group: what is drawn of the setting, a row a method; results: `frames.results` of its runs.
+    compared stand apart. group: what is drawn of the setting, a row a method; results: `tabulate_results` of its runs.
     """
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from pydantic import Field
 
-from fednoise_core.report.figures.line_labels import End, room
+from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
-    drawn,
-    finish,
+    finish_figure,
+    finish_panels,
     in_settings,
-    labels_of,
+    legend_labels,
     metric_words,
     of_setting,
-    ranked,
-    scores,
-    smoothed,
-    split_clean,
+    rank_methods,
+    score_methods,
+    smooth_accuracies,
+    split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import baseline_of
-from fednoise_core.report.figures.style import CEILING, INK, Drawn, Look, panels
+from fednoise_core.report.figures.results.rows import find_baseline
+from fednoise_core.report.figures.style import CEILING, INK, Drawn, Look, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
+from fednoise_core.report.runs.selection import Metric
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["curves"]
+__all__ = ["KIND"]
 
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
 MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have: as many as there are colours
@@ -38,51 +41,86 @@ PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
 
 
-def curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Test accuracy over rounds or work, mean of the seeds, one panel a setting; name and value beside each line's end.
+class CurvesSettings(AccuracySettings):
+    """Test accuracy over rounds or work, mean of the seeds, values and names beside each panel; one panel a setting,
+    clean runs dotted.
+    """
+
+    columns: PanelColumns = None
+    y: YRange = None
+    x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
+        "round"
+    )
+    band: Annotated[
+        Literal["std", "range", "none"] | None,
+        Field(
+            description="The band: one standard deviation, or lowest to highest seed; null: std for up to five methods "
+            "in a panel, else none."
+        ),
+    ] = None
+    metric: Annotated[
+        Metric,
+        Field(description="The value beside the panel: best round, last round, or mean of the last ten evaluations."),
+    ] = "last10_mean"
+    smooth: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="At each round the mean of so many evaluations up to it is drawn; null: 10, so that lines end "
+            "at the last10_mean of tables, or a quarter of the evaluations if these are fewer than 40; 1, also for "
+            "null with the metric last: the rounds themselves. The CSV has both.",
+        ),
+    ] = None
+
+
+def draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CurvesSettings) -> Drawn:
+    """Draw test accuracy over rounds or work, mean of the seeds, with name and value beside each line's end.
 
     The value is the `metric` that the tables have. What is drawn is the mean of the last `smooth` evaluations, by
-    default as `smoothed` says. Up to FEW methods have a band (`band`: std | range | none). Of more than MANY methods
-    the BEST best are in colour, the others grey. A line stops at a cross before the first evaluation of which a seed
-    has no finite number.
+    default as `smooth_accuracies` says. Up to FEW methods have a band (`band`: std | range | none). Of more than MANY
+    methods the BEST best are in colour, the others grey. A line stops at a cross before the first evaluation of which a
+    seed has no finite number.
     """
-    x = spec.get("x", "round")
-    over = "rounds" if x == "round" else x
-    table, window = _means(runs, spec)
-    at_end = scores(runs, spec)
-    shown, ceiling = split_clean(runs)
-    few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
-    band = "none" if table["n"].max() == 1 else spec.get("band") or ("std" if few else "none")
-    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
-    pale = _pale(at_end, shown, baseline_of(runs))
-    styles = {method: PALE if method in pale else {**one.line(), "marker": ""} for method, one in looks.items()}
-    one = len({key[0] for key in shown}) == 1
-    above = {setting: _above(at_end, ceiling, setting) for setting in shown}
+    x = settings.x
+    over, words = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
+    table, window = _mean_curves(runs, settings)
+    at_end, (shown, ceiling) = score_methods(runs, settings), split_clean_settings(runs)
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+    pale = _pale_methods(at_end, shown, find_baseline(runs))
+    styles = {method: PALE if method in pale else one.line_style(marker="") for method, one in looks.items()}
+    above = {setting: _clean_runs(at_end, ceiling, setting) for setting in shown}
     listed = [[*(labels[m] for m in of_setting(table, key)["method"].unique()), *above[key].values()] for key in shown]
-    columns, height = room(spec, listed)
-    figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=one)
-    ends = []
+    columns, height = fit_panels(listed, width_inches(settings), settings.columns)
+    one = len({key.dataset for key in shown}) == 1
+    figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=one)
+    band, ends = _choose_band(table, shown, settings), []
     for axis, setting in zip(axes, shown, strict=True):
         values = {row["method"]: row["mean"] for _, row in of_setting(at_end, setting).iterrows()}
-        found = _ceilings(axis, table, at_end, above[setting], styles, spec)
-        ends.append([*_lines(axis, of_setting(table, setting), styles, labels, band, values, spec), *found])
+        clean = _draw_ceilings(axis, table, at_end, above[setting], styles, settings)
+        ends.append([*_draw_lines(axis, of_setting(table, setting), styles, labels, band, values, settings), *clean])
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=x == "round"))
         axis.set_xlim(0, 1.01 * float(table["x"].max() or 1))
-    words = "round" if x == "round" else "work (rounds of FedAvg)"
-    cut = finish(axes, [names.title(key) for key in shown], [key.dataset for key in shown], words, ends, spec)
-    table = table.rename(columns={"x": x} if x != "round" else {})
-    caption = _caption(runs, table, spec, window, band) + cut
+    heads = [names.title(key) for key in shown]
+    cut = finish_panels(axes, heads, [key.dataset for key in shown], words, ends, settings.y)
+    caption = _describe_curves(runs, table, settings, window, band) + cut
     if pale:
         caption += f" In colour: the {BEST} best over the settings; grey: {', '.join(labels[m] for m in pale)}."
-    said: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
-    return drawn(figure, table, spec, f"Accuracy over {over}", caption, at_end, runs, names, ceiling, **said)
+    table = table.rename(columns={"x": x} if x != "round" else {})
+    title = f"Accuracy over {over}"
+    look: dict[str, Any] = {"dotted": bool(ceiling), "shape": f"lines over {over}"}
+    return finish_figure(figure, table, settings, title, caption, at_end, runs, names, ceiling, **look)
 
 
-def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+def _choose_band(table: pd.DataFrame, shown: Sequence[Setting], settings: CurvesSettings) -> str:
+    few = max(of_setting(table, setting)["method"].nunique() for setting in shown) <= FEW
+    return "none" if table["n"].max() == 1 else settings.band or ("std" if few else "none")
+
+
+def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
     """A row a method, setting and evaluated round: `x`, and over the `n` seeds, in %, mean and std of that evaluation;
     mean (`drawn`), spread, low and high of the last so many up to it. Also returns how many these are, in words.
     """
-    each, window = smoothed(runs, spec)
+    each, window = smooth_accuracies(runs, settings, settings.smooth)
     grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
     table = grouped.agg(
         x=("work", "mean"),
@@ -94,29 +132,29 @@ def _means(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.Dat
         low=("trailing", "min"),
         high=("trailing", "max"),
     ).reset_index()
-    return table if spec.get("x") == "work" else table.assign(x=table["round"].astype(float)), window
+    return table if settings.x == "work" else table.assign(x=table["round"].astype(float)), window
 
 
-def _pale(at_end: pd.DataFrame, shown: Sequence[Setting], base: str | None) -> list[str]:
+def _pale_methods(at_end: pd.DataFrame, shown: Sequence[Setting], base: str | None) -> list[str]:
     """The methods without a colour of their own, if there are many: not among the best in the mean over the settings,
     and not the baseline.
     """
-    order = ranked(in_settings(at_end, shown))
+    order = rank_methods(in_settings(at_end, shown))
     if len(order) <= MANY:
         return []
     kept = [base, *(method for method in order if method != base)] if base in order[BEST:] else order
     return [method for method in order if method not in kept[:BEST]]
 
 
-def _lines(
+def _draw_lines(
     axis: Axes,
     table: pd.DataFrame,
     styles: Looks,
     labels: Mapping[str, str],
     band: str,
     values: Mapping[str, float],
-    spec: Mapping[str, Any],
-) -> list[End]:
+    settings: CurvesSettings,
+) -> list[LineEnd]:
     """Draw the methods of one panel; their ends. One that diverged has no value at its end."""
     ends = []
     for method, found in table.groupby("method", sort=False):
@@ -130,23 +168,27 @@ def _lines(
             wide = line["spread"].fillna(0)
             low, high = (line["drawn"] - wide, line["drawn"] + wide) if band == "std" else (line["low"], line["high"])
             axis.fill_between(line["x"], low, high, color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-        ends.append(_end(line, labels[str(method)], style, values[str(method)], spec))
+        ends.append(_line_end(line, labels[str(method)], style, values[str(method)], settings))
     return ends
 
 
-def _end(line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float, spec: Mapping[str, Any]) -> End:
+def _line_end(
+    line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float, settings: CurvesSettings
+) -> LineEnd:
     """The end of a line, at the value that the tables have; without one (it diverged) where the line stops, and there,
     too, if that value is its best, which may lie rounds before.
     """
     ink = "#6b6b6b" if style is PALE else INK
     if line.empty:
-        return End(math.nan, name, dict(style), ink=ink)
+        return LineEnd(math.nan, name, dict(style), ink=ink)
     known = math.isfinite(value)
-    y = value if known and spec.get("metric") != "best" else float(line["drawn"].iloc[-1])
-    return End(y, name, dict(style), f"{value:.1f}" if known else "", ink)
+    y = value if known and settings.metric != "best" else float(line["drawn"].iloc[-1])
+    return LineEnd(y, name, dict(style), f"{value:.1f}" if known else "", ink)
 
 
-def _above(at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting) -> dict[tuple[Setting, str], str]:
+def _clean_runs(
+    at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting
+) -> dict[tuple[Setting, str], str]:
     """The runs on clean labels that belong into a setting's panel, same data set and partition, with their names. Of
     several, that they are without noise is said by their dots.
     """
@@ -158,14 +200,14 @@ def _above(at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setti
     return found if len(found) > 1 else {key: f"{label}, no noise" for key, label in found.items()}
 
 
-def _ceilings(
+def _draw_ceilings(
     axis: Axes,
     table: pd.DataFrame,
     at_end: pd.DataFrame,
     above: Mapping[tuple[Setting, str], str],
     styles: Looks,
-    spec: Mapping[str, Any],
-) -> list[End]:
+    settings: CurvesSettings,
+) -> list[LineEnd]:
     """Draw the runs on clean labels, dotted, several in their methods' colours; their ends."""
     ends = []
     for (clean, method), name in above.items():
@@ -174,23 +216,28 @@ def _ceilings(
         value = of_setting(at_end, clean).set_index("method")["mean"][method]
         style = {**CEILING, "color": styles[method]["color"]} if len(above) > 1 else CEILING
         axis.plot(line["x"], line["drawn"], label="_", zorder=1.5, **style)
-        ends.append(_end(line, name, style, float(value), spec))
+        ends.append(_line_end(line, name, style, float(value), settings))
     return ends
 
 
-def _caption(runs: Sequence[RecordedRun], table: pd.DataFrame, spec: Mapping[str, Any], window: str, band: str) -> str:
-    text = f"Test accuracy {_when(runs)}"
+def _describe_curves(
+    runs: Sequence[RecordedRun], table: pd.DataFrame, settings: CurvesSettings, window: str, band: str
+) -> str:
+    text = f"Test accuracy {_rounds_words(runs)}"
     text += f", at each {window}" if window else ""
     text += f", mean over seeds: {count_words(table['n'])}" if table["n"].max() > 1 else ": one seed"
     text += {"std": "; bands: one standard deviation.", "range": "; bands: range."}.get(band, ".")
-    text += f" Beside each line the number of the tables: {metric_words(spec)}."
-    text += " Work counts passes over samples." if spec.get("x") == "work" else ""
+    text += f" Beside each line the number of the tables: {metric_words(settings)}."
+    text += " Work counts passes over samples." if settings.x == "work" else ""
     return text
 
 
-def _when(runs: Sequence[RecordedRun]) -> str:
+def _rounds_words(runs: Sequence[RecordedRun]) -> str:
     """Which rounds were evaluated, in words."""
     every = {int(run.spec.get("train", {}).get("eval_every", 1)) for run in runs}
     if every == {1}:
         return "after every round"
     return f"after every {every.pop()} rounds" if len(every) == 1 else "after the rounds that were evaluated"
+
+
+KIND = FigureKind(settings=CurvesSettings, draw=draw_curves, example={"partitions": ["iid"], "y": [40, 100]})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from pydantic import Field
 
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings
 from fednoise_core.report.figures.results.scoreboard import table_frames
 from fednoise_core.report.figures.style import (
     FILL,
@@ -16,12 +18,11 @@ from fednoise_core.report.figures.style import (
     SIZE,
     WRONG,
     Drawn,
-    Look,
-    inches,
-    legend_below,
-    outer,
-    panels,
-    titles,
+    add_legend_below,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+    width_inches,
 )
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.registry import complete_spec
@@ -29,7 +30,7 @@ from fednoise_core.report.tables.verdicts import KEYS
 from fednoise_core.report.text.cells import count_words, format_signed, settings_of
 from fednoise_core.report.text.escape import wrap_text
 
-__all__ = ["compared", "gains"]
+__all__ = ["KIND", "compare_gains"]
 
 KEPT = [*KEYS, "dataset_label", "noise_label", "partition_label", "method_label"]
 NUMBERS = ["ours_gain", "paper_gain", "ours_rank", "paper_rank", "seeds"]
@@ -38,16 +39,24 @@ RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markersize":
 TIPS: dict[bool, dict[str, Any]] = {True: {"marker": "D", "markersize": 4}, False: {"marker": "X", "markersize": 6}}
 
 
-def compared(frame: pd.DataFrame) -> pd.DataFrame:
+def compare_gains(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of a reproduction table of which both have a gain, ours and the paper's; `same`: of the same sign."""
     rows = frame[(frame["member"] == "") & frame["ours_gain"].notna() & frame["paper_gain"].notna()]
     same = (rows["ours_gain"] * rows["paper_gain"] > 0).astype(int)
     return rows[[*KEPT, *NUMBERS]].assign(same=same).reset_index(drop=True)
 
 
-def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
+class GainsSettings(FigureSettings):
+    """Of a paper's table - the gain of every method over the table's `baseline`, the paper's and ours; one panel a
+    column that was run.
+    """
+
+    table: Annotated[str, Field(description="Id of the table, of kind `reproduction`. Its lists choose the runs.")]
+
+
+def draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: GainsSettings) -> Drawn:
     """Methods × columns of one of the paper's tables: a ring for the paper's gain over the baseline, a line to ours."""
-    found = [(table, compared(frame)) for table, frame in table_frames(runs, spec).values()]
+    found = [(table, compare_gains(frame)) for table, frame in table_frames(runs, tables).values()]
     none = complete_spec({"kind": "reproduction"}), pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"])
     table, rows = found[0] if found else none
     base = table["baseline"]
@@ -55,18 +64,18 @@ def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
     columns = settings_of(rows)
     means = rows.groupby("method", sort=False)["paper_gain"].mean().sort_values(ascending=False, kind="stable")
     names = dict(zip(rows["method"], rows["method_label"], strict=True))
-    wide = inches(spec) > 5
+    wide = width_inches(settings) > 5
     count = max(1, len(columns))
-    heads = [_head(rows, key) for key in columns] or ["nothing was run"]
+    heads = [_column_head(rows, key) for key in columns] or ["nothing was run"]
     lines = [wrap_text(names[method], 24 if wide else 16) for method in means.index]
     size = 0.27 if all("\n" not in line for line in lines) else 0.33  # inches, of a row
     side = min(count, 4 if wide else 2)
-    figure, axes = panels(count, spec, size * max(1, len(lines)) + 0.62, side, sharex=True, sharey=True)
+    figure, axes = make_panels(count, settings, size * max(1, len(lines)) + 0.62, side, sharex=True, sharey=True)
     places = {method: place for place, method in enumerate(means.index)}
-    titles(axes, heads)
+    set_titles(axes, heads)
     for axis, key in zip(axes, columns, strict=False):
         for _, row in rows[(rows[KEYS[:3]] == list(key)).all(axis=1)].iterrows():
-            _line(axis, places[row["method"]], row)
+            _draw_gain(axis, places[row["method"]], row)
     for axis in axes:
         axis.axvline(0, color=QUIET, linewidth=1.0, zorder=1)
         axis.set_yticks(range(len(lines)), lines)
@@ -76,7 +85,7 @@ def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
         axis.spines["left"].set_visible(False)
         axis.margins(x=0.16)
         axis.locator_params(axis="x", nbins=4)
-    outer(axes, f"points above {label}", "")
+    label_outer_axes(axes, f"points above {label}", "")
     look: dict[str, Any] = {"linestyle": "none"}
     legend = [
         Line2D([], [], color=QUIET, label="the paper", **look, **RING),
@@ -84,11 +93,11 @@ def gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[
     ]
     if not rows["same"].all():
         legend.append(Line2D([], [], color=WRONG, label="ours, of the other sign", **look, **TIPS[False]))
-    legend_below(figure, legend)
-    return _told(figure, rows, spec, label)
+    add_legend_below(figure, legend)
+    return _finish_gains(figure, rows, settings, label)
 
 
-def _told(figure: Any, rows: pd.DataFrame, spec: Mapping[str, Any], label: str) -> Drawn:
+def _finish_gains(figure: Any, rows: pd.DataFrame, settings: GainsSettings, label: str) -> Drawn:
     said = f"{int(rows['same'].sum())} of {len(rows)} gains over {label} have the paper's sign."
     caption = (
         f"Points of accuracy above {label} in the same column: a ring the paper's, the mark at the line's end ours. "
@@ -97,22 +106,22 @@ def _told(figure: Any, rows: pd.DataFrame, spec: Mapping[str, Any], label: str) 
     common = [str(rows[f"{part}_label"].iloc[0]) for part in KEYS[:3] if rows[part].nunique() == 1]
     caption += f" All on {' · '.join(common)}." if 0 < len(common) < 3 else ""
     each = [
-        f"{_head(rows, tuple(row[key] for key in KEYS[:3]))}, {row['method_label']}: paper "
+        f"{_column_head(rows, tuple(row[key] for key in KEYS[:3]))}, {row['method_label']}: paper "
         f"{format_signed(row['paper_gain'], 1)}, ours {format_signed(row['ours_gain'], 1)}"
         for row in rows.to_dict("records")
     ]
     alt = f"{said} {'; '.join(each)}." if each else said
-    return Drawn(figure, rows, spec, f"Gains over {label}, the paper's and ours", caption, alt)
+    return Drawn(figure, rows, settings, f"Gains over {label}, the paper's and ours", caption, alt)
 
 
-def _head(rows: pd.DataFrame, key: Sequence[str]) -> str:
+def _column_head(rows: pd.DataFrame, key: Sequence[str]) -> str:
     """A column in words: the parts that vary, or all."""
     parts = [part for part in KEYS[:3] if rows[part].nunique() > 1] or KEYS[:3]
     row = rows[(rows[KEYS[:3]] == list(key)).all(axis=1)].iloc[0]
     return " · ".join(str(row[f"{part}_label"]) for part in parts)
 
 
-def _line(axis: Axes, y: int, row: pd.Series) -> None:
+def _draw_gain(axis: Axes, y: int, row: pd.Series) -> None:
     """From the paper's gain to ours, with ours as a number above the mark."""
     paper, ours, same = row["paper_gain"], row["ours_gain"], bool(row["same"])
     colour = OURS[same]
@@ -130,3 +139,6 @@ def _line(axis: Axes, y: int, row: pd.Series) -> None:
         fontsize=SIZE - 1,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85},
     )
+
+
+KIND = FigureKind(settings=GainsSettings, draw=draw_gains, example={"table": "table2"}, of_a_paper=True)

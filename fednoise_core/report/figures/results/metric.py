@@ -3,70 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.line_labels import End, name_ends, room
-from fednoise_core.report.figures.results.common import labels_of, of_setting
-from fednoise_core.report.figures.style import Drawn, Look, outer, panels, titles
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings, PanelColumns, YRange
+from fednoise_core.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
+from fednoise_core.report.figures.results.common import legend_labels, of_setting
+from fednoise_core.report.figures.style import Drawn, Look, label_outer_axes, make_panels, set_titles, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["metric"]
+__all__ = ["KIND"]
 
 
-def metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """A metric of metrics.parquet or diagnostics.parquet over rounds, mean of the seeds, methods without it left out; a
-    vertical line where a method's next phase begins.
+class MetricSettings(FigureSettings):
+    """Any metric that methods report by round (metrics.parquet, diagnostics.parquet), with the starts of their phases;
+    one panel a setting.
     """
-    name, labels = str(spec.get("metric") or "accuracy"), labels_of(runs)
-    each = pd.concat([_values(run, name) for run in runs], ignore_index=True)
-    if each.empty:
-        raise SpecError(f"metric: none of the runs reports {name!r} by round; {_reported(runs)}")
-    means = each.groupby([*frames.IDS, "method_label", "round"], sort=False)["value"].agg(n="size", mean="mean")
-    table = means.reset_index().sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
+
+    columns: PanelColumns = None
+    y: YRange = None
+    metric: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Its name, such as watched_accuracy, T_cosine, noisy_client_auroc; methods without it are left "
+            "out.",
+        ),
+    ] = "accuracy"
+
+
+def draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: MetricSettings) -> Drawn:
+    """Draw a metric of metrics.parquet or diagnostics.parquet over rounds, mean of the seeds.
+
+    Methods without it are left out. A vertical line shows where a method's next phase begins.
+    """
+    labels, table = legend_labels(runs), _mean_by_round(runs, settings.metric)
     shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
     here = [run for run in runs if run.listed.setting in shown]
     names = Names.of_runs(here)
-    columns, height = room(spec, [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown])
-    figure, axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
+    listed = [[labels[m] for m in of_setting(table, key)["method"].unique()] for key in shown]
+    columns, height = fit_panels(listed, width_inches(settings), settings.columns)
+    figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
     ends, turns = [], []
     for axis, setting in zip(axes, shown, strict=True):
-        found = []
-        for method, line in of_setting(table, setting).groupby("method", sort=False):
-            label, style = labels[str(method)], {**looks[str(method)].line(), "marker": ""}
-            axis.plot(line["round"], line["mean"], label=label, **style)
-            own = [run for run in here if run.listed.setting == setting and run.listed.method == method]
-            turns += [f"{label}: {words}" for words in _turns(axis, own, style["color"])]
-            y = float(line["mean"].iloc[-1])
-            found.append(End(y, label, style, f"{y:.3g}"))
-        ends.append(found)
+        lines = of_setting(table, setting)
+        ends.append(_draw_lines(axis, lines, looks, labels))
+        ids = [(setting, method) for method in lines["method"].unique()]
+        own = [run for one in ids for run in here if (run.listed.setting, run.listed.method) == one]
+        turns += _draw_phases(axis, own, looks, labels)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axis.set_xlim(0, 1.01 * float(table["round"].max()))
-        axis.set_ylim(*(spec.get("y") or axis.get_ylim()))
-    titles(axes, [names.title(setting) for setting in shown])
-    words = name.replace("_", " ")
-    outer(axes, "round", words)
-    name_ends(axes, ends)
-    said = "; ".join(dict.fromkeys(turns))
+        axis.set_ylim(*(settings.y or axis.get_ylim()))
+    set_titles(axes, [names.title(setting) for setting in shown])
+    words = settings.metric.replace("_", " ")
+    label_outer_axes(axes, "round", words)
+    label_line_ends(axes, ends)
     caption = f"{words} by round, mean over seeds: {count_words(table['n'])}."
-    caption += f" Vertical lines, in the methods' colours: {said}." if said else ""
+    caption += f" Vertical lines, in the methods' colours: {'; '.join(dict.fromkeys(turns))}." if turns else ""
     common = names.common(shown[0])
     caption += f" All on {common}." if common else ""
     last = table.groupby(frames.IDS, sort=False).tail(1)
-    told = [f"{row['method_label']} {row['mean']:.3g}" for _, row in last.iterrows()]
-    alt = f"lines by round. At the end: {'; '.join(told)}."
-    return Drawn(figure, table, spec, f"{words} by round", caption, alt)
+    at_end = [f"{row['method_label']} {row['mean']:.3g}" for _, row in last.iterrows()]
+    alt = f"lines by round. At the end: {'; '.join(at_end)}."
+    return Drawn(figure, table, settings, f"{words} by round", caption, alt)
 
 
-def _values(run: RecordedRun, name: str) -> pd.DataFrame:
+def _mean_by_round(runs: Sequence[RecordedRun], name: str) -> pd.DataFrame:
+    """A row a method, setting and round: the `mean` of the metric over `n` seeds."""
+    each = pd.concat([_run_values(run, name) for run in runs], ignore_index=True)
+    if each.empty:
+        raise SpecError(f"metric: none of the runs reports {name!r} by round; {_reported_words(runs)}")
+    means = each.groupby([*frames.IDS, "method_label", "round"], sort=False)["value"].agg(n="size", mean="mean")
+    return means.reset_index().sort_values([*frames.IDS, "round"], kind="stable", key=_in_order(each))
+
+
+def _draw_lines(axis: Axes, table: pd.DataFrame, looks: Mapping[str, Look], labels: Mapping[str, str]) -> list[LineEnd]:
+    ends = []
+    for method, line in table.groupby("method", sort=False):
+        label, style = labels[str(method)], looks[str(method)].line_style(marker="")
+        axis.plot(line["round"], line["mean"], label=label, **style)
+        y = float(line["mean"].iloc[-1])
+        ends.append(LineEnd(y, label, style, f"{y:.3g}"))
+    return ends
+
+
+def _run_values(run: RecordedRun, name: str) -> pd.DataFrame:
     """A run's values by round: of all clients together, or the mean over those that report one."""
     found = []
     for frame in (run.metrics, run.diagnostics):
@@ -86,23 +116,26 @@ def _in_order(each: pd.DataFrame) -> Any:
     return lambda column: column if column.name == "round" else pd.Categorical(column, each[column.name].unique()).codes
 
 
-def _turns(axis: Axes, runs: Sequence[RecordedRun], colour: str) -> list[str]:
-    """Draw where the runs' next phases begin, means over seeds; in words."""
-    found: dict[str, list[float]] = {}
+def _draw_phases(
+    axis: Axes, runs: Sequence[RecordedRun], looks: Mapping[str, Look], labels: Mapping[str, str]
+) -> list[str]:
+    """Draw where next phases of the methods begin, means over seeds; in words."""
+    found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         frame = run.metrics
         starts = frame[frame["round"] > 0].groupby("phase", sort=False)["round"].min().sort_values()
         for phase, first in list(starts.items())[1:]:
-            found.setdefault(str(phase), []).append(float(first))
+            found.setdefault((run.listed.method, str(phase)), []).append(float(first))
     words = []
-    for phase, rounds in found.items():
+    for (method, phase), rounds in found.items():
         when = f"round {min(rounds):g}" if min(rounds) == max(rounds) else f"rounds {min(rounds):g} to {max(rounds):g}"
+        colour = looks[method].colour
         axis.axvline(float(np.mean(rounds)), color=colour, linewidth=0.9, linestyle=(0, (1.2, 1.6)), zorder=1.5)
-        words.append(f"{phase} from {when}")
+        words.append(f"{labels[method]}: {phase} from {when}")
     return words
 
 
-def _reported(runs: Sequence[RecordedRun]) -> str:
+def _reported_words(runs: Sequence[RecordedRun]) -> str:
     """What the runs do report, for an error."""
     found: dict[str, None] = {}
     for run in runs:
@@ -110,3 +143,6 @@ def _reported(runs: Sequence[RecordedRun]) -> str:
             rounds = frame.groupby("metric")["round"].nunique()
             found |= dict.fromkeys(name for name in rounds[rounds > 1].index if not name.startswith("accuracy_class"))
     return f"they report {', '.join(sorted(found))}" if found else "they report none"
+
+
+KIND = FigureKind(settings=MetricSettings, draw=draw_metric, example={"metric": "clients"})

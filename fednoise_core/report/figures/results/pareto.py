@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.figures.line_labels import End, focus
+from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, YRange
+from fednoise_core.report.figures.line_labels import LineEnd, set_y_ranges
 from fednoise_core.report.figures.results.common import (
-    drawn,
+    find_common_time,
+    finish_figure,
     in_settings,
-    labels_of,
+    legend_labels,
     metric_words,
     of_setting,
-    scores,
-    split_clean,
-    time_of,
-    widen,
+    score_methods,
+    split_clean_settings,
+    spread_x_axis,
 )
-from fednoise_core.report.figures.style import INK, Drawn, Look, inches, legend_below, outer, panels, titles, wrap
+from fednoise_core.report.figures.style import (
+    INK,
+    Drawn,
+    Look,
+    add_legend_below,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+    width_inches,
+    wrap_to_width,
+)
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
@@ -29,7 +41,7 @@ from fednoise_core.report.runs.statistics import non_dominated
 from fednoise_core.report.text.cells import count_words
 from fednoise_core.report.text.footnotes import NO_MEMBERS, marks_of
 
-__all__ = ["pareto"]
+__all__ = ["KIND"]
 
 TRAFFIC = "megabytes"
 ALIKE = 1.1  # times the least traffic: up to it all send the same, and a panel of it would spread nothing over its axis
@@ -38,68 +50,120 @@ FRONT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "drawstyle": "steps-pos
 RING: dict[str, Any] = {"marker": "o", "markersize": 9.5, "markerfacecolor": "none", "markeredgecolor": INK}
 
 
-def pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Two panels a setting: accuracy against time and against megabytes of all clients, a marker a method (mean of its
-    seeds). Ringed and joined: no other method is at least as accurate for at most as much. What no federation can have
-    (told the noise rate, trained in one place) is drawn, and is no member of the front; nor has one run's wall time a
-    front. Without the traffic where all methods send about the same.
+class ParetoSettings(AccuracySettings):
+    """Test accuracy against time (CPU seconds where every run recorded them, else wall time) and traffic of a run, two
+    panels a setting, without traffic where all send about the same; the methods that no other beats in both accuracy
+    and cost are ringed and joined.
     """
-    shown, _ = split_clean(runs)
-    time, unit = time_of(runs)
-    table = in_settings(_table(runs, spec, time), shown)
-    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
-    sent = table[TRAFFIC]
-    costs = {time: unit} | ({} if sent.max() <= ALIKE * sent.min() else {TRAFFIC: "MB a run, both ways"})
-    fair = [cost for cost in costs if cost != "seconds" or table["n"].max() > 1]
-    apart = {run.listed.method for run in runs if set(marks_of(run.summary)) & set(NO_MEMBERS)}
-    for cost in (time, TRAFFIC):
-        table[f"front_{cost}"] = _front(table, cost, apart) if cost in fair else False
-    places = [(setting, cost) for setting in shown for cost in costs]
-    columns = 2 if len(costs) == 2 else min(2, len(shown))
+
+    y: YRange = None
+
+
+class _Costs(NamedTuple):
+    """What methods cost."""
+
+    unit: dict[str, str]  # key of a shown cost → words with the unit
+    time: str  # the key of the time
+    fair: list[str]  # shown costs that have a front
+    apart: set[str]  # methods that are no member of it
+
+
+def draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ParetoSettings) -> Drawn:
+    """Draw accuracy against time and against megabytes of all clients, two panels a setting and a marker a method.
+
+    Ringed and joined: no other method is at least as accurate for at most as much. What no federation can have (told
+    the noise rate, trained in one place) is drawn, and is no member of the front. One run's wall time has no front.
+    Without the traffic where all methods send about the same.
+    """
+    shown, _ = split_clean_settings(runs)
+    table, costs = _cost_table(runs, shown, settings)
+    names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
+    places = [(setting, cost) for setting in shown for cost in costs.unit]
+    two = len(costs.unit) == 2
+    columns = 2 if two else min(2, len(shown))
     high = max(LEAST, min(HIGH, TALL / -(-len(places) // columns)))
-    share = "col" if len(costs) == 2 else True
-    figure, axes = panels(len(places), spec, high, columns=columns, sharex=share)
-    styles = {method: {**one.line(), "linestyle": "none", "markersize": 6} for method, one in looks.items()}
+    figure, axes = make_panels(len(places), settings, high, columns=columns, sharex="col" if two else True)
+    styles = {method: one.line_style(linestyle="none", markersize=6) for method, one in looks.items()}
     ends = []
     for axis, (setting, cost) in zip(axes, places, strict=True):
         here = of_setting(table, setting).dropna(subset=["mean"])
-        for _, row in here.iterrows():
-            axis.plot([row[cost]], [row["mean"]], label=labels[row["method"]], **styles[row["method"]])
-        front = here[here[f"front_{cost}"]].sort_values(cost, kind="stable")
-        axis.plot(front[cost], front["mean"], **FRONT, **RING)
-        axis.margins(0.1)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-        widen([axis], table[cost])
-        ends.append([End(row["mean"], labels[row["method"]], {}) for _, row in here.iterrows()])
-    words = {time: "time", TRAFFIC: "traffic"} if len(costs) == 2 else {time: ""}
-    titles(axes, [" · ".join(filter(None, (words[cost], names.title(setting)))) for setting, cost in places])
-    outer(axes, unit, "test accuracy, %")
-    if len(costs) == 2:
-        axes[-1].set_xlabel(wrap(costs[TRAFFIC], inches(spec) / columns - 0.5))
-    starts = focus(axes, [" ".join(setting) for setting, _ in places], ends, spec)
-    low = {setting: axis.get_ylim()[0] for axis, (setting, _) in zip(axes, places, strict=True)}
-    under = table[[row["mean"] < low[Setting(*row[frames.IDS[:3]])] for _, row in table.iterrows()]]
+        _draw_methods(axis, here, cost, labels, styles)
+        spread_x_axis([axis], table[cost])
+        ends.append([LineEnd(row["mean"], labels[row["method"]], {}) for _, row in here.iterrows()])
+    words = {costs.time: "time" if two else "", TRAFFIC: "traffic"}
+    set_titles(axes, [" · ".join(filter(None, (words[cost], names.title(setting)))) for setting, cost in places])
+    label_outer_axes(axes, costs.unit[costs.time], "test accuracy, %")
+    if two:
+        axes[-1].set_xlabel(wrap_to_width(costs.unit[TRAFFIC], width_inches(settings) / columns - 0.5))
+    starts = set_y_ranges(axes, [" ".join(setting) for setting, _ in places], ends, settings.y)
     handles = [Line2D([], [], label=labels[method], **styles[method]) for method in table["method"].unique()]
-    handles += [Line2D([], [], label="not dominated", linestyle="none", **RING)] if fair else []
-    legend_below(figure, handles)
-    device = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs}))
-    against = f"{unit} (device: {device})" + (" and traffic" if len(costs) == 2 else "")
-    caption = f"Test accuracy ({metric_words(spec)}) against {against}; mean of {count_words(table['n'])}."
-    if len(costs) == 1:
+    handles += [Line2D([], [], label="not dominated", linestyle="none", **RING)] if costs.fair else []
+    add_legend_below(figure, handles)
+    low = {setting: axis.get_ylim()[0] for axis, (setting, _) in zip(axes, places, strict=True)}
+    caption = _describe_costs(runs, table, costs, settings) + _below_words(table, starts, low, labels)
+    caption += _front_words(table, costs)
+    title, shape = "Accuracy and cost", "points over cost"
+    return finish_figure(figure, table, settings, title, caption, table, runs, names, {}, shape=shape)
+
+
+def _draw_methods(
+    axis: Axes, here: pd.DataFrame, cost: str, labels: Mapping[str, str], styles: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Draw the methods of a setting, and the front through those that no other dominates."""
+    for _, row in here.iterrows():
+        axis.plot([row[cost]], [row["mean"]], label=labels[row["method"]], **styles[row["method"]])
+    front = here[here[f"front_{cost}"]].sort_values(cost, kind="stable")
+    axis.plot(front[cost], front["mean"], **FRONT, **RING)
+    axis.margins(0.1)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+
+
+def _describe_costs(runs: Sequence[RecordedRun], table: pd.DataFrame, costs: _Costs, settings: ParetoSettings) -> str:
+    device, sent = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs})), table[TRAFFIC]
+    against = f"{costs.unit[costs.time]} (device: {device})" + (" and traffic" if TRAFFIC in costs.unit else "")
+    caption = f"Test accuracy ({metric_words(settings)}) against {against}; mean of {count_words(table['n'])}."
+    if TRAFFIC not in costs.unit:
         caption += f" No traffic: all send about the same, {sent.min():.4g} to {sent.max():.4g} MB a run."
-    if starts:
-        begin = " or ".join(f"{start:g}" for start in sorted(set(starts)))
-        below = ", ".join(f"{labels[row['method']]} {row['mean']:.1f}" for _, row in under.iterrows())
-        caption += f" The axes start at {begin} %; below is {below}."
-    caption += " Ringed, and joined by a line: no other method is as accurate for as little." if fair else ""
-    caption += "" if time in fair else " No front over time: the wall time of one run says too little."
-    if apart & {*table["method"]} and fair:
-        caption += " Those that were told the noise rate or trained in one place are no part of it."
-    return drawn(figure, table, spec, "Accuracy and cost", caption, table, runs, names, {}, shape="points over cost")
+    return caption
 
 
-def _table(runs: Sequence[RecordedRun], spec: Mapping[str, Any], time: str) -> pd.DataFrame:
-    """A row a method and setting: accuracy (`scores`), mean `time` (its key) and `megabytes` of a run."""
+def _below_words(
+    table: pd.DataFrame, starts: Sequence[float], low: Mapping[Setting, float], labels: Mapping[str, str]
+) -> str:
+    """Which methods are below the axes, if these leave something out. low: where a setting's axes start."""
+    if not starts:
+        return ""
+    under = table[[row["mean"] < low[Setting(*row[frames.IDS[:3]])] for _, row in table.iterrows()]]
+    begin = " or ".join(f"{start:g}" for start in sorted(set(starts)))
+    below = ", ".join(f"{labels[row['method']]} {row['mean']:.1f}" for _, row in under.iterrows())
+    return f" The axes start at {begin} %; below is {below}."
+
+
+def _front_words(table: pd.DataFrame, costs: _Costs) -> str:
+    words = " Ringed, and joined by a line: no other method is as accurate for as little." if costs.fair else ""
+    words += "" if costs.time in costs.fair else " No front over time: the wall time of one run says too little."
+    if costs.apart & {*table["method"]} and costs.fair:
+        words += " Those that were told the noise rate or trained in one place are no part of it."
+    return words
+
+
+def _cost_table(
+    runs: Sequence[RecordedRun], shown: Sequence[Setting], settings: ParetoSettings
+) -> tuple[pd.DataFrame, _Costs]:
+    """A row a method and setting, with a column `front_…` for each cost, and which costs are shown."""
+    time, unit = find_common_time(runs)
+    table = in_settings(_mean_costs(runs, settings, time), shown)
+    alike = table[TRAFFIC].max() <= ALIKE * table[TRAFFIC].min()
+    units = {time: unit} | ({} if alike else {TRAFFIC: "MB a run, both ways"})
+    fair = [cost for cost in units if cost != "seconds" or table["n"].max() > 1]
+    apart = {run.listed.method for run in runs if set(marks_of(run.summary)) & set(NO_MEMBERS)}
+    for cost in (time, TRAFFIC):
+        table[f"front_{cost}"] = _on_front(table, cost, apart) if cost in fair else False
+    return table, _Costs(units, time, fair, apart)
+
+
+def _mean_costs(runs: Sequence[RecordedRun], settings: ParetoSettings, time: str) -> pd.DataFrame:
+    """A row a method and setting: accuracy (`score_methods`), mean `time` (its key) and `megabytes` of a run."""
     rows = [
         {
             **dict(zip(frames.IDS, (*run.listed.setting, run.listed.method), strict=True)),
@@ -109,10 +173,10 @@ def _table(runs: Sequence[RecordedRun], spec: Mapping[str, Any], time: str) -> p
         for run in runs
     ]
     cost = pd.DataFrame(rows).groupby(frames.IDS, sort=False)[[time, TRAFFIC]].mean().reset_index()
-    return scores(runs, spec).merge(cost, on=frames.IDS)
+    return score_methods(runs, settings).merge(cost, on=frames.IDS)
 
 
-def _front(table: pd.DataFrame, cost: str, apart: Collection[str]) -> pd.Series:
+def _on_front(table: pd.DataFrame, cost: str, apart: Collection[str]) -> pd.Series:
     """Whether no other member of the same setting is as accurate for as little; a row of `table` each."""
     members = table[~table["method"].isin(apart)]
     front = [
@@ -121,3 +185,6 @@ def _front(table: pd.DataFrame, cost: str, apart: Collection[str]) -> pd.Series:
         for flag in zip(here.index, non_dominated(here[cost].tolist(), here["mean"].tolist()), strict=True)
     ]
     return pd.Series(dict(front), dtype=bool).reindex(table.index, fill_value=False)
+
+
+KIND = FigureKind(settings=ParetoSettings, draw=draw_pareto, example={"noises": ["sym40"]})

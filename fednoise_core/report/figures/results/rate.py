@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.line_labels import End, room
+from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
-    drawn,
-    error_line,
-    finish,
-    labels_of,
+    draw_error_line,
+    finish_figure,
+    finish_panels,
+    legend_labels,
     metric_words,
-    n_words,
-    scores,
-    split_clean,
+    score_methods,
+    seeds_sentence,
+    split_clean_settings,
 )
-from fednoise_core.report.figures.style import Drawn, Look, panels
+from fednoise_core.report.figures.style import Drawn, Look, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
 from fednoise_core.report.runs.run import RecordedRun, Setting
 
-__all__ = ["rate"]
+__all__ = ["KIND"]
 
 
-def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
+class RateSettings(AccuracySettings):
+    """Test accuracy against the nominal noise rate; one panel a data set, kind of noise and partition, clean runs at
+    0.
+    """
+
+    columns: PanelColumns = None
+    y: YRange = None
+
+
+def draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RateSettings) -> Drawn:
     """Accuracy against the noise rate; one panel a (data set, kind of noise, partition). Clean runs stand at 0."""
-    frame = scores(runs, spec)
+    frame = score_methods(runs, settings)
     kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
-    shown, ceiling = split_clean(runs)
+    shown, ceiling = split_clean_settings(runs)
     clean = {key[1] for key in ceiling}
-    rates = _rates(runs)
+    rates = _noise_rates(runs)
     frame["rate"] = [rates[Setting(*ids)] for ids in frame[frames.IDS[:3]].itertuples(index=False, name=None)]
     frame["noise_kind"] = frame["noise"].map(kinds)
     groups = list(dict.fromkeys((key[0], kinds[key[1]], key[2]) for key in shown))
-    names, labels = Names.of_runs(runs), labels_of(runs)
-    columns, height = room(spec, [list(labels.values())] * len(groups))
+    names, labels = Names.of_runs(runs), legend_labels(runs)
+    columns, height = fit_panels([list(labels.values())] * len(groups), width_inches(settings), settings.columns)
     one = len({group[0] for group in groups}) == 1
-    figure, axes = panels(len(groups), spec, height, columns, sharex=True, sharey=one)
+    figure, axes = make_panels(len(groups), settings, height, columns, sharex=True, sharey=one)
     parts, heads, ends = [], [], []
     step = 0.008 * (frame["rate"].max() - frame["rate"].min())  # side by side, or equal points would hide one another
     varies = [len({group[place] for group in groups}) > 1 for place in range(3)]
@@ -55,26 +64,26 @@ def rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[s
             points = pd.concat([start, line]).sort_values("rate", kind="stable").assign(noise_kind=kind)
             half = step * (len(lines) - 1) / 2
             x = points["rate"] + step * place - np.minimum(half, points["rate"])  # no marker stands below 0
-            style, label = looks[str(method)].line(), labels[str(method)]
-            error_line(axis, x, points, style, label)
+            style, label = looks[str(method)].line_style(), labels[str(method)]
+            draw_error_line(axis, x, points, style, label)
             parts.append(points)
             y = float(points["mean"].iloc[-1])
-            found.append(End(y, label, style, "" if np.isnan(y) else f"{y:.1f}"))
+            found.append(LineEnd(y, label, style, "" if np.isnan(y) else f"{y:.1f}"))
         ends.append(found)
         words = (names.parts[0][dataset], kind, names.parts[2][partition])
         heads.append(" · ".join(word for word, use in zip(words, varies, strict=True) if use or not any(varies)))
-    cut = finish(axes, heads, [group[0] for group in groups], "nominal noise rate", ends, spec)
+    cut = finish_panels(axes, heads, [group[0] for group in groups], "nominal noise rate", ends, settings.y)
     table = pd.concat(parts, ignore_index=True)
-    caption = f"Test accuracy ({metric_words(spec)}) against the nominal noise rate, methods a little apart; "
-    caption += f"{n_words(table)} Beside each panel the values at the highest rate.{cut}"
+    caption = f"Test accuracy ({metric_words(settings)}) against the nominal noise rate, methods a little apart; "
+    caption += f"{seeds_sentence(table)} Beside each panel the values at the highest rate.{cut}"
     came_out = {run.listed.noise: names.parts[1][run.listed.noise] for run in runs if nominal_run_rate(run) is None}
     if came_out:
         caption += f" Of {', '.join(came_out.values())} nobody states a rate: it is the one that came out."
     title, shape = "Accuracy against noise rate", "lines over the noise rate"
-    return drawn(figure, table, spec, title, caption, table, runs, names, ceiling, shape=shape)
+    return finish_figure(figure, table, settings, title, caption, table, runs, names, ceiling, shape=shape)
 
 
-def _rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
+def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
     """Noise rate of every setting, mean over its runs: one number, unless nobody states it and every seed came out
     otherwise. Not by noise alone, since a rate may depend on the number of classes.
     """
@@ -85,3 +94,6 @@ def _rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
             raise SpecError(f"noise {run.listed.noise} has no known rate: leave it out of a rate figure (`noises`)")
         found.setdefault(run.listed.setting, []).append(value)
     return {setting: float(np.mean(values)) for setting, values in found.items()}
+
+
+KIND = FigureKind(settings=RateSettings, draw=draw_rate, example={"metric": "last"})

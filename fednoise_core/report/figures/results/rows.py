@@ -11,25 +11,25 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.figures.axis_minimum import floor
-from fednoise_core.report.figures.results.common import labels_of, not_compared, of_setting
+from fednoise_core.report.figures.axis_minimum import find_axis_minimum
+from fednoise_core.report.figures.results.common import legend_labels, not_compared, of_setting
 from fednoise_core.report.figures.style import (
     CEILING,
     FILL,
     QUIET,
     SIZE,
     WRONG,
-    inches,
-    legend_below,
-    outer,
-    panels,
-    titles,
+    add_legend_below,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+    width_inches,
 )
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import wrap_text
 
-__all__ = ["BASELINE", "Rows", "baseline_of", "ceilings"]
+__all__ = ["BASELINE", "Rows", "draw_ceilings", "find_baseline"]
 
 BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
 DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
@@ -38,26 +38,31 @@ LEAST = 0.4  # inches: what one short row leaves for its axis is else nothing
 
 
 class Rows:
-    """A figure of rows and panels. `order`: the methods, the highest at the top; `place`: the height of each; `low`:
-    where the axes start, if that leaves something out.
+    """A figure whose rows are methods and whose panels are settings.
+
+    Args:
+        runs: The runs of the figure.
+        shown: Settings with a panel.
+        order: The methods, the highest at the top.
+        settings: The figure's settings, with `columns`.
     """
 
     def __init__(
-        self, runs: Sequence[RecordedRun], shown: Sequence[Setting], order: Sequence[str], spec: Mapping[str, Any]
+        self, runs: Sequence[RecordedRun], shown: Sequence[Setting], order: Sequence[str], settings: Any
     ) -> None:
-        width = inches(spec)
-        self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), labels_of(runs)
+        width = width_inches(settings)
+        self.names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
         self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
         words = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
         sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
-        columns = spec.get("columns") or min(4 if width > 5 else 2, len(shown))
+        columns = settings.columns or min(4 if width > 5 else 2, len(shown))
         heads = [self.names.title(setting) for setting in shown]
         height = max(sizes.sum(), LEAST) + 0.45 + 0.12 * max(1, max(map(len, heads)) // 14)
-        self.figure, self.axes = panels(len(shown), spec, height, columns, sharex=True, sharey=True)
+        self.figure, self.axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
         places = np.cumsum(sizes) - sizes / 2
         self.place = dict(zip(order, places.tolist(), strict=True))
         self.low: float | None = None
-        titles(self.axes, heads)
+        set_titles(self.axes, heads)
         for axis in self.axes:
             axis.set_ylim(sizes.sum() + 0.02, -0.02)
             axis.set_yticks(places, words)
@@ -67,7 +72,7 @@ class Rows:
             axis.grid(axis="y", linewidth=0.4)
             axis.spines["left"].set_visible(False)
 
-    def cut(
+    def set_x_range(
         self,
         table: pd.DataFrame,
         shown: Sequence[Setting],
@@ -75,15 +80,23 @@ class Rows:
         lift: float = 0,
         top: float = -np.inf,
     ) -> str:
-        """The x axis for the means, lows and highs of a table, and `more` values of every panel, up to `top` at least:
-        it starts where most means stand apart, and no seed of these is cut off. Differences have a `lift`, since
-        `floor` starts no axis below 0. Returns the caption's sentence about what is left out.
+        """Start the x axis where most means stand apart, and cut off no seed of these.
+
+        Args:
+            table: Columns `mean`, `low` and `high`, a row a method and setting.
+            shown: Settings with a panel.
+            more: Further values in every panel.
+            lift: What is added to differences, since `find_axis_minimum` starts no axis below 0.
+            top: The axis ends there or later.
+
+        Returns:
+            The caption's sentence about what is left out.
         """
         if not table["mean"].notna().any():
             return ""
         least, most = min([table["low"].min(), *more]), max([table["high"].max(), top, *more])
         means = [[x + lift for x in (*more, *of_setting(table, setting)["mean"].dropna())] for setting in shown]
-        floors = [floor(each) for each in means]
+        floors = [find_axis_minimum(each) for each in means]
         if None not in floors:
             start = min(value for value in floors if value is not None) - lift
             start = min([start, *table["low"][table["mean"] >= start]])
@@ -96,9 +109,18 @@ class Rows:
         said = f" The axes start at {self.low:.3g}: a mean that is lower stands there as a number (◂)."
         return said.replace("-", "−")
 
-    def draw(self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], **span: Any) -> None:
-        """A method's mean as a dot, hollow if it is not compared, a tick for each of several values, and a line as
-        wide as they are, or as `span` says.
+    def draw_method(
+        self, axis: Axes, setting: Setting, method: str, mean: float, ticks: Sequence[float], **span: Any
+    ) -> None:
+        """Draw a method's mean as a dot, hollow if the method is not compared, and its values as ticks on a line.
+
+        Args:
+            axis: The setting's panel.
+            setting: The setting.
+            method: The method.
+            mean: Place of the dot.
+            ticks: Several values, or one, which has no tick.
+            span: Style of the line, and its ends as `x` if it is not as wide as the values.
         """
         y, apart = self.place[method], (setting, method) in self.hollow
         if self.low is not None and mean < self.low:
@@ -112,25 +134,42 @@ class Rows:
             axis.plot(ticks, [y] * len(ticks), color=colour, zorder=2.5, **TICK)
         axis.plot([mean], [y], color=colour, markerfacecolor="white" if apart else colour, zorder=3, **DOT)
 
-    def legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D] = ()) -> None:
-        """What the signs mean, under the panels, and what x is."""
+    def add_legend(self, x: str, dot: str, tick: str, more: Sequence[Line2D] = ()) -> None:
+        """Say under the panels what the signs mean, and what x is.
+
+        Args:
+            x: What the x axis shows.
+            dot: What a dot is.
+            tick: What a tick is; "" if there is none.
+            more: Further signs.
+        """
         handles = [Line2D([], [], color=FILL, label=dot, **DOT)]
         handles += [Line2D([], [], color=FILL, label=tick, **TICK)] if tick else []
         if self.hollow:
             handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
-        outer(self.axes, x, "")
-        legend_below(self.figure, [*handles, *more])
+        label_outer_axes(self.axes, x, "")
+        add_legend_below(self.figure, [*handles, *more])
 
 
-def baseline_of(runs: Sequence[RecordedRun]) -> str | None:
-    """The id of plain FedAvg among the runs, which the others are seen against."""
+def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
+    """Find the id of plain FedAvg among the runs, which the others are compared with."""
     found = {run.listed.method: run.spec.get("method", {}) for run in runs}
     plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
     return min(plain, key=lambda method: len(found[method])) if plain else None
 
 
-def ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:
-    """A dotted line at the accuracy of the runs on clean labels of the same data set and partition; its name."""
+def draw_ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:
+    """Draw a dotted line at the accuracy of the runs on clean labels of the same data set and partition.
+
+    Args:
+        axis: The setting's panel.
+        table: Of `score_methods`.
+        clean: Settings on clean labels.
+        setting: The setting.
+
+    Returns:
+        The line's name, or None if there is none.
+    """
     name = None
     for key in clean:
         if (key.dataset, key.partition) == (setting.dataset, setting.partition):

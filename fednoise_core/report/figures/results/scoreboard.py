@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from pydantic import Field
 
-from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, Drawn, Look, canvas, inches
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, Drawn, make_canvas, width_inches
 from fednoise_core.report.runs.run import RecordedRun, select
 from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
 from fednoise_core.report.tables.registry import complete_spec
@@ -21,8 +23,9 @@ from fednoise_core.report.tables.reproduction import reproduction_frame
 from fednoise_core.report.tables.scorecard import score_table, states_words
 from fednoise_core.report.text.cells import count_words, settings_of
 from fednoise_core.report.text.escape import wrap_text
+from fednoise_core.settings.declare import Distinct
 
-__all__ = ["HELD", "claims_frame", "scoreboard", "table_frames"]
+__all__ = ["HELD", "KIND", "claims_frame", "table_frames"]
 
 SMALL = SIZE - 1  # points
 LETTER = 0.56 * SIZE / 72  # inches, of a letter
@@ -40,13 +43,23 @@ HELD = {AGREES: True, DISAGREES: False}
 """What the frame says of a column → whether the claim holds there; any other word: nobody knows."""
 
 
-def table_frames(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], Any]]:
-    """Id → settings and frame of each of the paper's tables that the figure is of (`of`)."""
+def table_frames(
+    runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[dict[str, Any], pd.DataFrame]]:
+    """Make the frames of a paper's tables that a figure is drawn from.
+
+    Args:
+        runs: The runs of the figure.
+        tables: Id → settings of a table of kind `reproduction`.
+
+    Returns:
+        Id → settings with their defaults, and frame.
+    """
     listed = {run.listed: run for run in runs}
-    tables = {name: complete_spec(table) for name, table in spec.get("of", {}).items()}
+    complete = {name: complete_spec(table) for name, table in tables.items()}
     return {
         name: (table, reproduction_frame([listed[one] for one in select(listed, table, none=True)], table))
-        for name, table in tables.items()
+        for name, table in complete.items()
     }
 
 
@@ -54,7 +67,7 @@ def claims_frame(found: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
     """Table → its claims, as a row for each claim and column: what our numbers and the paper's own say there."""
     rows = [
         {"table": table, "claim": one.id, "says": one.says, "column": column}
-        | {"ours": _word(holds, NOT_RUN), "paper": _word(one.theirs[column], one.missing)}
+        | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(one.theirs[column], one.missing)}
         for table, claims in found.items()
         for one in claims
         for column, holds in one.ours.items()
@@ -62,18 +75,38 @@ def claims_frame(found: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["table", "claim", "says", "column", "ours", "paper"])
 
 
-def _word(holds: bool | None, unknown: str) -> str:
+def _holds_word(holds: bool | None, unknown: str) -> str:
     return unknown if holds is None else AGREES if holds else DISAGREES
 
 
-def scoreboard(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """The claims that were run, a row each: a square a column, ours above the paper's. The others are counted."""
-    frames = table_frames(runs, spec)
-    scores = {name: score_table(frame, table) for name, (table, frame) in frames.items()}
+class ScoreboardSettings(FigureSettings):
+    """A paper's claims that were run, a row each - a square for each column of its table, ours above the paper's
+    own.
+    """
+
+    tables: Annotated[
+        Annotated[Distinct[str], Field(min_length=1)] | None,
+        Field(description="Ids of the tables (of kind `reproduction`) whose claims are shown; null: all."),
+    ] = None
+
+
+def draw_scoreboard(
+    runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: ScoreboardSettings
+) -> Drawn:
+    """Draw the claims that were run, a row each: a square a column, ours above the paper's. The others are counted."""
+    frames = table_frames(runs, tables)
+    claims = {name: score_table(frame, table).claims for name, (table, frame) in frames.items()}
     boards = [
-        Board(str(table.get("title") or name).split(":")[0], frame[(frame["ceiling"] == 0)], scores[name].claims)
+        _Board(str(table["title"] or name).split(":")[0], frame[(frame["ceiling"] == 0)], claims[name])
         for name, (table, frame) in frames.items()
     ]
+    figure = _draw_boards([board for board in boards if board.ran], width_inches(settings))
+    title = "The paper's claims, column by column"
+    return Drawn(figure, claims_frame(claims), settings, title, *_describe_boards(boards, runs))
+
+
+def _describe_boards(boards: Sequence[_Board], runs: Sequence[RecordedRun]) -> tuple[str, str]:
+    """Caption and alternative text."""
     gone = {board.title: len(board.claims) - len(board.ran) for board in boards if len(board.claims) > len(board.ran)}
     seeds = pd.Series([len({run.listed.seed for run in runs})])
     caption = (
@@ -84,13 +117,11 @@ def scoreboard(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Map
     caption += f" Claims that were not run: {sum(gone.values())} ({', '.join(gone)})." if gone else ""
     alt = f"{states_words(one for board in boards for one in board.claims)} "
     alt += " ".join(f"{board.title}, {one.says}: {one.state}, {one.counted}." for board in boards for one in board.ran)
-    frame = claims_frame({name: found.claims for name, found in scores.items()})
-    figure = _draw([board for board in boards if board.ran], inches(spec))
-    return Drawn(figure, frame, spec, "The paper's claims, column by column", caption, alt)
+    return caption, alt
 
 
 @dataclass
-class Board:
+class _Board:
     """A table's claims, and where the squares of its columns stand."""
 
     title: str
@@ -99,7 +130,7 @@ class Board:
 
     def __post_init__(self) -> None:
         used = {key for one in self.ran for key in one.keys}
-        self.columns = [one for one in settings_of(self.frame) if any(_within(one, key) for key in used)]
+        self.columns = [one for one in settings_of(self.frame) if any(_is_within(one, key) for key in used)]
 
     @property
     def ran(self) -> list[Claim]:
@@ -107,25 +138,25 @@ class Board:
         return [one for one in self.claims if one.state != NOT_RUN]
 
     @property
-    def datasets(self) -> list[tuple[str, int]]:
+    def dataset_spans(self) -> list[tuple[str, int]]:
         """The data sets of the columns in words, and how many columns each has."""
         words = dict(zip(self.frame["dataset"], self.frame["dataset_label"], strict=True))
         return [(words[name], len(list(group))) for name, group in groupby(self.columns, key=lambda one: one[0])]
 
-    def place(self, key: Sequence[str]) -> int:
+    def find_column(self, key: Sequence[str]) -> int:
         """Which column a claim's column is; the first of those along which a lead widens."""
-        return next(number for number, one in enumerate(self.columns) if _within(one, key))
+        return next(number for number, one in enumerate(self.columns) if _is_within(one, key))
 
 
-def _within(column: Sequence[str], key: Sequence[str]) -> bool:
+def _is_within(column: Sequence[str], key: Sequence[str]) -> bool:
     """Whether a column of the table is one of a claim's, which may leave a part of it open ("")."""
     return all(part in ("", one) for one, part in zip(column, key, strict=False))
 
 
-def _draw(boards: Sequence[Board], width: float) -> Figure:
-    """A panel a table, below each other."""
+def _draw_boards(boards: Sequence[_Board], width: float) -> Figure:
+    """Draw a panel a table, below each other. width: inches."""
     if not boards:
-        figure = canvas(width, 0.5)
+        figure = make_canvas(width, 0.5)
         figure.text(0.5, 0.5, "No claim was run.", ha="center", va="center", color=QUIET)
         return figure
     narrow = width < 5
@@ -133,9 +164,9 @@ def _draw(boards: Sequence[Board], width: float) -> Figure:
     right = 0.85 if narrow else 1.75  # inches, of the words behind the squares
     step = min(SIDE, (width - right - (1.1 if narrow else 2.2)) / most)
     letters = max(12, int((width - right - most * step - 0.25) / LETTER))
-    says = [[wrap_text(_sentence(one.says), letters) for one in board.ran] for board in boards]
+    says = [[wrap_text(_start_sentence(one.says), letters) for one in board.ran] for board in boards]
     sizes = [[max((text.count("\n") + 1) * LINE, 2 * SIDE) + AIR for text in each] for each in says]
-    figure = canvas(width, sum(map(sum, sizes)) + 0.35 * len(boards) + (0.7 if narrow else 0.4))
+    figure = make_canvas(width, sum(map(sum, sizes)) + 0.35 * len(boards) + (0.7 if narrow else 0.4))
     grid = figure.subplots(len(boards), 1, squeeze=False, height_ratios=list(map(sum, sizes)))
     for axis, board, words, size in zip(grid[:, 0], boards, says, sizes, strict=True):
         middles = np.cumsum(size) - np.array(size) / 2
@@ -145,20 +176,11 @@ def _draw(boards: Sequence[Board], width: float) -> Figure:
         axis.tick_params(length=0)
         axis.grid(False)
         axis.spines[:].set_visible(False)
-        _heads(axis, board, step)
+        _draw_heads(axis, board, step)
         for one, middle in zip(board.ran, middles, strict=True):
-            for key, ours, theirs in zip(one.keys, one.ours.values(), one.theirs.values(), strict=True):
-                for holds, y in ((ours, middle - SIDE / 2), (theirs, middle + SIDE / 2)):
-                    sign = {**SIGNS[holds], "markersize": 72 * step - 2.5, "alpha": 1 if y < middle else 0.5}
-                    axis.plot([board.place(key)], [y], **sign)
-                    if holds is False:  # in a grey print the stroke tells the two colours apart
-                        axis.plot([board.place(key)], [y], **{**sign, **STROKE})
-            known = [holds for holds in one.ours.values() if holds is not None]
-            said = f"{one.state}\n{sum(known)} of {len(known)}" + (
-                "" if narrow else f" column{'s' * (len(known) != 1)}"
-            )
+            _draw_claim(axis, board, one, middle, step)
             look: dict[str, Any] = {"color": INKS[one.state], "fontsize": SMALL + 0.5, "fontweight": "bold"}
-            axis.text(most - 0.3, middle, said, va="center", **look)
+            axis.text(most - 0.3, middle, _state_words(one, narrow), va="center", **look)
     handles = [Line2D([], [], label=words, **{**SIGNS[holds], "markersize": 8}) for holds, words in WORDS.items()]
     handles.append(Line2D([], [], linestyle="none", label="above: ours, below: the paper’s"))
     look = {"ncols": 2 if narrow else 4, "fontsize": SMALL, "handlelength": 1.2}
@@ -166,16 +188,35 @@ def _draw(boards: Sequence[Board], width: float) -> Figure:
     return figure
 
 
-def _sentence(says: str) -> str:
+def _draw_claim(axis: Axes, board: _Board, claim: Claim, middle: float, step: float) -> None:
+    """Draw a claim's squares around the height `middle`. step: inches from a column to the next."""
+    for key, ours, theirs in zip(claim.keys, claim.ours.values(), claim.theirs.values(), strict=True):
+        for holds, y in ((ours, middle - SIDE / 2), (theirs, middle + SIDE / 2)):
+            sign = {**SIGNS[holds], "markersize": 72 * step - 2.5, "alpha": 1 if y < middle else 0.5}
+            axis.plot([board.find_column(key)], [y], **sign)
+            if holds is False:  # in a grey print the stroke tells the two colours apart
+                axis.plot([board.find_column(key)], [y], **{**sign, **STROKE})
+
+
+def _state_words(claim: Claim, narrow: bool) -> str:
+    known = [holds for holds in claim.ours.values() if holds is not None]
+    noun = "" if narrow else f" column{'s' * (len(known) != 1)}"
+    return f"{claim.state}\n{sum(known)} of {len(known)}{noun}"
+
+
+def _start_sentence(says: str) -> str:
     return says[:1].upper() + says[1:] if says[1:2].isalpha() else says  # ε, p stay as they are
 
 
-def _heads(axis: Axes, board: Board, step: float) -> None:
+def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
     """Over the squares the table's title, and the data sets of its columns where they have room."""
-    fit = all(len(words) * LETTER * SMALL / SIZE < count * step for words, count in board.datasets)
-    named = board.datasets if fit and len(board.datasets) > 1 else []
+    fit = all(len(words) * LETTER * SMALL / SIZE < count * step for words, count in board.dataset_spans)
+    named = board.dataset_spans if fit and len(board.dataset_spans) > 1 else []
     axis.set_title(board.title, color=QUIET, fontsize=SMALL, loc="left", pad=14 if named else 3)
     start = -0.5
     for words, count in named:
         axis.text(start, 0, words, va="bottom", color=QUIET, fontsize=SMALL)
         start += count
+
+
+KIND = FigureKind(settings=ScoreboardSettings, draw=draw_scoreboard, of_a_paper=True)

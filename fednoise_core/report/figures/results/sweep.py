@@ -4,76 +4,92 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
 
 import pandas as pd
+from pydantic import Field
 
-from fednoise_core.report.figures.line_labels import End, room
+from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
-    drawn,
-    error_line,
-    finish,
-    labels_of,
+    draw_error_line,
+    finish_figure,
+    finish_panels,
+    legend_labels,
     metric_words,
-    n_words,
     of_setting,
-    scores,
-    widen,
+    score_methods,
+    seeds_sentence,
+    spread_x_axis,
 )
-from fednoise_core.report.figures.style import Drawn, Look, look, panels
+from fednoise_core.report.figures.style import Drawn, Look, assign_looks, make_panels, width_inches
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import append_marks, marks_of
 from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
-__all__ = ["sweep"]
+__all__ = ["KIND"]
 
 
-def sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
+class SweepSettings(AccuracySettings):
+    """Test accuracy against the values of a field that methods `sweep`; one panel a setting, methods without the field
+    dashed.
+    """
+
+    columns: PanelColumns = None
+    y: YRange = None
+    field: Annotated[str | None, Field(description="The field; null: the only one that is swept.")] = None
+
+
+def draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: SweepSettings) -> Drawn:
     """Accuracy against a swept field, one panel a setting; a line is a method with its other swept fields at one value
     each. Methods without the field are dashed lines from side to side.
     """
-    field = swept_field([run.listed.method for run in runs], spec.get("field"))
-    table, names, labels = _lines(scores(runs, spec), field, runs), Names.of_runs(runs), labels_of(runs)
+    field = swept_field([run.listed.method for run in runs], settings.field)
+    table, names, labels = (
+        _line_frame(score_methods(runs, settings), field, runs),
+        Names.of_runs(runs),
+        legend_labels(runs),
+    )
     order = [text for text in dict.fromkeys(table["value"]) if text]
-    numbers = _numbers(order)
+    numbers = _read_numbers(order)
     table["x"] = table["value"].map(numbers or {text: float(place) for place, text in enumerate(order)})
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
-    looks = look(list(table["line"]))  # by line: variants of one method would each have a colour of their own
+    looks = assign_looks(list(table["line"]))  # by line: variants of one method would each have a colour of their own
     one = len({key[0] for key in shown}) == 1
-    columns, height = room(spec, [list(dict.fromkeys(table["line"]))])
-    figure, axes = panels(len(shown), spec, height, min(columns, len(shown)), sharex=True, sharey=one)
+    columns, height = fit_panels([list(dict.fromkeys(table["line"]))], width_inches(settings), settings.columns)
+    figure, axes = make_panels(len(shown), settings, height, min(columns, len(shown)), sharex=True, sharey=one)
     ends = []
     for axis, setting in zip(axes, shown, strict=True):
         found = []
         for line, points in of_setting(table, setting).sort_values("x", kind="stable").groupby("line", sort=False):
-            style, last = looks[str(line)].line(), points.iloc[-1]
+            style, last = looks[str(line)].line_style(), points.iloc[-1]
             name = str(line)
             if last["value"]:
-                error_line(axis, points["x"], points, style, name)
+                draw_error_line(axis, points["x"], points, style, name)
             else:
                 name = labels[last["method"]]
                 style = {"color": style["color"], "linestyle": "--", "linewidth": 1.1}
                 axis.axhline(last["mean"], label=name, **style)
             known = points["mean"].dropna()
             value = f"{known.iloc[-1]:.1f}" if len(known) else ""
-            found.append(End(known.iloc[-1] if value else math.nan, name, style, value))
+            found.append(LineEnd(known.iloc[-1] if value else math.nan, name, style, value))
         ends.append(found)
         axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
         axis.margins(x=0.06)
     if numbers:
-        widen(axes, numbers.values())
+        spread_x_axis(axes, numbers.values())
     for axis in axes:
         axis.set_xticks(table["x"].dropna().unique(), order)
     heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
-    cut = finish(axes, heads, datasets, field_words(field), ends, spec)
-    caption = f"Test accuracy ({metric_words(spec)}) against {field_words(field)}; {n_words(table)}{cut}"
+    cut = finish_panels(axes, heads, datasets, field_words(field), ends, settings.y)
+    caption = f"Test accuracy ({metric_words(settings)}) against {field_words(field)}; {seeds_sentence(table)}{cut}"
     caption += " Dashed: a method without this setting." if (table["value"] == "").any() else ""
     title, shape = f"Accuracy against {field_words(field)}", f"lines over {field_words(field)}"
-    return drawn(figure, table, spec, title, caption, table, runs, names, {}, shape=shape)
+    return finish_figure(figure, table, settings, title, caption, table, runs, names, {}, shape=shape)
 
 
-def _lines(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.DataFrame:
+def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.DataFrame:
     """The scores with the `value` of the field as a text ("": the method does not have it) and the `line` it is on."""
     found, marks = [], {run.listed.method: marks_of(run.summary) for run in runs}
     for method, label in zip(table["method"], table["method_label"], strict=True):
@@ -88,9 +104,12 @@ def _lines(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) -> pd.D
     return table.assign(line=told_apart)
 
 
-def _numbers(texts: Sequence[str]) -> dict[str, float]:
+def _read_numbers(texts: Sequence[str]) -> dict[str, float]:
     """The values as numbers; none if any is a word."""
     try:
         return {text: float(text) for text in texts}
     except ValueError:
         return {}
+
+
+KIND = FigureKind(settings=SweepSettings, draw=draw_sweep, example={"methods": ["fedprox"], "metric": "last"})

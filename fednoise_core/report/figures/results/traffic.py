@@ -3,70 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
+from pydantic import Field
 
-from fednoise_core.report.figures.results.common import drawn, of_setting, ranked, smoothed, split_clean
-from fednoise_core.report.figures.results.rows import Rows, baseline_of
+from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.results.common import (
+    finish_figure,
+    of_setting,
+    rank_methods,
+    smooth_accuracies,
+    split_clean_settings,
+)
+from fednoise_core.report.figures.results.rows import Rows, find_baseline
 from fednoise_core.report.figures.style import Drawn, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words
+from fednoise_core.settings.declare import Distinct
 
-__all__ = ["traffic"]
+__all__ = ["KIND"]
 
 SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets if none are asked for
 SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 
 
-def traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], spec: Mapping[str, Any]) -> Drawn:
-    """Accuracy within budgets of traffic (all clients, both ways): the trailing mean (`smoothed`) at the last
+class TrafficSettings(AccuracySettings):
+    """Test accuracy by the time a budget of traffic (all clients, both ways) is used up, a row a method; one panel a
+    setting.
+    """
+
+    columns: RowColumns = None
+    budgets: Annotated[
+        Annotated[Distinct[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=4)] | None,
+        Field(
+            description="Megabytes; null: half and all of what FedAvg sends in the setting (without FedAvg: the median "
+            "method)."
+        ),
+    ] = None
+    metric: Annotated[
+        Literal["last", "last10_mean"],
+        Field(description="What is read at a budget: the last evaluation within it, or the mean of up to ten."),
+    ] = "last10_mean"
+
+
+def draw_traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: TrafficSettings) -> Drawn:
+    """Accuracy within budgets of traffic (all clients, both ways): the trailing mean (`smooth_accuracies`) at the last
     evaluation before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands
     at its end.
     """
-    shown, _ = split_clean(runs)
+    shown, _ = split_clean_settings(runs)
     here = [run for run in runs if run.listed.setting in shown]
-    (sent, window), base = _sent(here, spec), baseline_of(here)
-    words, budgets = _budgets(sent, shown, spec, base)
-    table = pd.concat([_within(sent, budgets[word], word) for word in words], ignore_index=True)
+    (sent, window), base = _cumulate_traffic(here, settings), find_baseline(here)
+    words, budgets = _choose_budgets(sent, shown, settings, base)
+    table = pd.concat([_within_budget(sent, budgets[word], word) for word in words], ignore_index=True)
     last = table[table["budget"] == words[-1]]
-    rows = Rows(here, shown, ranked(last), spec)
+    rows = Rows(here, shown, rank_methods(last), settings)
     span = table.groupby(frames.IDS, sort=False)["mean"]
-    cut = rows.cut(table.assign(low=span.transform("min"), high=span.transform("max")), shown)
+    cut = rows.set_x_range(table.assign(low=span.transform("min"), high=span.transform("max")), shown)
     for axis, setting in zip(rows.axes, shown, strict=True):
         for method, found in of_setting(table, setting).dropna(subset=["mean"]).groupby("method", sort=False):
-            rows.draw(axis, setting, str(method), found["mean"].iloc[-1], list(found["mean"]))
-    rows.legend("test accuracy, %", words[-1], " or ".join(words[:-1]))
+            rows.draw_method(axis, setting, str(method), found["mean"].iloc[-1], list(found["mean"]))
+    rows.add_legend("test accuracy, %", words[-1], " or ".join(words[:-1]))
     caption = "Test accuracy by the time a budget of traffic (all clients, both ways) is used up: "
-    caption += f"{_said(table, words)}; {', '.join(filter(None, (window, count_words(table['n']))))}. A method that "
+    caption += (
+        f"{_budget_words(table, words)}; {', '.join(filter(None, (window, count_words(table['n']))))}. A method that "
+    )
     caption += f"sends less stands at its end; one that sends more before its first evaluation has no dot.{cut}"
     names = Names.of_runs(here)
     title = "Accuracy within a budget of traffic"
     told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"accuracy with {words[-1]}"}
-    return drawn(rows.figure, table, spec, title, caption, last, here, names, {}, **told)
+    return finish_figure(rows.figure, table, settings, title, caption, last, here, names, {}, **told)
 
 
-def _sent(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+def _cumulate_traffic(runs: Sequence[RecordedRun], settings: TrafficSettings) -> tuple[pd.DataFrame, str]:
     """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far; and over
     how many evaluations the mean is, in words. Models that were not trained yet are no result: they are left out.
     """
-    step = frames.tidy(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
+    step = frames.load_metric(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
-    each, window = smoothed(runs, spec)
+    each, window = smooth_accuracies(runs, settings)
     found = each.merge(total, on=[*frames.IDS, "seed", "round"], how="left")
     filled = found.groupby([*frames.IDS, "seed"], sort=False)["megabytes"].transform(lambda column: column.ffill())
     found = found.assign(megabytes=filled.fillna(0.0))
     return found[found["round"] > 0], window
 
 
-def _budgets(
-    sent: pd.DataFrame, shown: Sequence[Setting], spec: Mapping[str, Any], base: str | None
+def _choose_budgets(
+    sent: pd.DataFrame, shown: Sequence[Setting], settings: TrafficSettings, base: str | None
 ) -> tuple[list[str], dict[str, dict[Setting, float]]]:
     """The budgets' words, and each one's megabytes in every setting."""
-    if spec.get("budgets"):
-        asked = {f"{value:g} MB": float(value) for value in sorted(spec["budgets"])}
+    if settings.budgets:
+        asked = {f"{value:g} MB": float(value) for value in sorted(settings.budgets)}
         return list(asked), {word: dict.fromkeys(shown, value) for word, value in asked.items()}
     whole = {}
     for setting in shown:
@@ -77,7 +107,7 @@ def _budgets(
     return list(words), {word: {s: share * whole[s] for s in shown} for word, share in words.items()}
 
 
-def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> pd.DataFrame:
+def _within_budget(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> pd.DataFrame:
     """A row a method and setting: `mean`, `low`, `high` over `n` seeds at the last evaluation within the budget."""
     ids = [*frames.IDS, "method_label"]
     limit = [budget[Setting(*key)] * SLACK for key in sent[frames.IDS[:3]].itertuples(index=False, name=None)]
@@ -96,7 +126,7 @@ def _within(sent: pd.DataFrame, budget: Mapping[Setting, float], word: str) -> p
     return table.assign(budget=word).reset_index()
 
 
-def _said(table: pd.DataFrame, words: Sequence[str]) -> str:
+def _budget_words(table: pd.DataFrame, words: Sequence[str]) -> str:
     """The budgets in words and megabytes."""
     told = []
     for word in words:
@@ -105,3 +135,6 @@ def _said(table: pd.DataFrame, words: Sequence[str]) -> str:
         size = f"{least} MB" if least == most else f"{least} to {most} MB"
         told.append(word if word.endswith("MB") else f"{word} ({size})")
     return ", ".join(told)
+
+
+KIND = FigureKind(settings=TrafficSettings, draw=draw_traffic, example={"noises": ["sym40"], "budgets": [1, 5]})

@@ -7,9 +7,9 @@ from __future__ import annotations
 __all__ = ["SETTING_FIGURES"]
 
 SETTING_FIGURES: dict[str, str] = {
-    "histogram": "fednoise_core.report.figures.settings.histogram:histogram",
-    "transition": "fednoise_core.report.figures.settings.transition:transition",
-    "clients": "fednoise_core.report.figures.settings.clients:clients",
-    "samples": "fednoise_core.report.figures.settings.samples:samples",
+    "histogram": "fednoise_core.report.figures.settings.histogram:KIND",
+    "transition": "fednoise_core.report.figures.settings.transition:KIND",
+    "clients": "fednoise_core.report.figures.settings.clients:KIND",
+    "samples": "fednoise_core.report.figures.settings.samples:KIND",
 }
-"""Kind (of config/schema/figure.yaml) -> function of the settings' artifacts and the figure's settings."""
+"""Kind → its `FigureKind`. Lines are strings, so that one kind's code is no part of the others'."""

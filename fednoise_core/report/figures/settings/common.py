@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fednoise_core.report.figures.kind import FigureSettings
 from fednoise_core.report.figures.style import Drawn
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.text.cells import PARTS
 
-__all__ = ["NUMBERS", "class_axis", "drawn", "short", "varying", "whose"]
+__all__ = [
+    "NUMBERS",
+    "finish_figure",
+    "id_columns",
+    "label_classes",
+    "panel_title",
+    "settings_caption",
+    "shorten_text",
+    "size_words",
+]
 
 NUMBERS = 20  # classes up to which a heat map has room for numbers
 
 
-def class_axis(axis: Any, one: SettingArtifacts) -> None:
-    """Class names where they fit, else every so many numbers."""
+def label_classes(axis: Any, one: SettingArtifacts) -> None:
+    """Label an axis of classes with their names where they fit, else with every so many numbers."""
     if one.classes > 2 * NUMBERS:
         axis.set_major_locator(MaxNLocator(6, integer=True))
         return
-    names = [short(name, 14) for name in one.names]
+    names = [shorten_text(name, 14) for name in one.names]
     if len(set(names)) < len(names):  # cut short, they would all be the same
         names = [str(k) for k in range(one.classes)]
     axis.set_ticks(range(one.classes), names)
@@ -32,29 +42,58 @@ def class_axis(axis: Any, one: SettingArtifacts) -> None:
             tick.set_rotation(90)
 
 
-def varying(
-    found: Sequence[SettingArtifacts], one: SettingArtifacts, parts: Sequence[str] = ("dataset", "noise", "partition")
-) -> list[str]:
-    """The words of those parts of a setting in which the settings of a figure differ: its panel's title."""
-    return [one.words[PARTS.index(part)] for part in parts if len({getattr(other, part) for other in found}) > 1]
+def _varying_parts(shown: Sequence[SettingArtifacts], one: SettingArtifacts, parts: Sequence[str]) -> list[str]:
+    return [one.words[PARTS.index(part)] for part in parts if len({getattr(other, part) for other in shown}) > 1]
 
 
-def whose(found: Sequence[SettingArtifacts]) -> str:
+def panel_title(
+    shown: Sequence[SettingArtifacts], one: SettingArtifacts, *more: str, parts: Sequence[str] = PARTS
+) -> str:
+    """Name a setting's panel by the parts in which the settings of a figure differ.
+
+    Args:
+        shown: All settings of the figure.
+        one: The panel's setting.
+        more: Further words of the title; "" is left out.
+        parts: Parts of a setting that may be named.
+    """
+    return " · ".join(filter(None, (*_varying_parts(shown, one, parts), *more)))
+
+
+def settings_caption(shown: Sequence[SettingArtifacts]) -> str:
     """The end of a caption: what all settings of a figure share, and the seed that is shown."""
-    one = found[0]
-    varies = varying(found, one)
+    one = shown[0]
+    varies = _varying_parts(shown, one, PARTS)
     same = " · ".join(word for word in one.words if word not in varies)
     return f"{same}{', ' if same else ''}seed {one.seed}."
 
 
-def short(text: str, most: int = 11) -> str:
-    """A text of `most` letters at most."""
+def size_words(sizes: Iterable[int]) -> str:
+    """Numbers of samples in words: each different one once, as in "900 or 1200"."""
+    return " or ".join(map(str, sorted(set(sizes))))
+
+
+def id_columns(one: SettingArtifacts) -> dict[str, str]:
+    """The ids of a setting as columns of a frame."""
+    return one.setting._asdict()
+
+
+def shorten_text(text: str, most: int = 11) -> str:
+    """Cut a text to `most` letters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def drawn(
-    figure: Figure, frames: Sequence[pd.DataFrame], spec: Mapping[str, Any], title: str, caption: str, alt: str
+def finish_figure(
+    figure: Figure, frames: Sequence[pd.DataFrame], settings: FigureSettings, title: str, words: Mapping[str, str]
 ) -> Drawn:
-    """Finish: the frame that was drawn, and the words."""
+    """Put a figure together with the frames that were drawn.
+
+    Args:
+        figure: The figure.
+        frames: What was drawn, a frame a panel. Without any the figure's CSV says "unknown".
+        settings: The figure's settings.
+        title: Title on the page.
+        words: `caption` and `alt` (see `Drawn`).
+    """
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"note": ["unknown"]})
-    return Drawn(figure, frame, spec, title, caption, alt)
+    return Drawn(figure, frame, settings, title, **words)

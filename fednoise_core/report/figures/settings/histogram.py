@@ -2,93 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.settings.common import NUMBERS, class_axis, drawn, varying, whose
-from fednoise_core.report.figures.style import FAINT, FILL, QUIET, WRONG, Drawn, legend_below, outer, panels, titles
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.settings.common import (
+    NUMBERS,
+    finish_figure,
+    id_columns,
+    label_classes,
+    panel_title,
+    settings_caption,
+    size_words,
+)
+from fednoise_core.report.figures.style import (
+    FAINT,
+    FILL,
+    QUIET,
+    WRONG,
+    Drawn,
+    add_legend_below,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+)
 from fednoise_core.report.runs.settings import SettingArtifacts
+from fednoise_core.settings.declare import Distinct
 
-__all__ = ["histogram"]
+__all__ = ["KIND"]
 
 CLIENTS, DOTS = 100, 4000  # clients and dots of a panel at most: of more, none can be told from the next
 DUST = 1.2  # square points: a smaller dot could not be seen
+COLOURS = {"given": FILL, "clean": QUIET}
 
 
-def histogram(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
-    """Samples per client and class, by clean and given labels, as dots sized by count (FedDPCont, figures 3 and 4); the
-    dot inside is the share of them that is mislabelled.
+class HistogramSettings(FigureSettings):
+    """Samples per client and class by clean and by given labels, as dots sized by count with the mislabelled share
+    inside (FedDPCont, figures 3 and 4).
     """
-    show = spec.get("show") or ["clean", "given"]
-    shown = [(one, kind) for one in found for kind in show if kind == "given" or one.labels.clean is not None]
-    if not shown:
+
+    show: Annotated[
+        Distinct[Literal["clean", "given"]], Field(min_length=1, description="Whose labels are counted.")
+    ] = ["clean", "given"]  # noqa: RUF012 - pydantic copies it
+
+
+class _Panel(NamedTuple):
+    one: SettingArtifacts
+    labels: str  # clean or given
+    frame: pd.DataFrame
+
+
+class _Dots(NamedTuple):
+    """How the dots of all panels are drawn."""
+
+    clients: int  # shown of each setting
+    cell: np.ndarray  # width and height of a dot's place in points
+    scale: float  # diameter of the dot of one sample in points
+
+    def choose_clients(self, count: int) -> np.ndarray:
+        """Evenly chosen clients out of so many."""
+        return np.unique(np.linspace(0, count - 1, min(count, self.clients)).round().astype(int))
+
+    def dot_areas(self, samples: pd.Series) -> Any:
+        """Areas of dots in square points, none of no samples."""
+        return np.maximum(self.scale**2 * samples, DUST) * (samples > 0)
+
+
+def draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettings) -> Drawn:
+    """Draw samples per client and class as dots sized by count (FedDPCont, figures 3 and 4).
+
+    The dot inside is the share of them that is mislabelled.
+    """
+    panels = [
+        _Panel(one, labels, _count_samples(one, labels))
+        for one in shown
+        for labels in settings.show
+        if labels == "given" or one.labels.clean is not None
+    ]
+    if not panels:
         raise SpecError("show: the clean labels are unknown, and nothing else is asked for")
-    frames = [_frame(one, kind) for one, kind in shown]
-    held = pd.concat(frames)["samples"]
-    classes, most = max(one.classes for one in found), max(one.split.clients for one in found)
-    tall = 0.6 + (0.135 if len(shown) > 4 else 0.19) * classes if classes <= 2 * NUMBERS else 3.2
-    figure, axes = panels(len(shown), spec, tall, 1 if most > 30 and len(shown) <= 4 else None)
+    figure, axes, dots = _place_panels(panels, settings)
+    for axis, panel in zip(axes, panels, strict=True):
+        _draw_panel(axis, panel, dots)
+    titles = [panel_title(shown, one) for one, _, _ in panels]
+    kinds = [
+        f"{labels} labels" if len(settings.show) > 1 or not title else ""
+        for title, (_, labels, _) in zip(titles, panels, strict=True)
+    ]
+    set_titles(axes, [" · ".join(filter(None, pair)) for pair in zip(titles, kinds, strict=True)])
+    label_outer_axes(axes, "client", "class")
+    wrong = any(panel.frame["mislabelled"].any() for panel in panels)
+    add_legend_below(figure, _legend_handles(panels, dots, wrong))
+    words = _describe_figure(shown, panels, dots, settings.show, wrong)
+    return finish_figure(figure, [panel.frame for panel in panels], settings, "Who holds which class", words)
+
+
+def _place_panels(panels: Sequence[_Panel], settings: FigureSettings) -> tuple[Figure, list[Axes], _Dots]:
+    classes = max(panel.one.classes for panel in panels)
+    clients = max(panel.one.split.clients for panel in panels)
+    row = 0.135 if len(panels) > 4 else 0.19
+    tall = 0.6 + row * classes if classes <= 2 * NUMBERS else 3.2
+    figure, axes = make_panels(len(panels), settings, tall, 1 if clients > 30 and len(panels) <= 4 else None)
     wide = figure.get_figwidth() / axes[0].get_subplotspec().get_gridspec().ncols - 0.75  # type: ignore[union-attr]
-    most = min(most, CLIENTS, DOTS // classes)
-    cell = 72 * np.array([wide / most, (tall - 0.55) / classes])  # width and height in points
+    clients = min(clients, CLIENTS, DOTS // classes)
+    cell = 72 * np.array([wide / clients, (tall - 0.55) / classes])
+    held = pd.concat([panel.frame for panel in panels])["samples"]
     scale = 0.95 * min(*cell, 16) / np.sqrt(held.quantile(0.9))  # one for all panels; few dots outgrow their cell
-    for axis, (one, kind), frame in zip(axes, shown, frames, strict=True):
-        who = np.unique(np.linspace(0, one.split.clients - 1, min(one.split.clients, most)).round().astype(int))
-        frame = frame[frame["client"].isin(who)]
-        x, bad = np.searchsorted(who, frame["client"]), frame["mislabelled"]
-        for count, colour, faint in ((frame["samples"], FILL if kind == "given" else QUIET, 0.75), (bad, WRONG, 1)):
-            sizes = np.maximum(scale**2 * count, DUST) * (count > 0)
-            axis.scatter(x, frame["class"], s=sizes, linewidths=0, color=colour, alpha=faint)
-        edge = np.maximum(0.7, 0.1 + scale * np.sqrt(frame["samples"].max()) / 2 / cell)  # the greatest are not cut
-        axis.set_xlim(-edge[0], len(who) - 1 + edge[0])
-        axis.set_ylim(one.classes - 1 + edge[1], -edge[1])  # class 0 at the top, as in a transition matrix
-        class_axis(axis.yaxis, one)
-        ticks = np.arange(0, len(who), -(-len(who) // 6))
-        axis.set_xticks(ticks, who[ticks])
-    words = [" · ".join(varying(found, one)) for one, _ in shown]
-    kinds = [kind if len(show) > 1 or not word else "" for word, (_, kind) in zip(words, shown, strict=True)]
-    heads = [f"{kind} labels" if kind else "" for kind in kinds]
-    titles(axes, [" · ".join(filter(None, pair)) for pair in zip(words, heads, strict=True)])
-    outer(axes, "client", "class")
-    wrong = any(frame["mislabelled"].any() for frame in frames)
-    legend_below(figure, _sizes(held, scale, wrong))
+    return figure, axes, _Dots(clients, cell, scale)
+
+
+def _draw_panel(axis: Axes, panel: _Panel, dots: _Dots) -> None:
+    one = panel.one
+    chosen = dots.choose_clients(one.split.clients)
+    frame = panel.frame[panel.frame["client"].isin(chosen)]
+    x = np.searchsorted(chosen, frame["client"])
+    axis.scatter(x, frame["class"], dots.dot_areas(frame["samples"]), COLOURS[panel.labels], alpha=0.75, linewidths=0)
+    axis.scatter(x, frame["class"], dots.dot_areas(frame["mislabelled"]), WRONG, alpha=1, linewidths=0)
+    greatest = dots.scale * np.sqrt(frame["samples"].max()) / 2
+    edge = np.maximum(0.7, 0.1 + greatest / dots.cell)  # the greatest are not cut
+    axis.set_xlim(-edge[0], len(chosen) - 1 + edge[0])
+    axis.set_ylim(one.classes - 1 + edge[1], -edge[1])  # class 0 at the top, as in a transition matrix
+    label_classes(axis.yaxis, one)
+    ticks = np.arange(0, len(chosen), -(-len(chosen) // 6))
+    axis.set_xticks(ticks, chosen[ticks])
+
+
+def _legend_handles(panels: Sequence[_Panel], dots: _Dots, wrong: bool) -> list[Line2D]:
+    """What the sizes of dots mean."""
+    held = pd.concat([panel.frame for panel in panels])["samples"]
+    style: dict[str, Any] = {"marker": "o", "linestyle": "", "color": FAINT, "markeredgewidth": 0}
+    handles = []
+    for count in sorted({max(1, round(held.quantile(share))) for share in (0.1, 0.5, 0.9, 1)}):
+        size = max(dots.scale * np.sqrt(count), np.sqrt(DUST))
+        handles.append(Line2D([], [], markersize=size, label=f"{count} samples" if count > 1 else "1 sample", **style))
+    if wrong:
+        handles.append(Line2D([], [], markersize=4.5, label="mislabelled", **{**style, "color": WRONG}))
+    return handles
+
+
+def _describe_figure(
+    shown: Sequence[SettingArtifacts], panels: Sequence[_Panel], dots: _Dots, asked: Sequence[str], wrong: bool
+) -> dict[str, str]:
+    """wrong: whether any sample is mislabelled."""
+    held = pd.concat([panel.frame for panel in panels])["samples"]
     meaning = "the area of a dot is the count"
     meaning += ", that of the dot inside how many of them are mislabelled" if wrong else ""
-    cut = " Evenly chosen clients are shown." if any(one.split.clients > most for one in found) else ""
-    total = " or ".join(str(n) for n in sorted({len(one.split.index) for one in found}))
-    of = f", {show[0]} labels" if len(show) == 1 else ""
-    caption = f"Samples (n = {total}) per client and class{of}: {meaning}.{cut} {whose(found)}"
-    alt = f"Dots of {most} clients and {classes} classes, of {held.min()} to {held.max()} samples."
+    cut = " Evenly chosen clients are shown." if any(one.split.clients > dots.clients for one in shown) else ""
+    total = size_words(len(one.split.index) for one in shown)
+    of = f", {asked[0]} labels" if len(asked) == 1 else ""
+    caption = f"Samples (n = {total}) per client and class{of}: {meaning}.{cut} {settings_caption(shown)}"
+    classes = max(one.classes for one in shown)
+    alt = f"Dots of {dots.clients} clients and {classes} classes, of {held.min()} to {held.max()} samples."
     rates = [
-        f"{' · '.join(varying(found, one) or one.words)}: {100 * one.labels.rate:.0f} %"
-        for one in found
+        f"{panel_title(shown, one) or ' · '.join(one.words)}: {100 * one.labels.rate:.0f} %"
+        for one in shown
         if one.labels.clean is not None
     ]
     alt += f" Mislabelled: {'; '.join(rates)}." if rates else ""
-    return drawn(figure, frames, spec, "Who holds which class", caption, alt)
+    return {"caption": caption, "alt": alt}
 
 
-def _sizes(held: pd.Series, scale: float, wrong: bool) -> list[Line2D]:
-    """What the sizes of dots mean, for the legend."""
-    style: dict[str, Any] = {"marker": "o", "linestyle": "", "color": FAINT, "markeredgewidth": 0}
-    found = []
-    for mark in sorted({max(1, round(held.quantile(share))) for share in (0.1, 0.5, 0.9, 1)}):
-        size = max(scale * np.sqrt(mark), np.sqrt(DUST))
-        found.append(Line2D([], [], markersize=size, label=f"{mark} samples" if mark > 1 else "1 sample", **style))
-    return [
-        *found,
-        *([Line2D([], [], markersize=4.5, label="mislabelled", **{**style, "color": WRONG})] if wrong else []),
-    ]
-
-
-def _frame(one: SettingArtifacts, kind: str) -> pd.DataFrame:
-    """A row a client and class that it has samples of, by the labels of that kind."""
-    y = one.labels.noisy if kind == "given" else one.labels.clean
+def _count_samples(one: SettingArtifacts, labels: str) -> pd.DataFrame:
+    """A row a client and class that it has samples of, by the clean or given labels."""
+    y = one.labels.noisy if labels == "given" else one.labels.clean
     assert y is not None  # else it has no panel
     counts, wrong = one.split.histogram(y, one.classes), np.zeros((one.split.clients, one.classes), int)
     if one.labels.wrong is not None:
@@ -96,6 +180,10 @@ def _frame(one: SettingArtifacts, kind: str) -> pd.DataFrame:
         owner = np.repeat(np.arange(one.split.clients), one.split.sizes)
         np.add.at(wrong, (owner[bad], y[one.split.index][bad]), 1)
     client, label = np.nonzero(counts)
-    ids = {"dataset": one.dataset, "noise": one.noise, "partition": one.partition, "labels": kind}
     found = {"samples": counts[client, label], "mislabelled": wrong[client, label]}
-    return pd.DataFrame({**ids, "client": client, "class": label, **found})
+    return pd.DataFrame({**id_columns(one), "labels": labels, "client": client, "class": label, **found})
+
+
+KIND = FigureKind(
+    settings=HistogramSettings, draw=draw_histogram, example={"noises": ["sym40"], "partitions": ["openset-uniform"]}
+)

@@ -3,64 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from pydantic import Field
 
-from fednoise_core.report.figures.settings.common import drawn, short, whose
-from fednoise_core.report.figures.style import WRONG, Drawn, canvas, inches
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.settings.common import finish_figure, settings_caption, shorten_text
+from fednoise_core.report.figures.style import WRONG, Drawn, make_canvas, width_inches
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.rng import stream
 
-__all__ = ["samples"]
+__all__ = ["KIND"]
 
 
-def samples(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
-    """Training images with the given label and, where it is wrong, the clean one; half of them wrong, if possible."""
-    one, count, across = found[0], int(spec.get("count", 16)), 8 if inches(spec) > 5 else 4
-    index = _pick(one, count)
-    wrong = one.labels.wrong
-    foreign = set() if one.labels.replaced is None else set(one.labels.replaced.tolist())
+class SamplesSettings(FigureSettings):
+    """Training images of the first setting named, with the given label and, where that is wrong, the clean one."""
+
+    count: Annotated[int, Field(ge=1, le=64, description="Images shown; up to half of them mislabelled.")] = 16
+
+
+def draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
+    """Draw training images with the given label and, where it is wrong, the clean one.
+
+    Half of them are wrong, if there are so many.
+    """
+    one, width = shown[0], width_inches(settings)
+    index, across = _pick_samples(one, settings.count), 8 if width > 5 else 4
     rows = -(-len(index) // across)
-    figure = canvas(inches(spec), rows * 1.25)
+    figure = make_canvas(width, rows * 1.25)
     axes = figure.subplots(rows, across, squeeze=False).flat
-    table = []
     for axis in axes:
         axis.set_axis_off()
-    for axis, i in zip(figure.axes, index, strict=False):
-        given, bad = int(one.labels.noisy[i]), wrong is not None and bool(wrong[i])
-        axis.imshow(one.image(int(i)), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axis.text(
-            0.5, 1.06, _said("given", short(one.names[given])), ha="center", va="bottom", transform=axis.transAxes
-        )
-        clean = None if one.labels.clean is None else int(one.labels.clean[i])
-        if bad:
-            truth = "foreign" if int(i) in foreign else short(one.names[clean or 0])
-            axis.text(0.5, -0.06, _said("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
-        table.append(
-            {
-                "sample": int(i),
-                "given": given,
-                "clean": "" if clean is None else clean,
-                "wrong": "" if wrong is None else int(bad),
-            }
-        )
+    table = _sample_frame(one, index)
+    for axis, row in zip(figure.axes, table.to_dict("records"), strict=False):
+        _draw_sample(axis, one, row)
+    return finish_figure(figure, [table], settings, "Samples", _describe_figure(one, index))
+
+
+def _sample_frame(one: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
+    """A row an image. Columns of what is unknown are empty."""
+    labels, unknown = one.labels, [""] * len(index)
+    clean = unknown if labels.clean is None else labels.clean[index].astype(int)
+    wrong = unknown if labels.wrong is None else labels.wrong[index].astype(int)
+    return pd.DataFrame(
+        {"sample": index.astype(int), "given": labels.noisy[index].astype(int), "clean": clean, "wrong": wrong}
+    )
+
+
+def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> None:
+    """Draw an image with the given label above, and below, where it is wrong, what it is."""
+    axis.imshow(one.image(row["sample"]), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    given = _label_words("given", shorten_text(one.names[row["given"]]))
+    axis.text(0.5, 1.06, given, ha="center", va="bottom", transform=axis.transAxes)
+    if row["wrong"] == 1:
+        foreign = one.labels.replaced is not None and row["sample"] in one.labels.replaced
+        truth = "foreign" if foreign else shorten_text(one.names[row["clean"] or 0])
+        axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
+
+
+def _describe_figure(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
+    wrong = one.labels.wrong
     text = f"Training images (n = {len(index)}). Above: the given label" + (
         "; the clean labels are unknown." if wrong is None else "; below, where that is wrong: what it is."
     )
     alt = f"{len(index)} training images of {one.dataset} with their given labels"
-    mistaken = 0 if wrong is None else int(wrong[index].sum())
-    alt += f", {mistaken} of them wrong, with the right label below." if wrong is not None else "."
-    return drawn(figure, [pd.DataFrame(table)], spec, "Samples", f"{text} {whose([one])}", alt)
+    alt += "." if wrong is None else f", {int(wrong[index].sum())} of them wrong, with the right label below."
+    return {"caption": f"{text} {settings_caption([one])}", "alt": alt}
 
 
-def _said(word: str, name: str) -> str:
+def _label_words(word: str, name: str) -> str:
     """A label with the word before it, where an image's width has room for both."""
     return f"{word} {name}" if len(name) <= 5 else name
 
 
-def _pick(one: SettingArtifacts, count: int) -> np.ndarray:
+def _pick_samples(one: SettingArtifacts, count: int) -> np.ndarray:
     """Sample numbers to show, the wrong ones first; the choice is drawn once per seed."""
     order = stream(one.seed, "report", "samples").permutation(np.unique(one.split.index))
     wrong = one.labels.wrong
@@ -69,3 +88,8 @@ def _pick(one: SettingArtifacts, count: int) -> np.ndarray:
     bad = order[wrong[order]]
     half = min(len(bad), count // 2)
     return np.concatenate([bad[:half], order[~wrong[order]][: count - half]])
+
+
+KIND = FigureKind(
+    settings=SamplesSettings, draw=draw_samples, example={"noises": ["sym40"], "partitions": ["iid"], "count": 16}
+)

@@ -2,96 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.image import AxesImage
 
-from fednoise_core.report.figures.settings.common import class_axis, drawn, short, varying, whose
-from fednoise_core.report.figures.style import HEAT, Drawn, heat, inches, outer, panels, titles, wrap
+from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.settings.common import (
+    finish_figure,
+    label_classes,
+    panel_title,
+    settings_caption,
+    shorten_text,
+    size_words,
+)
+from fednoise_core.report.figures.style import (
+    HEAT,
+    Drawn,
+    add_colour_bar,
+    draw_heat_map,
+    label_outer_axes,
+    make_panels,
+    set_titles,
+    width_inches,
+    wrap_to_width,
+)
 from fednoise_core.report.runs.settings import SettingArtifacts
 
-__all__ = ["transition"]
+__all__ = ["KIND"]
 
 MINUS = "realised minus nominal"
 DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
 FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
 HEADS = {"nominal": "asked for", MINUS: "difference", "realised": "drawn", "": ""}
+LEAST = 0.05  # the end of the differences' colours is no smaller
 
 
-def transition(found: Sequence[SettingArtifacts], spec: Mapping[str, Any]) -> Drawn:
-    """T[i, j] = P(given = j | clean = i) as asked for, and beside it realised minus asked for; the realised one alone
-    where nothing was asked for. Numbers where they fit.
+class TransitionSettings(FigureSettings):
+    """P(given label | clean class), nominal, and realised minus nominal, as heat maps; with numbers where they fit."""
+
+
+class _Panel(NamedTuple):
+    one: SettingArtifacts
+    kind: str  # a key of HEADS
+    matrix: np.ndarray | None  # [K, K]; None if it is unknown
+
+
+def draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
+    """Draw T[i, j] = P(given = j | clean = i) as asked for, and beside it realised minus asked for.
+
+    Where nothing was asked for, the realised matrix stands alone. Partitions of one noise share their labels, which are
+    drawn once. Up to FEW noises stand below each other. Of more, pairs of matrices stand side by side.
     """
-    once = {one.labels_file: one for one in reversed(found)}  # partitions of one noise share their labels
-    found = list(reversed(once.values()))
-    rows = [_matrices(one) for one in found]
-    k, wide = max(one.classes for one in found), max(map(len, rows))
-    columns = wide * (1 if len(rows) <= FEW else 3 if inches(spec) > 5 else 2)
-    side = (inches(spec) - 0.8) / columns
-    shown = [(one, *pair) for one, row in zip(found, rows, strict=True) for pair in [*row, ("", None)][:wide]]
-    heads = [
-        " · ".join([*(varying(found, one, ("dataset", "noise")) if kind != MINUS else ()), HEADS[kind]])
-        for one, kind, _ in shown
-    ]
-    lines = max(sum(wrap(part, side).count("\n") + 1 for part in head.split(" · ")) for head in heads)
-    figure, axes = panels(len(shown), spec, side + 0.14 * lines + 0.4, columns)
-    titles(axes, heads, side)
-    off = [np.nanmax(np.abs(matrix)) for _, kind, matrix in shown if kind == MINUS and matrix is not None]
-    most = max([0.05, *off])  # the end of the differences' colours
-    frames, images, cell = [], {}, side * 72 / k
-    for axis, (one, kind, matrix) in zip(axes, shown, strict=True):
-        if matrix is None:
-            axis.set_axis_off()
-            axis.text(0.5, 0.5, "unknown" if kind else "", ha="center", va="center", transform=axis.transAxes)
-            continue
-        norm = Normalize(-most, most) if kind == MINUS else PowerNorm(0.5, 0, 1)
-        words = (_signed if kind == MINUS else _share) if cell >= CELL else None
-        images[kind == MINUS] = heat(axis, matrix, norm, words, DIFFERENCE if kind == MINUS else HEAT)
-        for edge in (axis.xaxis, axis.yaxis):
-            if cell >= NAMED:
-                class_axis(edge, one)
-            else:  # which way it goes, and how many classes there are
-                edge.set_ticks([0, one.classes - 1], [short(one.names[end], 6) for end in (0, -1)])
-        frames.append(_long(one, kind, matrix))
-    outer(axes, "given", "clean")
+    once = {one.labels_file: one for one in reversed(shown)}
+    shown = list(reversed(once.values()))
+    rows = [_list_matrices(one) for one in shown]
+    wide = max(map(len, rows))
+    columns = wide * (1 if len(rows) <= FEW else 3 if width_inches(settings) > 5 else 2)
+    grid = [_Panel(one, *pair) for one, row in zip(shown, rows, strict=True) for pair in [*row, ("", None)][:wide]]
+    axes, side = _place_panels(grid, shown, settings, columns)
+    cell = side * 72 / max(one.classes for one in shown)
+    off = [np.nanmax(np.abs(matrix)) for _, kind, matrix in grid if kind == MINUS and matrix is not None]
+    most = max([LEAST, *off])
+    images = {
+        panel.kind == MINUS: image
+        for axis, panel in zip(axes, grid, strict=True)
+        if (image := _draw_matrix(axis, panel, most, cell)) is not None
+    }
+    label_outer_axes(axes, "given", "clean")
     for minus, image in images.items():
-        label = "drawn − asked for" if minus else "probability (square-root scale)"
-        figure.set_figheight(figure.get_figheight() + 0.5)
-        figure.colorbar(image, ax=axes, location="bottom", shrink=0.6, aspect=40, label=label)
+        add_colour_bar(axes, image, "drawn − asked for" if minus else "probability (square-root scale)")
+    figure = axes[0].get_figure(root=True)
+    assert figure is not None
+    frames = [_matrix_frame(panel) for panel in grid if panel.matrix is not None]
+    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_figure(shown, off))
+
+
+def _place_panels(
+    grid: Sequence[_Panel], shown: Sequence[SettingArtifacts], settings: FigureSettings, columns: int
+) -> tuple[list[Axes], float]:
+    """Axes with their titles, and the side of a matrix in inches."""
+    side = (width_inches(settings) - 0.8) / columns
+    heads = [
+        panel_title(shown, one, HEADS[kind], parts=() if kind == MINUS else ("dataset", "noise"))
+        for one, kind, _ in grid
+    ]
+    lines = max(sum(wrap_to_width(part, side).count("\n") + 1 for part in head.split(" · ")) for head in heads)
+    _, axes = make_panels(len(grid), settings, side + 0.14 * lines + 0.4, columns)
+    set_titles(axes, heads, side)
+    return axes, side
+
+
+def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesImage | None:
+    """Draw a matrix. cell: its cells' width in points, which decides whether numbers and names stand there."""
+    one, kind, matrix = panel
+    if matrix is None:
+        axis.set_axis_off()
+        axis.text(0.5, 0.5, "unknown" if kind else "", ha="center", va="center", transform=axis.transAxes)
+        return None
+    if kind == MINUS:
+        words = _signed_cell if cell >= CELL else None
+        image = draw_heat_map(axis, matrix, Normalize(-most, most), words, DIFFERENCE)
+    else:
+        image = draw_heat_map(axis, matrix, PowerNorm(0.5, 0, 1), _share_cell if cell >= CELL else None, HEAT)
+    for edge in (axis.xaxis, axis.yaxis):
+        if cell >= NAMED:
+            label_classes(edge, one)
+        else:  # which way it goes, and how many classes there are
+            edge.set_ticks([0, one.classes - 1], [shorten_text(one.names[end], 6) for end in (0, -1)])
+    return image
+
+
+def _describe_figure(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
+    """off: largest difference of each pair of matrices."""
+    nominal = [one.labels.T_nominal for one in shown]
     caption = "Probability of the given label (column) for each clean class (row)"
     caption += ", and how far the labels drawn are off it." if off else "."
-    if any(one.labels.T_nominal is not None and one.labels.T_nominal.ndim == 3 for one in found):
+    if any(matrix is not None and matrix.ndim == 3 for matrix in nominal):
         caption += " Of noise that depends on the client the mean over clients."
-    if any(one.labels.T_nominal is None for one in found):
+    if any(matrix is None for matrix in nominal):
         caption += " Labels given by people have no nominal matrix."
-    rates = [f"{one.words[1]} {one.labels.rate:.3f}" for one in found if one.labels.clean is not None]
+    caption += f" n = {size_words(len(one.labels.noisy) for one in shown)} samples. {settings_caption(shown)}"
+    rates = [f"{one.words[1]} {one.labels.rate:.3f}" for one in shown if one.labels.clean is not None]
     alt = f"Heat maps of label noise. Realised noise rate: {'; '.join(rates) or 'unknown'}."
-    if off:
-        alt += f" The realised matrix differs from the nominal one by {max(off):.2f} at most."
-    sizes = sorted({len(one.labels.noisy) for one in found})
-    caption += f" n = {' or '.join(map(str, sizes))} samples. {whose(found)}"
-    return drawn(figure, frames, spec, "How labels were flipped", caption, alt)
+    alt += f" The realised matrix differs from the nominal one by {max(off):.2f} at most." if off else ""
+    return {"caption": caption, "alt": alt}
 
 
-def _long(one: SettingArtifacts, kind: str, matrix: np.ndarray) -> pd.DataFrame:
+def _matrix_frame(panel: _Panel) -> pd.DataFrame:
+    one, kind, matrix = panel
+    assert matrix is not None
     clean, given = np.indices(matrix.shape)
     cells = {"matrix": kind, "clean": clean.ravel(), "given": given.ravel()}
     return pd.DataFrame({"dataset": one.dataset, "noise": one.noise, **cells, "probability": matrix.ravel()})
 
 
-def _matrices(one: SettingArtifacts) -> list[tuple[str, np.ndarray | None]]:
+def _list_matrices(one: SettingArtifacts) -> list[tuple[str, np.ndarray | None]]:
     """What there is to show of a noise: its name and T; None if nothing is known."""
-    nominal, realised = _nominal(one), one.labels.T_realised
+    nominal, realised = _nominal_matrix(one), one.labels.T_realised
     if nominal is None:
         return [("realised", realised)]
     return [("nominal", nominal), *([] if realised is None else [(MINUS, realised - nominal)])]
 
 
-def _nominal(one: SettingArtifacts) -> np.ndarray | None:
+def _nominal_matrix(one: SettingArtifacts) -> np.ndarray | None:
     """T as asked for, [K, K]; of client-level noise the mean, a client's rows weighted by its samples of the class."""
     matrix = one.labels.T_nominal
     if matrix is None or matrix.ndim == 2:
@@ -104,9 +163,12 @@ def _nominal(one: SettingArtifacts) -> np.ndarray | None:
     return np.einsum("ck,ckj->kj", weight, np.nan_to_num(matrix))
 
 
-def _share(value: float) -> str:
+def _share_cell(value: float) -> str:
     return "1" if value >= 0.995 else f"{value:.2f}".replace("0.", ".") if value else ""
 
 
-def _signed(value: float) -> str:
+def _signed_cell(value: float) -> str:
     return f"{value:+.2f}".replace("0.", ".").replace("-", "−") if abs(value) >= 0.005 else ""
+
+
+KIND = FigureKind(settings=TransitionSettings, draw=draw_transition, example={"noises": ["random40"]})

@@ -1,0 +1,56 @@
+"""A headless Chromium for the tests of pages. Importing this skips the module where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+if not (BROWSER and DRIVER):
+    pytest.skip("no Chromium with its chromedriver found: browser tests left out", allow_module_level=True)
+
+from selenium import webdriver  # noqa: E402
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(executable_path=str(DRIVER), log_output=os.devnull)
+    found = webdriver.Chrome(options=options, service=service)
+    found.set_network_conditions(offline=True, latency=0, throughput=0)
+    yield found
+    found.quit()
+    service.stop()
+
+
+def load(driver: Any, page: Path, width: int) -> None:
+    driver.get_log("browser")
+    driver.get_log("performance")
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 844, "deviceScaleFactor": 2, "mobile": width < 600},
+    )
+    driver.get(page.resolve().as_uri())
+    driver.execute_script("document.querySelectorAll('details').forEach(one => one.open = true)")

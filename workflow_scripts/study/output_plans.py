@@ -1,0 +1,143 @@
+"""Plans of what a study shows, made from its runs: tables, figures, numbers and the page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fednoise_core.io import json_digest, sha256_file
+from fednoise_core.report.figures.settings import SETTING_FIGURES
+from fednoise_core.report.runs.csv_files import resolve_user_file
+from workflow_scripts import paths
+from workflow_scripts.provenance.step_code import ROOT, StepCode
+from workflow_scripts.study.plan import Plan
+from workflow_scripts.study.planned_run import PlannedRun
+from workflow_scripts.study.store import as_whole_numbers
+from workflow_scripts.study.study import Study
+
+TEMPLATES = "fednoise_core/report/pages/assets"  # what pages are filled from
+
+
+class OutputPlans:
+    """Plans of the steps that make tables, figures, numbers and pages."""
+
+    def __init__(self, steps: StepCode) -> None:
+        self.steps = steps
+
+    @functools.cache  # noqa: B019 - plans live as long as the process
+    def plan_tables(self, study: Study) -> dict[str, Plan]:
+        """Plan the tables of a study.
+
+        Returns:
+            Id of a table → its plan.
+        """
+        found = {}
+        for name, spec in study.tables.items():
+            code = self.steps.hash_entries(self.steps.report_entries("table", tables=[spec["kind"]]))
+            chosen, given = study.select_runs(spec), {"name": name, "spec": as_whole_numbers(spec)}
+            mark = json_digest(given, code, _reference_digests(spec), _row_digests(chosen))
+            folder = f"store/tables/{spec['kind']}/{mark}"
+            found[name] = Plan(folder, code, _run_plans(chosen), spec=given | {"runs": [run.row for run in chosen]})
+        return found
+
+    @functools.cache  # noqa: B019
+    def plan_figures(self, study: Study) -> dict[str, Plan]:
+        """Plan the figures of a study. A figure of settings shows each setting once, whatever methods there are.
+
+        Returns:
+            Id of a figure → its plan.
+        """
+        found = {}
+        for name, spec in study.figures.items():
+            code = self.steps.hash_entries(self.steps.report_entries("figure", [spec["kind"]]))
+            chosen, given = study.select_runs(spec), {"spec": as_whole_numbers(spec)}
+            rows, inputs = [run.row for run in chosen], _run_plans(chosen)
+            marks: list[Any] = _row_digests(chosen)
+            if spec["kind"] in SETTING_FIGURES:
+                first: dict[tuple[str, str], PlannedRun] = {}
+                for run in chosen:
+                    first.setdefault((run.row["labels"], run.row["partition_file"]), run)
+                rows = marks = [_without_run(run) for run in first.values()]
+                inputs = _input_plans(chosen)
+                given["spec"].pop("methods", None)
+            folder = f"store/figures/{spec['kind']}/{json_digest(given, code, _reference_digests(spec), marks)}"
+            found[name] = Plan(folder, code, inputs, spec=given | {"runs": rows})
+        return found
+
+    @functools.cache  # noqa: B019
+    def plan_summary(self, study: Study) -> Plan:
+        """Plan the few numbers of a study that git keeps, and the CSVs that `dvc plots` draws."""
+        code = self.steps.hash_entries(self.steps.report_entries("metrics"))
+        folder = f"store/summaries/{json_digest(_row_digests(study.runs), code)}"
+        return Plan(folder, code, _run_plans(study.runs), spec={"runs": [run.row for run in study.runs]})
+
+    @functools.cache  # noqa: B019
+    def plan_page(self, study: Study) -> Plan:
+        """Plan the page of a study."""
+        entries = self.steps.report_entries(
+            "study_page", self.steps.setting_figure_kinds(), [spec["kind"] for spec in study.tables.values()]
+        )
+        code = self.steps.hash_entries(entries)
+        shown = {
+            f"{key}/{name}.{suffix}": f"{plan.folder}/{key.removesuffix('s')}.{suffix}"
+            for key, plans, suffixes in self.list_shown(study)
+            for name, plan in plans.items()
+            for suffix in suffixes
+        }
+        given = {"study": as_whole_numbers(study.page_metadata()), "shown": shown}
+        plans = [*self.plan_tables(study).values(), *self.plan_figures(study).values()]
+        order = [[list(given["study"][key]) for key in ("tables", "figures")], list(shown)]
+        folder = f"store/pages/{json_digest(given, order, code, template_digest(TEMPLATES), _row_digests(study.runs))}"
+        rows = [run.row for run in study.runs]
+        return Plan(
+            folder, code, (*plans, *_run_plans(study.runs), *_input_plans(study.runs)), spec=given | {"runs": rows}
+        )
+
+    def list_shown(self, study: Study) -> list[tuple[str, dict[str, Plan], Sequence[str]]]:
+        """List what a study shows.
+
+        Returns:
+            ("tables" or "figures", id → plan, the endings of their files).
+        """
+        return [
+            ("tables", self.plan_tables(study), paths.TABLE_SUFFIXES),
+            ("figures", self.plan_figures(study), paths.FIGURE_SUFFIXES),
+        ]
+
+
+@functools.cache
+def template_digest(*folders: str) -> str:
+    """Hash the files that pages are filled from.
+
+    Args:
+        folders: The folders of templates, relative to the project's.
+    """
+    files = (path for folder in folders for end in ("html", "css", "js") for path in ROOT.glob(f"{folder}/*.{end}"))
+    return json_digest({path.name: sha256_file(path) for path in files})
+
+
+def _run_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
+    """The runs' own plans, each once."""
+    return tuple({run.folder: run.files.run for run in runs}.values())
+
+
+def _input_plans(runs: Iterable[PlannedRun]) -> tuple[Plan, ...]:
+    """Plans of the arrays, labels and partitions of runs, each once."""
+    return tuple({plan.folder: plan for run in runs for plan in run.files.run.inputs}.values())
+
+
+def _row_digests(runs: Iterable[PlannedRun]) -> list[str]:
+    return [run.row_digest for run in runs]
+
+
+def _reference_digests(spec: Mapping[str, Any]) -> list[str]:
+    """Digests of the files of a paper's numbers that a table or figure is made from."""
+    files = map(resolve_user_file, paths.reference_files(spec))
+    return [sha256_file(file) for file in files if file.is_file()]
+
+
+def _without_run(run: PlannedRun) -> dict[str, Any]:
+    """A run's line for figures of settings, which show nothing of its method."""
+    unused = ("label", "oracle_rate", "pooled")
+    return {**{key: value for key, value in run.row.items() if key not in unused}, "dir": "", "method": ""}
