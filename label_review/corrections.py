@@ -10,9 +10,9 @@ import numpy as np
 
 from fednoise_core.data.imagefolder import classes_of_files
 from fednoise_core.data.label_table import rows_of
-from fednoise_core.data.npz import members
+from fednoise_core.data.npz import read_members
 from fednoise_core.data.splits import all_classes_occur
-from fednoise_core.data.user_npz import content, is_given
+from fednoise_core.data.user_npz import hash_content, is_given
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell, sha256_file, write_npz
 from fednoise_core.settings.functions import did_you_mean
 from label_review.decisions import Decision, data_digest
@@ -38,12 +38,12 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     Raises:
         ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
     """
-    found = members(path, lambda name: True)
+    found = read_members(path, lambda name: True)
     key = _label_array(path, found, labels)
     y = found[key]
     if y.ndim != 1 or y.dtype.kind not in "ui":
         raise ArtifactError(f"{path}: {key} is {y.dtype} {list(y.shape)}; a vector of integers is needed")
-    _check_data(path, data_digest(content(found)), wanted)
+    _check_data(path, data_digest(hash_content(found)), wanted)
     names = [str(name) for name in found["names"]] if "names" in found else []
     sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
     classes = len(names) or 1 + max(int(array.max(initial=0)) for array in sets)

@@ -56,9 +56,9 @@ class Pool:
 
     def augmented(self, x: Tensor, how: Augment, u: Tensor) -> Tensor:
         """uint8 [B, H, W, C] -> augmented and normalised [B, C, H, W] from given random numbers u [B, how.draws]."""
-        from fednoise_core.data.augment import prepare
+        from fednoise_core.data.augment import prepare_images
 
-        return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
+        return prepare_images(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
 def build_augmentation(spec: Any) -> Augment | None:
@@ -67,6 +67,6 @@ def build_augmentation(spec: Any) -> Augment | None:
     """
     if spec in ("none", None):
         return None
-    from fednoise_core.data.augment import build
+    from fednoise_core.data.augment import make_augmentation
 
-    return build(spec)
+    return make_augmentation(spec)
