@@ -211,7 +211,7 @@ def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predicti
     shape = tuple(net._net.shape)
     if tuple(x.shape[1:]) != shape:
         wanted = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
-        raise SpecError(f"images: they are {tuple(images.shape[1:])}; the model was trained on {wanted}")
+        raise SpecError(f"images: expected {wanted} as in training, got {tuple(images.shape[1:])}")
     device = net.mean.device
     with torch.inference_mode():
         shares = torch.cat([module(part.to(device)).softmax(1).cpu() for part in x.split(batch)])
@@ -239,5 +239,5 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {})["fednoise"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ArtifactError(f"{path}: damaged, or no model of a run ({type(error).__name__}: {error})") from error
+        raise ArtifactError(f"{path}: damaged, or not the model of a run ({type(error).__name__}: {error})") from error
     return tensors, facts

@@ -55,7 +55,7 @@ def test_corrected_labels_take_the_proposals_above_a_probability():
     np.testing.assert_array_equal(made.corrected(1.0), given)
     assert 0 < (made.corrected(middle) != given).sum() < len(given)
     for wrong in (1.5, -0.1, float("nan"), "wrong", True):
-        with pytest.raises(SpecError, match="above: got"):
+        with pytest.raises(SpecError, match="above: expected a probability"):
             made.corrected(wrong)
 
 
@@ -72,7 +72,7 @@ def test_predictions_are_those_that_the_accuracy_was_measured_by():
     assert found.named == [NAMES[label] for label in found.labels]
     for wrong, message in (
         (data.x_test / 255, "images is float64; images are integers"),
-        (data.x_test[:, :7], r"images: they are \(7, 8\); the model was trained on \(8, 8\)"),
+        (data.x_test[:, :7], r"images: expected \(8, 8\) as in training, got \(7, 8\)"),
         (data.x_test[0], r"images has shape \(8, 8\)"),
     ):
         with pytest.raises((ArraysError, SpecError), match=message):

@@ -83,7 +83,7 @@ def test_an_array_that_is_in_the_file_twice_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "mine.npz", "a") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         archive.writestr("x_test.npy", archive.read("x_test.npy"))
-    with pytest.raises(ArtifactError, match=r"mine\.npz: .*'x_test' is in it twice"):
+    with pytest.raises(ArtifactError, match=r"mine\.npz: .*'x_test' occurs twice"):
         sources.read(spec)
 
 

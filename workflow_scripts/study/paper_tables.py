@@ -1,8 +1,8 @@
 """What tables of a paper show beside runs: every cell that the paper or the study has, whether it was run or not.
 
 Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers; what only the whole study
-knows is added to the spec here. A scale may leave runs out or take smaller data (`stand_ins`): the cells stay the
-paper's.
+knows is added to the spec here. A scale may leave runs out or take smaller data (`dataset_substitutes`): the
+cells stay the paper's.
 """
 
 from __future__ import annotations

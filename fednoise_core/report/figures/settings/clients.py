@@ -36,14 +36,13 @@ NAMED = 150  # clients up to which they stand in their own order
 
 
 class ClientsSettings(FigureSettings):
-    """Samples and noise rate of every client."""
-
-
-def draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
-    """Draw the samples of every client, and beside them the share that is mislabelled.
+    """Samples and noise rate of every client.
 
     Clients are sorted by size where there are too many to name. The axes of all settings are the same.
     """
+
+
+def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
     known = any(one.client_rate is not None for one in shown)  # without a rate anywhere there is no panel of rates
     kinds = ("samples", "noise rate") if known else ("samples",)
     wide = len(kinds)  # panels of a setting
@@ -116,4 +115,4 @@ def _describe_clients(one: SettingArtifacts, words: str) -> str:
     return f"{head}{len(sizes)} clients of {sizes.min()} to {sizes.max()} samples, noise rates {noise}."
 
 
-KIND = FigureKind(settings=ClientsSettings, draw=draw_clients, example={"noises": ["sym40"], "partitions": ["iid"]})
+KIND = FigureKind(settings=ClientsSettings, draw=_draw_clients, example={"noises": ["sym40"], "partitions": ["iid"]})

@@ -20,16 +20,15 @@ __all__ = ["KIND"]
 
 
 class SamplesSettings(FigureSettings):
-    """Training images of the first setting named, with the given label and, where that is wrong, the clean one."""
+    """Training images of the first setting named, with the given label and, where that is wrong, the clean one.
+
+    Half of them are wrong, if there are so many.
+    """
 
     count: Annotated[int, Field(ge=1, le=64, description="Images shown; up to half of them mislabelled.")] = 16
 
 
-def draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
-    """Draw training images with the given label and, where it is wrong, the clean one.
-
-    Half of them are wrong, if there are so many.
-    """
+def _draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
     one, width = shown[0], width_inches(settings)
     index, across = _pick_samples(one, settings.count), 8 if width > 5 else 4
     rows = -(-len(index) // across)
@@ -91,5 +90,5 @@ def _pick_samples(one: SettingArtifacts, count: int) -> np.ndarray:
 
 
 KIND = FigureKind(
-    settings=SamplesSettings, draw=draw_samples, example={"noises": ["sym40"], "partitions": ["iid"], "count": 16}
+    settings=SamplesSettings, draw=_draw_samples, example={"noises": ["sym40"], "partitions": ["iid"], "count": 16}
 )
