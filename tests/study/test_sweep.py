@@ -113,7 +113,7 @@ def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
     assert run.spec["method"]["mu"] == 0.1
     assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
     assert run.label == "prox, mu 0.1, lr 0.01"
-    with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value beside the sweep"):
+    with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value outside the sweep"):
         study(lambda data: (edit(data), data["methods"]["prox"]["sweep"].update({"train.epochs": [1]})))
 
 
@@ -149,8 +149,11 @@ def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
         ([1], r"toy.yaml: methods.prox.sweep: expected "),
         ({"mu": [1, 1.0]}, r"toy.yaml: methods.prox.sweep.mu: "),
         ({"mu": [[1]]}, r"toy.yaml: methods.prox."),
-        ({"weighting": ["samples"]}, r"toy.yaml: methods.prox.sweep.weighting: weighting has a value beside the sweep"),
-        ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value beside the sweep"),
+        (
+            {"weighting": ["samples"]},
+            r"toy.yaml: methods.prox.sweep.weighting: weighting has a value outside the sweep",
+        ),
+        ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value outside the sweep"),
         ({"train.lr": [-1]}, r"toy.yaml: methods.prox.train.lr: "),
         ({"train.rate": [1]}, r"toy.yaml: methods.prox.train.rate: unknown key"),
         ({"train": ["fedavg"]}, r"toy.yaml: methods.prox.train: "),
