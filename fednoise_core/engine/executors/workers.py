@@ -1,5 +1,6 @@
-"""The CPU executor: forked single-thread processes, each taking whole clients. Bit-equal to `sequential`, however many
-there are.
+"""The CPU executor: forked single-thread processes, each taking whole clients.
+
+Its results equal those of `sequential` bit for bit, however many processes there are.
 
 The processes are forked once, when the world is built and before anything is trained: data are shared by the system's
 copy-on-write. Weights travel through a pipe as the bytes of their flat buffers: torch's own way, a shared-memory file
@@ -89,8 +90,10 @@ class Workers(Sequential):
                 self._pipes.append(here)
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
-        """Results in the order of the requests; the largest clients start first, so that no worker ends with a long
-        one.
+        """Run these fits. The largest clients start first, so that no worker ends with a long one.
+
+        Yields:
+            Results in the order of the requests.
         """
         size = [self.world.sizes[one.client] if one.client >= 0 else 0 for one in requests]
         return self._spread(requests, sorted(range(len(requests)), key=lambda k: -size[k]))
