@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fednoise_core.data.array_checks import as_images
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 
 if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
@@ -187,7 +187,7 @@ def _owner_of_prefix(prefix: str) -> int | None:
 
 def _build_net(described: Mapping[str, Any]) -> Net:
     spec = {"name": described["name"], **described["options"], "dropout_at_eval": described["dropout_at_eval"]}
-    return build(spec, tuple(described["shape"]), int(described["classes"]))
+    return build_net(spec, tuple(described["shape"]), int(described["classes"]))
 
 
 def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predictions:

@@ -33,7 +33,7 @@ from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, json_digest
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.declare import check_value
@@ -217,7 +217,7 @@ def run_federation(
     how = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
-    chosen = how.made or make(method, settings)
+    chosen = how.made or make_method(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
     check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)

@@ -71,7 +71,7 @@ def test_arrays_that_cannot_be_right_are_refused_by_name(tmp_path, change, messa
 
 def test_more_classes_than_images_are_named_before_any_job(tmp_path):
     spec = npz(tmp_path) | {"classes": 10**6}
-    for function in (sources.classes, sources.n_train, sources.read):
+    for function in (sources.count_classes, sources.n_train, sources.read):
         with pytest.raises(ArtifactError, match=r"mine\.npz: 1000000 classes by the setting `classes`, but 40 train"):
             function(spec)
     with pytest.raises(ArtifactError, match="no training image has class 4"):
@@ -154,7 +154,7 @@ def test_a_class_without_training_images_is_named(folder):
 def test_the_table_lies_below_the_folder(folder, tmp_path, name):
     shutil.copy(folder / "labels.csv", tmp_path / "outside.csv")
     (folder / "sub").mkdir()
-    for function in (sources.read, sources.files):
+    for function in (sources.read, sources.list_files):
         with pytest.raises(SpecError, match=r"imagefolder: given: .* leads out of .*photos"):
             function(spec_of(folder, given=name))
 

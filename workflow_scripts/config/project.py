@@ -190,7 +190,8 @@ class Project:
         """
         try:
             found = {
-                path.name: hash_contents(path) for path in sources.files(self.datasets[dataset], self._data_folders)
+                path.name: hash_contents(path)
+                for path in sources.list_files(self.datasets[dataset], self._data_folders)
             }
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset):
@@ -253,8 +254,11 @@ class Project:
         """
         spec = self.datasets[dataset]
         try:
-            samples, classes = sources.n_train(spec, self._data_folders), sources.classes(spec, self._data_folders)
-            side = min(sources.sides(spec, self._data_folders))
+            samples, classes = (
+                sources.n_train(spec, self._data_folders),
+                sources.count_classes(spec, self._data_folders),
+            )
+            side = min(sources.image_sides(spec, self._data_folders))
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset) and self._recorded_fingerprint(dataset):
                 return None, None, None

@@ -98,7 +98,7 @@ def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettin
     label_outer_axes(axes, "client", "class")
     wrong = any(panel.frame["mislabelled"].any() for panel in panels)
     add_legend_below(figure, _legend_handles(panels, dots, wrong))
-    words = _describe_figure(shown, panels, dots, settings.show, wrong)
+    words = _describe_histogram(shown, panels, dots, settings.show, wrong)
     return finish_figure(figure, [panel.frame for panel in panels], settings, "Who holds which class", words)
 
 
@@ -145,7 +145,7 @@ def _legend_handles(panels: Sequence[_Panel], dots: _Dots, wrong: bool) -> list[
     return handles
 
 
-def _describe_figure(
+def _describe_histogram(
     shown: Sequence[SettingArtifacts], panels: Sequence[_Panel], dots: _Dots, asked: Sequence[str], wrong: bool
 ) -> dict[str, str]:
     """wrong: whether any sample is mislabelled."""

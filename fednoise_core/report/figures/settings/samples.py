@@ -39,7 +39,7 @@ def _draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) 
     table = _sample_frame(one, index)
     for axis, row in zip(figure.axes, table.to_dict("records"), strict=False):
         _draw_sample(axis, one, row)
-    return finish_figure(figure, [table], settings, "Samples", _describe_figure(one, index))
+    return finish_figure(figure, [table], settings, "Samples", _describe_samples(one, index))
 
 
 def _sample_frame(one: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
         axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
-def _describe_figure(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
+def _describe_samples(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
     wrong = one.labels.wrong
     text = f"Training images (n = {len(index)}). Above: the given label" + (
         "; the clean labels are unknown." if wrong is None else "; below, where that is wrong: what it is."

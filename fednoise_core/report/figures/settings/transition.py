@@ -79,7 +79,7 @@ def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSett
     figure = axes[0].get_figure(root=True)
     assert figure is not None
     frames = [_matrix_frame(panel) for panel in grid if panel.matrix is not None]
-    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_figure(shown, off))
+    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
 
 
 def _place_panels(
@@ -117,7 +117,7 @@ def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesIma
     return image
 
 
-def _describe_figure(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
+def _describe_transition(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
     """off: largest difference of each pair of matrices."""
     nominal = [one.labels.T_nominal for one in shown]
     caption = "Probability of the given label (column) for each clean class (row)"
