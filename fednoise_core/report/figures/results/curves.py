@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.kind import FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     finish_figure,
@@ -41,7 +41,7 @@ PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
 
 
-class CurvesSettings(AccuracySettings):
+class CurvesSettings(LineSettings):
     """Test accuracy over rounds or work, with values and names beside each panel; clean runs are dotted.
 
     One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last
@@ -49,8 +49,6 @@ class CurvesSettings(AccuracySettings):
     cross before the first evaluation of which a seed has no finite number.
     """
 
-    columns: PanelColumns = None
-    y: YRange = None
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
         "round"
     )

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.kind import FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -31,13 +31,12 @@ __all__ = ["KIND"]
 INTERVAL: dict[str, Any] = {"linewidth": 2.2, "alpha": 0.45}
 
 
-class DifferencesSettings(AccuracySettings):
+class DifferencesSettings(RowSettings):
     """Test accuracy of every method less that of a baseline with the same seed, a row a method, a tick a seed.
 
     From three seeds on with the 95 % bootstrap interval of the mean. One panel a setting.
     """
 
-    columns: RowColumns = None
     baseline: Annotated[
         str | None, Field(description="The method that the others are held against; null: plain FedAvg.")
     ] = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.lines import Line2D
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.kind import FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -26,14 +26,12 @@ from fednoise_core.report.text.cells import count_words
 __all__ = ["KIND"]
 
 
-class DotsSettings(AccuracySettings):
+class DotsSettings(RowSettings):
     """Test accuracy of every method, a row a method, a dot the mean, a tick a seed; FedAvg and clean runs are lines.
 
     One panel a setting. The highest mean over the settings is at the top. What no federation can have is a hollow
     dot.
     """
-
-    columns: RowColumns = None
 
 
 def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DotsSettings) -> Drawn:

@@ -40,7 +40,14 @@ TIPS: dict[bool, dict[str, Any]] = {True: {"marker": "D", "markersize": 4}, Fals
 
 
 def compare_gains(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a reproduction table of which both have a gain, ours and the paper's; `same`: of the same sign."""
+    """Select the cells of a reproduction table of which both have a gain, ours and the paper's.
+
+    Args:
+        frame: Of `reproduction_frame`.
+
+    Returns:
+        Ids and labels of the cell, both gains and ranks, seeds, and `same`: 1 if both gains have the same sign.
+    """
     rows = frame[(frame["member"] == "") & frame["ours_gain"].notna() & frame["paper_gain"].notna()]
     same = (rows["ours_gain"] * rows["paper_gain"] > 0).astype(int)
     return rows[[*KEPT, *NUMBERS]].assign(same=same).reset_index(drop=True)

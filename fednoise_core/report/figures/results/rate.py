@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.kind import FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     draw_error_line,
@@ -29,14 +29,11 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 __all__ = ["KIND"]
 
 
-class RateSettings(AccuracySettings):
+class RateSettings(LineSettings):
     """Test accuracy against the nominal noise rate, with clean runs at 0.
 
     One panel a data set, kind of noise and partition.
     """
-
-    columns: PanelColumns = None
-    y: YRange = None
 
 
 def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RateSettings) -> Drawn:

@@ -64,7 +64,14 @@ def table_frames(
 
 
 def claims_frame(found: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
-    """Table → its claims, as a row for each claim and column: what our numbers and the paper's own say there."""
+    """List what our numbers and the paper's own say of every claim in every column.
+
+    Args:
+        found: Id of a table → its claims, judged.
+
+    Returns:
+        A row a claim and column.
+    """
     rows = [
         {"table": table, "claim": one.id, "says": one.says, "column": column}
         | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(one.theirs[column], one.missing)}

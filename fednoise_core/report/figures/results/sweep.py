@@ -9,7 +9,7 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.kind import FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     draw_error_line,
@@ -31,14 +31,12 @@ from fednoise_core.settings.variants import base_method, format_settings, parse_
 __all__ = ["KIND"]
 
 
-class SweepSettings(AccuracySettings):
+class SweepSettings(LineSettings):
     """Test accuracy against the values of a field that methods `sweep`; methods without the field are dashed.
 
     One panel a setting. A line is a method with its other swept fields at one value each.
     """
 
-    columns: PanelColumns = None
-    y: YRange = None
     field: Annotated[str | None, Field(description="The field; null: the only one that is swept.")] = None
 
 

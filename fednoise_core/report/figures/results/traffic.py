@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.kind import FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     of_setting,
@@ -30,14 +30,13 @@ SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets if none a
 SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 
 
-class TrafficSettings(AccuracySettings):
+class TrafficSettings(RowSettings):
     """Test accuracy by the time a budget of traffic (all clients, both ways) is used up, a row a method.
 
     It is the trailing mean (`smooth_accuracies`) at the last evaluation before a budget is used up. Nothing is
     picked on test data. A method that never uses a budget up stands at its end.
     """
 
-    columns: RowColumns = None
     budgets: Annotated[
         Annotated[Distinct[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=4)] | None,
         Field(
