@@ -10,9 +10,9 @@ import numpy as np
 
 from fednoise_core.data.imagefolder import classes_of_files
 from fednoise_core.data.label_table import rows_of
-from fednoise_core.data.npz import members
+from fednoise_core.data.npz import read_members
 from fednoise_core.data.splits import all_classes_occur
-from fednoise_core.data.user_npz import content, is_given
+from fednoise_core.data.user_npz import hash_content, is_given
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell, sha256_file, write_npz
 from fednoise_core.settings.functions import did_you_mean
 from label_review.decisions import Decision, data_digest
@@ -38,12 +38,12 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     Raises:
         ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
     """
-    found = members(path, lambda name: True)
+    found = read_members(path, lambda name: True)
     key = _label_array(path, found, labels)
     y = found[key]
     if y.ndim != 1 or y.dtype.kind not in "ui":
         raise ArtifactError(f"{path}: {key} is {y.dtype} {list(y.shape)}; a vector of integers is needed")
-    _check_data(path, data_digest(content(found)), wanted)
+    _check_data(path, data_digest(hash_content(found)), wanted)
     names = [str(name) for name in found["names"]] if "names" in found else []
     sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
     classes = len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
@@ -51,12 +51,12 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     def find_row(one: Decision) -> int:
         i = int(one.source) if one.source.isascii() and one.source.isdecimal() else len(y)
         if i >= len(y):
-            raise ArtifactError(f"{one.where}: {one.source!r} is no row of {path}, which has {len(y)}")
+            raise ArtifactError(f"{one.where}: expected a row of {path}, which has {len(y)}, got {one.source!r}")
         if int(y[i]) != one.given:
             raise ArtifactError(f"{one.where}: row {i} of {path} has the label {int(y[i])} in {key}, not {one.given}")
         if one.label >= classes or (names and one.label_name != names[one.label]):
             has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
-            raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is no class of {path}: {has}")
+            raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is not a class of {path}: {has}")
         return i
 
     chosen = _by_sample(wanted, find_row)
@@ -95,7 +95,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
         columns, lines = rows_of(path)
         rows, digest = [row for _, row in lines], data_digest({path.name: sha256_file(path)})
     if "label" not in columns:
-        raise ArtifactError(f"{path}: it has no column label; where class folders are the labels, name the folder")
+        raise ArtifactError(f"{path}: the column label is missing. Where class folders are the labels, name the folder")
     _check_data(path, digest, wanted)
     given = [plain_cell(row["label"].strip()) for row in rows]
     place = {plain_cell(row["file"]): i for i, row in enumerate(rows)} | {row["file"]: i for i, row in enumerate(rows)}
@@ -113,7 +113,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
             )
         if one.label_name not in known:
             raise ArtifactError(
-                f"{one.where}: {one.label_name!r} is no class of {path}{did_you_mean(one.label_name, known)}"
+                f"{one.where}: {one.label_name!r} is not a class of {path}{did_you_mean(one.label_name, known)}"
             )
         return i
 
@@ -139,7 +139,7 @@ def _label_array(path: Path, found: Mapping[str, np.ndarray], labels: str | None
     sets = [name for name in found if is_given(name)] or ["y_train"]
     key = labels or sets[0]
     if len(sets) > 1 and labels is None:
-        raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}); name one with --labels")
+        raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}). Name one with --labels")
     if key not in found:
         raise ArtifactError(f"{path}: it has no array of labels {key!r}{did_you_mean(key, sorted(found))}")
     return key
@@ -160,5 +160,5 @@ def _by_sample(wanted: Sequence[Decision], place: Callable[[Decision], int]) -> 
     for one in wanted:
         before = chosen.setdefault(place(one), one)
         if (before.decision, before.label) != (one.decision, one.label):
-            raise ArtifactError(f"{one.where}: {one.source} was decided otherwise before ({before.where})")
+            raise ArtifactError(f"{one.where}: {one.source} has another decision before ({before.where})")
     return chosen

@@ -1,5 +1,6 @@
-"""Client: what client-side code may see of one client. Handed to `prepare_fit`, `after_fit` and the functions of
-`fed.run_on_clients`.
+"""Client: what client-side code may see of one client.
+
+It is handed to `prepare_fit`, `after_fit` and the functions of `fed.run_on_clients`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,17 @@ __all__ = ["Client", "call_on", "record_versions", "refuse_changed"]
 
 
 class Client:
-    """One client's side: its samples, its labels, what it keeps. Row k of every tensor here is its k-th sample.
+    """One client's side: its samples, its labels, its client state.
 
-    id: its number. n: its training samples. classes: K. net: its architecture. round: the run's round.
+    Row k of every tensor here is its k-th sample.
+
+    Attributes:
+        id: The client's number.
+        n: Number of its training samples.
+        classes: K, the number of classes.
+        net: Its architecture.
+        round: The run's round, from 1.
+        changed: Whether `targets` was written.
     """
 
     def __init__(self, world: World, number: int, kept: MappingSource, targets: Tensor | None, round: int):
@@ -38,8 +47,10 @@ class Client:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What it keeps between rounds. Fetched when first asked for: it may lie in a file. Replace its entries; never
-        change a tensor of it in place (`release_state` raises then).
+        """What the client keeps between rounds, by name.
+
+        It is fetched when first asked for, since it may lie in a file. Replace its entries and never change one of its
+        tensors in place: `release_state` raises an error then.
         """
         if self._state is None:
             self._state = tree_map(lambda leaf: leaf, load_mapping(self.kept))  # lists and dicts of its own
@@ -52,11 +63,17 @@ class Client:
         self._state = value
 
     def release_state(self, source: str = "client-side code") -> dict[str, Any] | None:
-        """Hand over what this client keeps; None if nothing was replaced since it was fetched. The Client is empty
-        afterwards.
+        """Hand over the client state. The Client is empty afterwards.
 
-        Raises WireError, naming `source`, the client and the entry, if a tensor kept was changed in place: on some
-        executors the client has a copy, and the change would be lost.
+        Args:
+            source: The method or function to name in an error.
+
+        Returns:
+            The client state, or None if nothing was replaced since it was fetched.
+
+        Raises:
+            WireError: A tensor of the client state was changed in place. On some executors the client has a copy, and
+                the change would be lost.
         """
         state, had, were = self._state, self._had, self._versions
         self._state, self._had, self.kept, self._versions = None, None, {}, []
@@ -76,7 +93,11 @@ class Client:
 
     @property
     def targets(self) -> Tensor:
-        """What it trains on now, [n] int64 or [n, K]; starts as the given labels."""
+        """The targets that the client trains on now, [n] int64 or [n, K].
+
+        They start as the given labels. Assigning other targets relabels the client.
+        Raises ValueError for another number of rows.
+        """
         return self.labels if self.relabelled is None else self.relabelled
 
     @targets.setter
@@ -87,42 +108,87 @@ class Client:
         self.relabelled, self.changed = value, True
 
     def random_stream(self, *words: str | int) -> torch.Generator:
-        """A random stream for (run seed, words, round, client): a torch CPU generator. No other code draws from it; the
-        same words in one round give the same stream again.
+        """Make the random stream of (run seed, words, round, client).
+
+        No other code draws from it. The same words in one round give the same stream again.
+
+        Returns:
+            A torch CPU generator.
         """
         return self._world.random_stream("client", *words, self.round, self.id)
 
     def numpy_rng(self, *words: str | int) -> np.random.Generator:
-        """The same for numpy code (a stream of its own)."""
+        """Make the random stream of (run seed, words, round, client) for numpy code.
+
+        Its numbers differ from those of `random_stream` with the same words.
+        The same words in one round give the same stream again.
+        """
         return stream(self._world.seed, "client", *words, self.round, self.id)
 
     def derive_seed(self, *words: str | int) -> int:
-        """A number below 2^31 from the stream of these words, for libraries that want a seed."""
+        """Draw a number below 2^31 from the stream of these words.
+
+        It is meant for libraries that want a seed.
+        The same words in one round give the same number again.
+        """
         return int(self.numpy_rng(*words).integers(2**31))
 
     def predict(self, w: Weights, *, on: str = "train", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
-        """Logits [n, K] of a model (default: of its own architecture) on its samples, in evaluation mode.
+        """Compute logits of a model on the client's samples, in evaluation mode.
 
-        on: "train", "valid", or "public" (then `ids` picks images of the public pool).
+        Args:
+            w: The model's weights.
+            on: "train", "valid", or "public".
+            ids: Positions in that pool. Default: all.
+            net: The architecture of `w`. Default: the client's own.
+
+        Returns:
+            float32 [n, K].
         """
         rows = self._world.rows(self.id, on)
         rows = rows if ids is None else rows[ids]
         return self._world.evaluate(net or self.net, w, self._world.pool(on), rows).clone()
 
     def features(self, w: Weights, *, on: str = "train", ids: Tensor | None = None) -> Tensor:
-        """Penultimate features [n, d], evaluation mode."""
+        """Compute the penultimate features of a model on the client's samples, in evaluation mode.
+
+        Args:
+            w: Weights of the client's own architecture.
+            on: "train", "valid", or "public".
+            ids: Positions in that pool. Default: all.
+
+        Returns:
+            float32 [n, d].
+        """
         rows = self._world.rows(self.id, on)
         rows = rows if ids is None else rows[ids]
         return self._world.evaluate(self.net, w, self._world.pool(on), rows, "features").clone()
 
 
 def record_versions(held: Mapping[str, Any], what: str = "state") -> list[tuple[str, Tensor, int]]:
-    """Each tensor among the values of `held`: where it stands (`what[name]`), itself, and its number of changes."""
+    """Record how often each tensor in `held` was changed in place so far.
+
+    Args:
+        held: Values by name. Tensors are found inside dicts, lists, tuples and weights.
+        what: The name of `held` in errors.
+
+    Returns:
+        (where the tensor stands, as `what[name]`, the tensor, torch's count of its changes) for each.
+    """
     return [(f"{what}[{name!r}]", t, t._version) for name, value in held.items() for t in _iterate_tensors(value)]
 
 
 def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, int]]) -> None:
-    """Raise WireError if one of these was changed in place since `versions` looked at them."""
+    """Refuse tensors that were changed in place since `record_versions` looked at them.
+
+    Args:
+        source: The method or function to name in the error.
+        client: The client's number, also for the error.
+        were: The answer of `record_versions`.
+
+    Raises:
+        WireError: A tensor was changed. The change would be lost on some executors, or reach other clients.
+    """
     for where, tensor, version in were:
         if tensor._version != version:
             cure = "which other clients would see: make a new tensor of it"
@@ -132,7 +198,11 @@ def refuse_changed(source: str, client: int, were: Iterable[tuple[str, Tensor, i
 
 
 def call_on(client: Client, fn: Callable[[Client, Any], Any], broadcast: Mapping[str, Any]) -> Any:
-    """fn(client, broadcast). Raises WireError if it changes what came down."""
+    """Call `fn(client, broadcast)` and return its answer.
+
+    Raises:
+        WireError: `fn` changed a tensor of the broadcast in place, which other clients would see.
+    """
     were = record_versions(broadcast, "broadcast")
     answer = fn(client, broadcast)
     refuse_changed(getattr(fn, "__qualname__", "client-side code"), client.id, were)

@@ -1,4 +1,4 @@
-"""What clients keep between rounds: in memory up to a limit, beyond it in files, and never open to server code."""
+"""Store client states: in memory up to a limit, beyond it in files, and never open to server code."""
 
 from __future__ import annotations
 
@@ -32,13 +32,18 @@ class WireError(RuntimeError):
 
 
 def load_mapping(source: MappingSource) -> dict[str, Any]:
-    """What a source holds, a dict of its own."""
+    """Load what a source holds, as a dict of its own.
+
+    A source is a mapping, or a function that fetches one when its turn comes.
+    The values are not copied.
+    """
     return source() if callable(source) else dict(source)
 
 
 class ClientStore(MutableMapping[int, dict[str, Any]]):
-    """Client -> what it keeps. Write-only while server code of a method runs; reading then raises WireError.
+    """Map each client to its client state.
 
+    The map is write-only while server code of a method runs; reading then raises WireError.
     Once `room` bytes lie in memory, what is put in goes to a file of its own and is read from there, bit for bit the
     same. A file that the last checkpoint names stays as it is until the next checkpoint is in place (`commit`).
     """
@@ -58,10 +63,13 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
             self[client] = client_state
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
-        """Say where things lie, and move there what lies elsewhere.
+        """Set where client states are stored, and move those that lie elsewhere.
 
-        folder: for the files, to which checkpoints then refer (None: where they are, at first a temporary one). room:
-        bytes that may stay in memory. device: where what is read from a file goes.
+        Args:
+            folder: Holds the files, to which checkpoints then refer. None keeps the present folder, at first a
+                temporary one.
+            room: Bytes that may stay in memory. None keeps the present limit.
+            device: Holds what is read from a file. None keeps the present device.
         """
         self._room = self._room if room is None else room
         self._device = device or self._device
@@ -72,7 +80,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
     @contextmanager
     def server_side(self) -> Iterator[None]:
-        """While this lasts nothing can be read."""
+        """Refuse to be read while server code runs.
+
+        Used as `with store.server_side():` around each call of a method. Reading inside raises WireError, writing is
+        allowed.
+        """
         self._shut = True
         try:
             yield
@@ -122,7 +134,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         return from_plain(plain, self._device, self._layouts)
 
     def copy_for(self, client: int) -> dict[str, Any]:
-        """A dict for that client's own code ({} if it keeps nothing). For the engine, at any time."""
+        """Copy the mapping of one client for that client's own code, {} if it has none.
+
+        The engine may call this at any time, also while server code runs.
+        The tensors themselves are shared with the store.
+        """
         return dict(self._read_entry(client)) if client in self else {}
 
     def _drop_entry(self, client: int) -> None:
@@ -145,7 +161,10 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         return len(self._sizes)
 
     def version(self, client: int) -> int:
-        """A counter of what the client stored: equal numbers mean unchanged content."""
+        """Count what the client has stored so far.
+
+        Equal numbers mean unchanged content, so a result that was computed from it is still valid.
+        """
         return self._versions[client]
 
     @property
@@ -163,7 +182,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         return len(self._files)
 
     def to_plain(self) -> dict[str, Any]:
-        """For a checkpoint: what is in memory, and where the rest lies, which is on the disk when this returns."""
+        """Describe the store for a checkpoint, in dicts, numbers and tensors.
+
+        Client states in memory are part of the answer. For the others it names files, which are safely on the disk when
+        this returns.
+        """
         for path, _ in self._files.values():
             if path not in self._saved:
                 with path.open("rb") as file:
@@ -175,7 +198,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         }
 
     def commit(self) -> None:
-        """The checkpoint made of `to_plain` is in place: remove what only the one before it named."""
+        """Remove the files that only the previous checkpoint names.
+
+        Call it once the checkpoint made of `to_plain` is in place.
+        Until then a kill must find the files of the previous one.
+        """
         self._saved = {path for path, _ in self._files.values()}
         if self._folder is not None and self._folder.is_dir():
             for path in set(self._folder.iterdir()) - self._saved:
@@ -183,8 +210,17 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `to_plain`. folder: that of the files that it names. Raises OSError if one is missing, ArtifactError if
-        it is damaged.
+        """Undo `to_plain`.
+
+        Args:
+            plain: The answer of `to_plain`.
+            folder: Holds the files that `plain` names.
+            device: Where tensors go.
+            layouts: Layouts of weights met so far. Equal ones become one object; new ones are added.
+
+        Raises:
+            OSError: A file is missing.
+            ArtifactError: A file is damaged.
         """
         kept = cls()
         kept._folder, kept._device, kept._layouts = folder, device, layouts
@@ -199,7 +235,7 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
 
 def _read_verified(path: Path, check: int) -> bytes:
-    """Raises ArtifactError if the file does not hold what was written."""
+    """Read a file. Raises ArtifactError if it does not hold what was written."""
     content = path.read_bytes()
     if zlib.crc32(content) != check:
         raise ArtifactError(f"{path}: damaged; delete it and its checkpoint to start from round 0")

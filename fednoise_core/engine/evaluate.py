@@ -1,4 +1,4 @@
-"""Accuracy and friends of every view that a method offers, on the clean test set."""
+"""Evaluate every view that a method offers on the clean test set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ClientEntry:
 
 @dataclass(frozen=True)
 class FromClientState:
-    """What the evaluation makes of all that clients keep (client -> what it keeps). Nothing of it is sent or stored."""
+    """What the evaluation computes from all client states. The result is neither sent nor stored."""
 
     make: Callable[[Mapping[int, Mapping[str, Any]]], Any]
 
@@ -46,9 +46,17 @@ Row = tuple[str, int, str, float]  # view, client, metric, value
 
 
 def _score_logits(logits: Tensor, y: Tensor, classes: int) -> Tensor:
-    """Accuracy, mean cross entropy, and the hits and the number of samples of each class, of logits [n, K] for labels
-    y [n], as one tensor [2 + 2K] that nobody has waited for yet. The first 2 + K are NaN if a logit is not finite: the
-    largest of such numbers is no prediction.
+    """Compute accuracy, mean cross entropy, and hits and samples of each class.
+
+    Args:
+        logits: [n, K].
+        y: Labels [n].
+        classes: K.
+
+    Returns:
+        One tensor [2 + 2K] that nobody has waited for yet. The first 2 + K numbers are NaN if a logit is not finite:
+        the
+        largest of such numbers is not a prediction.
     """
     right = (logits.argmax(1) == y).to(torch.float64)
     loss = torch.nn.functional.cross_entropy(logits.double(), y)
@@ -60,7 +68,7 @@ def _score_logits(logits: Tensor, y: Tensor, classes: int) -> Tensor:
 
 
 def _name_scores(numbers: list[float], classes: int) -> dict[str, float]:
-    """accuracy, loss, accuracy_class_k of what `_scores` gives; classes without test samples are left out."""
+    """Name the numbers of `_score_logits`. Classes without test samples are left out."""
     hits, counts = numbers[2 : 2 + classes], numbers[2 + classes :]
     shares = {f"accuracy_class_{k}": h / n for k, (h, n) in enumerate(zip(hits, counts, strict=True)) if n}
     return {"accuracy": numbers[0], "loss": numbers[1], **shares}
@@ -69,7 +77,13 @@ def _name_scores(numbers: list[float], classes: int) -> dict[str, float]:
 def iterate_models(
     members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[tuple[int, list[Weights]]]:
-    """(client or SERVER, its models) of a view, looked up one by one: all that clients keep may not fit into memory."""
+    """Look up the models of a view, one member after the other.
+
+    All client states together may not fit into memory, so each is read when its turn comes.
+
+    Yields:
+        (client or SERVER, the member's models). The logits of several models are summed.
+    """
     for client, named in members:
         yield client, [_load_model(client, one, clients) for one in _list_named(named)]
 
@@ -77,9 +91,12 @@ def iterate_models(
 def valid_accuracy(
     fed: Federation, members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]]
 ) -> float | None:
-    """Accuracy of a view on the given, noisy labels of the clients' validation splits: a client's own model on its own
-    split, a model of the server on those of all, every sample counting alike. None where no client has a split, NaN if
-    a logit is not finite.
+    """Measure the accuracy of a view on the clients' validation splits, against the given, noisy labels.
+
+    A client's own model is measured on its own split, a model of the server on those of all. Every sample counts alike.
+
+    Returns:
+        A share in 0..1, None if no client has a split, NaN if a logit is not finite.
     """
     world, right, total = fed.world, 0.0, 0
     if not any(map(len, world.valid)):
@@ -100,8 +117,17 @@ def valid_accuracy(
 def count_confusion(
     fed: Federation, members: Sequence[Member], clients: Mapping[int, Mapping[str, Any]], pool: Pool, y: Tensor
 ) -> Tensor | None:
-    """Images of class i (rows) that a view takes for class j (columns), int64 [K, K], summed over its members: each
-    predicts all of `pool`, whose labels are y [n]. None if a logit is not finite.
+    """Count how often a view takes an image of class i for class j, summed over its members.
+
+    Args:
+        fed: The federation, for nets and classes.
+        members: The view. Each member predicts all of `pool`.
+        clients: Client states, for members that name an entry of them.
+        pool: Test images.
+        y: Their labels [n].
+
+    Returns:
+        int64 [K, K] with the true class in rows, or None if a logit is not finite.
     """
     k, rows = fed.classes, torch.arange(pool.n, device=y.device)
     count = torch.zeros(k * k, dtype=torch.int64, device=y.device)
@@ -127,8 +153,16 @@ def _load_model(
 
 
 def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The same estimates; `ClientEntry` becomes {client: what it keeps under the name}, for those that do;
-    `FromClientState` is worked out."""
+    """Look up the estimates that a method only names.
+
+    Args:
+        estimates: Values by name. `ClientEntry` becomes {client: its entry}, for clients that have it.
+            `FromClientState` is computed.
+        clients: Client states.
+
+    Returns:
+        The estimates, with all other values unchanged.
+    """
 
     def value(named: Any) -> Any:
         if isinstance(named, FromClientState):
@@ -142,9 +176,10 @@ def resolve_entries(estimates: Mapping[str, Any], clients: Mapping[int, Mapping[
 
 
 class Evaluator:
-    """Evaluates views on the test pool. On a GPU on a stream of its own and on copies, while the next round goes on
-    (`deferred`): whoever asks for the rows waits for them. Scores of a client's model are cached until the client
-    stores something new.
+    """Evaluates views on the test pool.
+
+    On a GPU it runs on a stream of its own and on copies, while the next round goes on (`deferred`). Whoever asks for
+    the rows waits for them. Scores of a client's model are cached until the client stores something new.
     """
 
     def __init__(self, fed: Federation, pool: Pool, y: Tensor, graphs: Graphs | None = None):
@@ -157,8 +192,12 @@ class Evaluator:
         self._known: dict[tuple[int, str], tuple[int, Tensor]] = {}  # (client, name) -> version, scores
 
     def start_evaluation(self, views: EvaluatedModels, clients: ClientStore) -> Callable[[], Iterator[Row]]:
-        """Start evaluating; calling the result waits and gives the rows: for each view the mean over its members
-        (client -1), and each client's own accuracy where a view is personal.
+        """Start to evaluate these views.
+
+        Returns:
+            A function that waits for the scores and gives the rows (view, client, metric, value). For each view these
+            are the
+            means over its members (client -1), and each client's own accuracy if the view is personal.
         """
         graphs, stream = self.graphs, self.stream
         found: dict[str, list[tuple[int, Tensor]]] = {}
@@ -190,8 +229,10 @@ class Evaluator:
         return scored
 
     def _copy_models(self, views: EvaluatedModels, clients: ClientStore) -> dict[int, Weights]:
-        """id(model) -> the weights to evaluate, where that overlaps the next round. Else there are none:
-        `FromClientState` models are made when their turn comes, since one a client would be a model a client.
+        """Copy the weights to evaluate, by id(model), if that overlaps the next round.
+
+        Otherwise there are no copies: `FromClientState` models are made when their turn comes, since one for each
+        client would be too many at once.
         """
         if not self.deferred:
             return {}

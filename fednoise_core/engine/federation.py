@@ -1,4 +1,7 @@
-"""Federation: the world as a method's server side sees it, and its verbs. Data stay with the clients."""
+"""Federation: the world as a method's server side sees it, and what the server can do in it.
+
+Data stay with the clients.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,18 @@ class Fitted(NamedTuple):
 
 
 class Federation:
-    """n: clients. classes: K. sizes: training samples per client (public, as FedAvg's weights are). all: clients with
-    samples. train: the training settings.
+    """The server's side of a run.
 
-    Traffic is counted here: what is sent down, and uploads, without the entry "client_state", which stays on the
-    client. So is work, in passes: samples times forward-backward passes on clients, on whichever pool.
+    Traffic is counted here: broadcasts, and updates without their entry "client_state", which stays on the client. So
+    is work, in passes: samples times forward-backward passes on clients, on whichever pool.
+
+    Attributes:
+        n: Number of clients.
+        classes: K, the number of classes.
+        sizes: Training samples per client, which are public, as in FedAvg.
+        all: Clients with samples.
+        cohort: Clients of a round.
+        train: The training settings.
     """
 
     def __init__(self, world: World, executor: Sequential):
@@ -74,31 +84,53 @@ class Federation:
         return self.world.pools["public"].n if "public" in self.world.pools else 0
 
     def net(self, client: int = SERVER) -> Net:
-        """The architecture that a client (or the server) runs."""
+        """Look up the architecture that a client (by default the server) runs.
+
+        Client c runs net number c mod (number of nets), the server the first one.
+        All clients run the same one unless `train.net` is a list.
+        """
         return self.world.net(client)
 
     def init_weights(self, *words: str | int, client: int = SERVER) -> Weights:
-        """New weights for the architecture of `client`, drawn from the stream of these words.
+        """Draw new weights for the architecture of `client` from the stream of these words.
 
-        The default is the model that all clients share: SpecError if they run several architectures.
+        The default is the model that all clients share.
+
+        Raises:
+            SpecError: The shared model is asked for, but clients run several architectures.
         """
         if client == SERVER and len({self.net(c).layout for c in range(self.n)}) > 1:
             raise SpecError("train.net: this method averages one model over all clients, so they need one architecture")
         return self.net(client).fresh(self.world.random_stream("init", *words), self.world.device)
 
     def random_stream(self, *words: str | int) -> torch.Generator:
-        """The run's random stream of these words. Name the round in it: `fed.random_stream("mix", state.round)`."""
+        """Make the run's random stream of these words, a torch CPU generator.
+
+        Name the round in the words, since the same words give the same numbers again:
+        `fed.random_stream("mix", state.round)`.
+        """
         return self.world.random_stream("method", *words)
 
     def derive_seed(self, *words: str | int) -> int:
-        """A number below 2^31 from the run's stream of these words, for libraries that want a seed. Name the round."""
+        """Draw a number below 2^31 from the run's stream of these words.
+
+        It is meant for libraries that want a seed.
+        Name the round in the words, since the same words give the same number again.
+        """
         return int(stream(self.world.seed, "method", *words).integers(2**31))
 
     def sample_cohort(self, round: int, size: int | None = None, candidates: Iterable[int] | None = None) -> list[int]:
-        """The round's cohort, drawn uniformly without replacement; the same for every method of one seed. size defaults
-        to floor(fraction*n).
+        """Draw the round's cohort, uniformly without replacement.
 
-        candidates: draw from these only (a client without samples is left out). Raises ValueError if nobody is left.
+        It is the same for every method of one seed.
+
+        Args:
+            round: From 1.
+            size: Clients to draw. Default: floor(fraction * n).
+            candidates: Draw from these only. A client without samples is left out.
+
+        Raises:
+            ValueError: Nobody is left to draw from.
         """
         allowed = self._held if candidates is None else self._held.intersection(candidates)
         if not allowed:
@@ -127,7 +159,11 @@ class Federation:
         return generator
 
     def iterate_cohorts(self, round: int, size: int) -> Iterator[list[int]]:
-        """Every client once, in random groups of `size`."""
+        """Go through all clients with samples once, in random groups of `size`.
+
+        The last group may be smaller.
+        The order depends on seed and round only.
+        """
         order = [
             c
             for c in torch.randperm(self.n, generator=self.world.random_stream("sweep", round)).tolist()
@@ -137,7 +173,19 @@ class Federation:
             yield order[a : a + size]
 
     def draw_public_ids(self, round: int, word: str, k: int) -> Tensor:
-        """k distinct positions of the public pool (all of them, in order, if k is 0 or at least their number)."""
+        """Draw k distinct positions of the public pool.
+
+        Args:
+            round: Names the random stream, together with `word`.
+            word: Two draws of one round need two words.
+            k: 0, or at least the pool's size: all positions, in order.
+
+        Returns:
+            int64 [k] on the run's device.
+
+        Raises:
+            SpecError: The data set has no public images.
+        """
         n = self.public
         if not n:
             raise SpecError("this method needs public images: give the data set a `public` part")
@@ -146,9 +194,14 @@ class Federation:
         return torch.randperm(n, generator=self.world.random_stream("public", word, round))[:k].to(self.world.device)
 
     def relayed_message(self, state: State, client: int, name: str) -> Relayed | None:
-        """Stands for what `client` handed on under `name` in its latest message (an entry "relay" of what
-        `make_update`, `after_fit` or a function of `run_on_clients` returns); None if there is none yet. As a value of
-        `broadcast` or `per_client` it reaches another client, who finds the thing itself.
+        """Stand in for what `client` handed on under `name` in its latest message.
+
+        A message to other clients is an entry "relay" of what `make_update`, `after_fit` or a function of
+        `run_on_clients` returns. The stand-in, as a value of `broadcast` or `per_client`, reaches another client, who
+        finds the thing itself.
+
+        Returns:
+            The stand-in, or None if the client has not handed on anything under this name yet.
         """
         return Relayed(client, name) if state.relay.has_message(client, name) else None
 
@@ -216,13 +269,17 @@ class Federation:
         targets: Tensor | Sequence[Tensor] | None = None,
         tag: str = "lockstep",
     ) -> Fitted:
-        """As `fit(on="public")`, with an exchange before every step: each client sends a message about its next
-        batch (`Local.make_message`), `combine(messages)` answers with one mapping per client, and `train_step` finds it
-        in `broadcast`.
+        """Train on public images, with an exchange between clients and server before every step.
 
-        All clients see the same public images in the same order, and their models stay loaded over the whole fit, so an
-        exchange costs its forward passes and its bytes (these are counted as traffic), not a start of every fit. Raises
-        ValueError if `combine` does not answer every client, or if clients would not take the same steps.
+        Each client sends a message about its next batch (`Local.make_message`), `combine(messages)` answers with one
+        mapping per client, and `train_step` finds it in `broadcast`. All clients see the same public images in the same
+        order. Their models stay loaded over the whole fit, so an exchange costs its forward passes and its bytes, which
+        are counted as traffic, and not a start of every fit. Other arguments and the result are those of
+        `fit(on="public")`.
+
+        Raises:
+            ValueError: `combine` does not answer every client, or clients would not take the same steps.
+            TypeError: `local` has code between epochs.
         """
         if type(local).between_epochs is not Local.between_epochs:
             raise TypeError(f"{type(local).__name__}: `between_epochs` is for fit; fit_lockstep has no such pause")
@@ -266,8 +323,9 @@ class Federation:
         targets: Tensor | Sequence[Tensor] | None,
         nets: Sequence[int] | None,
     ) -> tuple[list[FitRequest], list[int]]:
-        """One request per client, and the bytes that each is sent. common: what all requests share; client and
-        epochs are filled in here.
+        """One request per client, and the bytes that each is sent.
+
+        common: what all requests share. Client and epochs are filled in here.
         """
         if common.on == "train" and not (targets is None and common.ids is None):
             raise WireError("samples and targets of training are the clients' own: return them from `prepare_fit`")
@@ -358,11 +416,24 @@ class Federation:
         *,
         per_client: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Any]:
-        """Run fn(client, broadcast) where each client's data are. Only what it returns crosses; `client.state` and
-        `client.targets` may be written. An entry "relay" of a dict that it returns goes up for other clients
-        (`relayed_message`).
+        """Run fn(client, broadcast) where each client's data are.
 
-        Raises ValueError if a client stands twice in `clients`, WireError if `fn` changes something kept in place.
+        Only what it returns crosses to the server. It may write `client.state` and `client.targets`. An entry "relay"
+        of a dict that it returns goes up for other clients (`relayed_message`).
+
+        Args:
+            state: The run's state, in which client states are stored.
+            clients: Client numbers, each once.
+            fn: A function at the top level of a module, since executors may send it to another process.
+            broadcast: What all of them are sent.
+            per_client: More entries of `broadcast`, one mapping per client.
+
+        Returns:
+            The answers, in the order of `clients`.
+
+        Raises:
+            ValueError: A client stands twice in `clients`.
+            WireError: `fn` changes a tensor of the client state or the broadcast in place.
         """
         broadcast = broadcast or {}
         _require_distinct(clients)
@@ -392,13 +463,20 @@ class Federation:
         return (lambda: {**broadcast, **state.relay.fetch_messages(wanted)}) if wanted else broadcast
 
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
-        """A label release under epsilon-label-DP: every client's labels pass randomised response and go
-        up as a histogram [K], which tells no more than the labels in random order.
+        """Release label histograms under epsilon-label-DP.
 
-        times: how many releases the run may make, at most one a round, each with noise of its own. r releases cost a
-        label r*epsilon, and one that m clients hold m times as much, which the summary reports. The result stands in
-        state.notes["release"], so a resume does not draw again. Raises RuntimeError on a release too many or a second
-        one in a round, ValueError if epsilon or times are not those of the first.
+        Every client's labels pass randomised response and go up as a histogram [K], which tells no more than the labels
+        in random order. r releases cost a label r * epsilon, and one that m clients hold m times as much, which the
+        summary reports. The result stands in state.notes["release"], so a resume does not draw again.
+
+        Args:
+            state: The run's state.
+            epsilon: Privacy of one release.
+            times: How many releases the run may make, at most one a round, each with noise of its own.
+
+        Raises:
+            RuntimeError: A release too many, or a second one in a round.
+            ValueError: epsilon or times are not those of the first release.
         """
         kept = state.notes.get("release")
         release = Release.restore(kept) if kept else Release(epsilon, self.classes, times)
@@ -413,7 +491,20 @@ class Federation:
         return release
 
     def predict(self, w: Weights, *, on: str = "public", ids: Tensor | None = None, net: Net | None = None) -> Tensor:
-        """Logits [n, K] of a server-side model on the public pool, evaluation mode."""
+        """Compute logits of a server-side model on the public pool, in evaluation mode.
+
+        Args:
+            w: The model's weights.
+            on: "public".
+            ids: Positions in the pool. Default: all.
+            net: The architecture of `w`. Default: the server's.
+
+        Returns:
+            float32 [n, K].
+
+        Raises:
+            WireError: `on` names samples of clients.
+        """
         if on in ("train", "valid"):
             raise WireError("predictions on clients' samples are the clients' own: use `client.predict`")
         rows = self.world.rows(SERVER, on)

@@ -1,5 +1,6 @@
-"""ClientFit: one client's work in one fit, in parts (`open`, `stretches`, `step`, `close`) that every executor runs
-alike.
+"""ClientFit: one client's work in one fit.
+
+Its parts (`open`, `iterate_stretches`, `step`, `close`) are run alike by every executor.
 """
 
 from __future__ import annotations
@@ -48,17 +49,27 @@ class FitRequest:
     single_ok: bool = True  # whether the nets of all that fit together take a batch of one sample
 
     def loaded(self) -> FitRequest:
-        """The same with what the client keeps and what was handed on to it at hand, to be sent to a process."""
+        """Load what the client keeps and what was handed on to it.
+
+        The answer can be sent to another process, unlike functions that fetch these things.
+        Everything else is unchanged.
+        """
         return replace(self, client_state=load_mapping(self.client_state), broadcast=load_mapping(self.broadcast))
 
 
 @dataclass
 class FitResult:
-    """update: what crosses. client_state, targets: what stays (None: unchanged). relay: what crosses for other clients
-    only.
+    """What a fit returns.
 
-    steps: how many were taken. passes: samples times forward-backward passes, over all of them. finite: whether all
-    that was trained is.
+    Attributes:
+        update: What crosses to the server.
+        client_state: What stays with the client. None: unchanged.
+        targets: The client's targets after relabelling. None: unchanged.
+        steps: How many were taken.
+        passes: Samples times forward-backward passes, over all steps.
+        relay: What crosses for other clients only.
+        finite: Whether all weights that were trained are finite.
+        twice: Bytes of `relay` that are in `update` too. They cross once.
     """
 
     update: dict[str, Any]
@@ -74,11 +85,11 @@ class FitResult:
 class ClientFit:
     """One FitRequest in progress in one Workspace.
 
-        fit.open()
-        for steps in fit.stretches():   # client-side code runs between two stretches
-            for k in steps:
-                fit.step(k)
-        result = fit.close()
+    fit.open()
+    for steps in fit.iterate_stretches():   # client-side code runs between two stretches
+        for k in steps:
+            fit.step(k)
+    result = fit.close()
     """
 
     def __init__(self, world: World, request: FitRequest, workspace: Workspace):
@@ -90,7 +101,14 @@ class ClientFit:
         self.done = self.passes = 0  # steps taken in earlier stretches; samples passed in all
 
     def open(self) -> ClientFit:
-        """Client-side preparation, the plan, and the weights in place. Returns itself."""
+        """Run the client-side preparation, plan the steps and load the weights.
+
+        Returns:
+            The fit itself.
+
+        Raises:
+            ValueError: `prepare_fit` returns a Work that does not fit the client's samples.
+        """
         request, world, local = self.request, self.world, self.local
         self.broadcast = load_mapping(request.broadcast)
         self.client = (
@@ -139,8 +157,9 @@ class ClientFit:
         self.epoch, self.length = -1, max(1, len(self.plan.order) // max(1, epochs))
 
     def _check_work(self, work: Work) -> None:
-        """Raise ValueError unless tensors have a row per sample, and positions are among the samples: in buffers that
-        are shared by clients a missing row would be another client's.
+        """Check that tensors have a row per sample, and that positions are among the samples.
+
+        In buffers that are shared by clients a missing row would be another client's. Raises ValueError.
         """
         n, place = len(self.x), f"{type(self.local).__name__}: client {self.request.client}: Work"
         if self.request.together and (work.samples is not None or work.more):
@@ -200,7 +219,11 @@ class ClientFit:
         }
 
     def iterate_stretches(self) -> Iterator[range]:
-        """Numbers of the steps to take before client-side code runs again: all, or those of one epoch each."""
+        """Give the numbers of the steps to take before client-side code runs again.
+
+        A stretch holds all steps, or those of one epoch if the method has code between epochs.
+        The fit ends early once its weights are not finite, since nothing of it will be used.
+        """
         epochs, local, client = self.request.epochs, self.local, self.client
         if client is None or type(local).between_epochs is Local.between_epochs:
             yield self._count_passes(range(len(self.plan.steps)))
@@ -235,7 +258,11 @@ class ClientFit:
             self.client_state = {**self.client_state, **written}
 
     def get_rate(self, k: int) -> float | None:
-        """The learning rate of step k of the present plan if the fit has a schedule, else None."""
+        """Compute the learning rate of step k of the present plan.
+
+        Returns:
+            The rate, or None unless the fit has a schedule.
+        """
         return self._scheduled_rate(self.done + k, self.done + len(self.plan.steps)) if self.scheduled else None
 
     def _scheduled_rate(self, step: int, steps: int) -> float:
@@ -260,7 +287,15 @@ class ClientFit:
         return [tensor.split(self.size) for tensor in whole]
 
     def make_views(self, x: Tensor, numbers: Tensor) -> tuple[list[Tensor], Tensor]:
-        """One tensor [B, C, H, W] per view, and the method's own columns of the random numbers."""
+        """Augment a batch.
+
+        Args:
+            x: Images [B, H, W, C], normalised float32 if there is no augmentation, else uint8.
+            numbers: Uniform numbers [B, …] of all augmentations and of the method.
+
+        Returns:
+            One float32 tensor [B, C, H, W] per view, and the method's own columns of the numbers.
+        """
         if self.plain:
             return [x.permute(0, 3, 1, 2)] * len(self.augmentations), numbers
         *drawn, u = numbers.split(self.splits, 1)
@@ -272,7 +307,11 @@ class ClientFit:
         return views, u
 
     def make_batch(self, k: int) -> Batch:
-        """What step k sees. An epoch is gathered and cut at once: one call instead of a slice per step and tensor."""
+        """Gather what step k sees.
+
+        An epoch is gathered and cut at once: one call instead of a slice per step and tensor.
+        Batches of further pools are in its `more`.
+        """
         a = self.plan.steps[k][0]
         epoch = a // self.length
         if epoch != self.epoch:
@@ -294,7 +333,11 @@ class ClientFit:
         return {name: values.index_select(0, i) for name, values in self.state.items()}
 
     def step(self, k: int) -> None:
-        """Take step k of the present plan."""
+        """Take step k of the present plan.
+
+        Executors without captured steps call this.
+        Those with them run `advance_carry` over their own buffers.
+        """
         broadcast = {**self.broadcast, "lr": self.get_rate(k)} if self.scheduled else self.broadcast
         self.advance_carry(self.make_batch(k), self.carry, broadcast, self.step_client_state, self.state)
 
@@ -306,7 +349,15 @@ class ClientFit:
         client_state: Mapping[str, Any],
         state: Mapping[str, Tensor],
     ) -> None:
-        """The method's step on a batch, in the run's precision: the one code path of all executors."""
+        """Run the method's step on a batch in the run's precision, the one code path of all executors.
+
+        Args:
+            batch: What the step sees.
+            carry: Weights in training by name, which the step changes.
+            broadcast: What the server sent, plus "lr".
+            client_state: What the step reads of the client state, and the facts of `Work`.
+            state: Numbers per sample, [n, …] each. Rows that the step writes are copied back into them.
+        """
         handed = _list_state_rows(batch) if state else ()
         if self.world.train.precision == "bf16":
             # a cache of casts would outlive a captured step
@@ -320,7 +371,14 @@ class ClientFit:
                 state[name].index_copy_(0, one.i, new.detach().to(rows.dtype))
 
     def close(self) -> FitResult:
-        """What goes up and what stays. Raises ValueError if a Local keeps something for the server."""
+        """End the fit: compute the update, and hand over the client state.
+
+        A fit whose weights are not finite skips `after_fit`, since code that measures the model would trip over it.
+
+        Raises:
+            ValueError: A Local keeps something for the server.
+            WireError: A tensor of broadcast or client state was changed in place.
+        """
         steps = self.done + len(self.plan.steps)
         self._keep_written()
         with torch.no_grad():

@@ -1,5 +1,6 @@
-"""suspects.csv and sites.csv: a run's view of the given labels, and confusion.csv: of the test images, in the words of
-the user's own data.
+"""Write suspects.csv, sites.csv and confusion.csv.
+
+Classes and sites have the names of the user's own data.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ SITES = ("client", "site", "samples", "wrong", "wrong_low", "wrong_high", "share
 def write_suspects(
     path: Path, found: Sequence[SiteLabels], arrays: Arrays, given: np.ndarray, sites: Sequence[str]
 ) -> None:
-    """Every judged sample, most suspect first; a sample that several sites hold has a row for each. given: [n] labels;
-    sites: the user's name of each client. docs/wrong_labels.md explains the columns.
+    """Write every judged sample, most suspect first.
+
+    A sample that several sites hold has a row for each. docs/wrong_labels.md explains the columns.
+
+    Args:
+        path: The file, written whole or not at all.
+        found: The judged labels of each site.
+        arrays: The data set, for class names and sources of samples.
+        given: Given labels [n].
+        sites: The user's name of each client.
     """
     names = _name_classes(arrays)
     sample = _join_column(found, "samples", np.int64)
@@ -46,7 +55,13 @@ def write_suspects(
 
 
 def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -> None:
-    """One row per judged site: how many labels are wrong there, by estimate and by verdict."""
+    """Write one row per judged site: how many labels are wrong there, by estimate and by verdict.
+
+    Args:
+        path: The file, written whole or not at all.
+        found: The judged labels of each site.
+        sites: The user's name of each client.
+    """
     with open_atomic(path) as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(SITES)
@@ -58,8 +73,12 @@ def write_sites(path: Path, found: Sequence[SiteLabels], sites: Sequence[str]) -
 
 
 def write_confusion(path: Path, counts: Tensor | None, arrays: Arrays) -> None:
-    """One row for each class of the test images, one column for each predicted class. counts: int64 [K, K]; None, of
-    models whose predictions are no numbers, leaves no rows.
+    """Write one row for each class of the test images, with one column for each predicted class.
+
+    Args:
+        path: The file, written whole or not at all.
+        counts: int64 [K, K]. None, from models whose predictions are not finite, leaves the rows out.
+        arrays: The data set, for class names.
     """
     names = _name_classes(arrays)
     with open_atomic(path) as file:

@@ -1,5 +1,4 @@
-"""Local: what one client does in one fit, written for one client. Batch: what one step sees. Work: what a client
-prepared for itself.
+"""Local, Batch and Work: what one client does in a fit, what one step sees, and what a client prepares for itself.
 
 Rules for what `train_step` calls, because it also runs inside a captured graph: no `.item()`, no Python `if` on a
 tensor, no boolean indexing, no tensor made from the host's numbers, no layer that draws its own random numbers. Random
@@ -28,10 +27,10 @@ __all__ = ["Batch", "Local", "Work"]
 
 @dataclass
 class Batch:
-    """What one step sees of one pool. `views` holds one tensor per entry of `Local.get_augmentations`; `x` is the
-    first.
+    """What one step sees of one pool.
 
-    `state` may be written: replace an entry, or change it in place, and the client's rows get the new numbers.
+    `views` holds one tensor per entry of `Local.get_augmentations`; `x` is the first. `state` may be written: replace
+    an entry, or change it in place, and the client's rows get the new numbers.
     """
 
     views: list[Tensor]  # each [B, C, H, W] float32, normalised
@@ -49,7 +48,11 @@ class Batch:
         return self.views[0]
 
     def drop(self, net: Net, k: int = 0) -> Tensor | None:
-        """The dropout numbers [B, net.draws] of the step's k-th training pass; None if the net has no dropout."""
+        """Select the dropout numbers of the step's k-th training pass.
+
+        Returns:
+            float32 [B, net.draws], or None if the net has no dropout.
+        """
         return self.masks[:, k * net.draws : (k + 1) * net.draws] if net.draws else None
 
 
@@ -69,12 +72,15 @@ class Work:
 
 
 class Local:
-    """One client's part. Everything here may touch the client's data through `client` and `batch`; only the result of
-    `make_update` and `after_fit` (without its "client_state") crosses to the server.
+    """One client's part of a method.
 
-    broadcast: what the server sent, plus "lr". client_state: what this client keeps, plus `Work.facts`; `init_carry`
-    and `make_update` see all of it, a step sees what `step_reads` names, and the facts. carry: name -> Trained, as
-    `init_carry` named them.
+    Everything here may touch the client's data through `client` and `batch`. Only the result of `make_update` and
+    `after_fit`, without its "client_state", crosses to the server. The hooks share these arguments:
+
+    - broadcast: what the server sent, plus "lr".
+    - client_state: what this client keeps, plus `Work.facts`. `init_carry` and `make_update` see all of it, a step sees
+      what `step_reads` names, and the facts.
+    - carry: the weights in training (`Trained`), by the names that `init_carry` gave them.
     """
 
     train: Train
@@ -85,39 +91,70 @@ class Local:
     step_reads: tuple[str, ...] = ()
 
     def get_augmentations(self) -> list[Any]:
-        """One augmentation per view of a batch."""
+        """List one augmentation per view of a batch.
+
+        The default is one view with `train.augment`.
+        An entry is a name such as "none", or {"name": …, options…}.
+        """
         return [self.train.augment]
 
     def make_optimiser(self, name: str) -> Optimiser:
-        """The update rule for the carried weights `name`; its memory starts afresh in every fit
-        unless `restore_optimiser` says otherwise."""
+        """Make the update rule for the carried weights `name`.
+
+        Its memory starts afresh in every fit unless `restore_optimiser` returns an earlier one.
+        The default is that of the training settings.
+        """
         t = self.train
         return optim.make_optimiser(t.optimiser, momentum=t.momentum, weight_decay=t.weight_decay, clip=t.clip)
 
     def prepare_fit(self, client: Client, broadcast: Mapping[str, Any]) -> Work | None:
-        """Client-side code before the first step: anything goes, its result stays with the client."""
+        """Prepare the client's work before the first step.
+
+        This is client-side code, whose result stays with the client.
+
+        Returns:
+            What differs from training on all samples with their current targets, or None.
+        """
         return None
 
     def init_carry(self, net: Net, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]) -> dict[str, Weights]:
-        """What is trained and from which values. Default: the broadcast model."""
+        """Choose what is trained and from which values.
+
+        Returns:
+            Weights by name. Default: the broadcast model, as "model".
+        """
         return {"model": broadcast["model"]}
 
     def restore_optimiser(
         self, name: str, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Sequence[Tensor] | None:
-        """What the optimiser of `name` goes on with: `carry[name].copy_memory()`, as `make_update` kept it. None:
-        afresh.
+        """Choose the memory with which the optimiser of `name` goes on.
+
+        Returns:
+            The answer of `carry[name].copy_memory()`, as an earlier `make_update` kept it, or None to start afresh.
         """
         return None
 
     def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Per sample, [B]."""
+        """Compute the loss of each sample.
+
+        Args:
+            logits: [B, K].
+            y: Targets, [B] int64 or [B, K].
+
+        Returns:
+            float32 [B]. Default: the cross entropy.
+        """
         return losses.ce(logits, y)
 
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """The scalar that a step descends."""
+        """Compute the scalar that a step descends.
+
+        The default is the mean of `compute_loss` over the batch.
+        Methods that need other terms, such as a proximal one, override it.
+        """
         logits = net.train(w, batch.x, batch.drop(net))
         if type(self).compute_loss is Local.compute_loss:  # loss and mean in one kernel: 8 % of the perceptron's step
             return losses.mean_ce(logits, batch.y)
@@ -126,7 +163,11 @@ class Local:
     def correct_gradient(
         self, grad: Tensor, w: Weights, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> None:
-        """Change the flat gradient [trained] in place. Default: leave it."""
+        """Change the flat gradient [trained] in place, after the backward pass and before the update.
+
+        The default leaves it.
+        The weights `w` are those at which it was computed.
+        """
 
     def train_step(
         self,
@@ -136,7 +177,11 @@ class Local:
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> None:
-        """Advance `carry` (and `batch.state`) by one step, and touch nothing else."""
+        """Advance `carry` and `batch.state` by one step, and touch nothing else.
+
+        The default descends `compute_objective` with `correct_gradient` at the rate broadcast["lr"].
+        The rules in the module's docstring hold for all that it calls.
+        """
         model = carry["model"]
         grad = model.backward(self.compute_objective(net, model.w, batch, broadcast, client_state))
         self.correct_gradient(grad, model.w, broadcast, client_state)
@@ -145,11 +190,14 @@ class Local:
     def between_epochs(
         self, client: Client, carry: Mapping[str, Trained], broadcast: Mapping[str, Any], epoch: int
     ) -> Work | None:
-        """Client-side code after `epoch` epochs (1, 2, …, but not after the last): anything goes, as in `prepare_fit`.
+        """Run client-side code after `epoch` epochs (1, 2, …, but not after the last).
 
-        A Work replaces samples, targets, aux, further pools and facts for the epochs to come, and the entries of state
-        that it names; None changes nothing. `carry[name].values()` is the model so far; what steps wrote into
-        `batch.state` is in `client.state`.
+        `carry[name].values()` is the model so far. What steps wrote into `batch.state` is in `client.state`.
+
+        Returns:
+            A Work, which replaces samples, targets, aux, further pools and facts for the epochs to come, and the
+            entries of
+            state that it names. None changes nothing.
         """
         return None
 
@@ -161,8 +209,12 @@ class Local:
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """What a client tells the server before each step of `fed.fit_lockstep`, which sends back what `train_step`
-        finds in `broadcast`.
+        """Compute what a client tells the server before each step of `fed.fit_lockstep`.
+
+        The server answers with what `train_step` finds in `broadcast`.
+
+        Raises:
+            TypeError: The method does not define it.
         """
         raise TypeError(f"{type(self).__name__} says nothing: a Local for fed.fit_lockstep defines `make_message`")
 
@@ -174,14 +226,22 @@ class Local:
         client_state: Mapping[str, Any],
         steps: int,
     ) -> dict[str, Any]:
-        """What goes up after `steps` steps. An entry "client_state" (a dict) stays and updates what the client keeps.
-        An entry "relay" (a dict) goes up for other clients: the server passes it on with `fed.relayed_message` and
-        cannot look at it.
+        """Collect what goes up after `steps` steps.
+
+        An entry "client_state" (a dict) stays and updates what the client keeps. An entry "relay" (a dict) goes up for
+        other clients: the server passes it on with `fed.relayed_message` and cannot look at it.
+
+        Returns:
+            Values by name. Default: the trained model, as "model".
         """
         return {"model": carry["model"].values()}
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        """Client-side code after `make_update`: may measure with the trained model, keep things in `client.state`, and
-        decides what goes up.
+        """Run client-side code after `make_update`.
+
+        It may measure with the trained model and replace entries of `client.state`.
+
+        Returns:
+            What goes up in place of `update`. Default: `update`.
         """
         return update

@@ -52,7 +52,15 @@ class Diverged(SpecError):
 
 @dataclass(frozen=True)
 class Saving:
-    """Where and how often to checkpoint. key: digest of settings, code and inputs; another's checkpoint is ignored."""
+    """Where and how often to write checkpoints.
+
+    Attributes:
+        path: The checkpoint.
+        key: Digest of settings, code and inputs. A checkpoint with another key is ignored.
+        seconds: Pause between checkpoints, longer if writing takes long. 0: every round.
+        rounds: Also every so many rounds. 0: by time only.
+        stop: Asked after each round. True ends the run there with a checkpoint and `Stopped`.
+    """
 
     path: Path
     key: str
@@ -61,7 +69,13 @@ class Saving:
     stop: Callable[[], bool] = bool  # asked after each round: True ends the run there with a checkpoint and `Stopped`
 
     def is_due(self, round: int, last: float, took: float) -> bool:
-        """Whether to save after this round; last: time.monotonic() of the last time, which took so many seconds."""
+        """Whether to save after this round.
+
+        Args:
+            round: From 1.
+            last: time.monotonic() of the previous checkpoint.
+            took: Seconds that writing it took.
+        """
         # Checkpoints can be gigabytes: spend at most 5 % of the time on writing them.
         pause = self.seconds and max(self.seconds, 19 * took)
         return time.monotonic() - last >= pause or bool(self.rounds and round % self.rounds == 0)
@@ -69,9 +83,17 @@ class Saving:
 
 @dataclass
 class Outcome:
-    """What a finished run leaves: state, record, views, and the given labels of every site, judged.
+    """What a finished run leaves.
 
-    confusion: of the headline view, int64 [K, K]: see `evaluate.confusion`.
+    Attributes:
+        fed: The federation, with its traffic.
+        state: The state after the last round.
+        record: Metrics and diagnostics.
+        views: The models to evaluate, the headline first.
+        suspects: The given labels of every site, judged.
+        confusion: Of the headline view, int64 [K, K], as `count_confusion` gives it.
+        resumed: The round it went on from, 0 if it started afresh.
+        spent: Seconds and CPU seconds of the attempts before that round.
     """
 
     fed: Federation
@@ -84,7 +106,11 @@ class Outcome:
     spent: list[float]  # seconds, CPU seconds of the attempts before that round
 
     def models(self, view: str | None = None) -> Iterator[tuple[int, list[Weights]]]:
-        """(client or SERVER, its models; several where their logits are summed) of a view, by default the headline."""
+        """Look up the final models of a view, by default the headline.
+
+        Yields:
+            (client or SERVER, the member's models). The logits of several models are summed.
+        """
         members = self.views[view] if view else next(iter(self.views.values()))
         return iterate_models(members, self.state.clients)
 
@@ -105,11 +131,26 @@ def run_loop(
     progress: Path | None = None,
     on_round: Callable[[dict[str, Any]], object] | None = None,
 ) -> Outcome:
-    """Run `method` to its end, going on from a checkpoint where there is one. Raises Stopped if asked to stop, Diverged
-    if no update of a round is finite.
+    """Run `method` to its end, going on from a checkpoint if there is one.
 
-    room: bytes of what clients keep that may stay in memory; the rest goes to a file. graphs: how evaluations run
-    beside the training (default: as the device can). on_round: gets each round's metrics (`Record.of_round`).
+    Args:
+        world: The run's arrays and random streams.
+        executor: Runs the clients.
+        method: The method, with its settings.
+        truth: The clean labels, for diagnostics.
+        test: Test images.
+        test_y: Their labels [n] int64.
+        saving: How to write checkpoints. None: not at all.
+        room: Bytes of client states that may stay in memory. The rest goes to files.
+        graphs: How evaluations run beside the training. Default: as the device can.
+        label: Names the run in messages.
+        console: Gets a line a round.
+        progress: File to which a line of JSON a round is appended.
+        on_round: Gets each round's metrics (`Record.of_round`).
+
+    Raises:
+        Stopped: The run was asked to stop. Its checkpoint is in place.
+        Diverged: No update of a round is finite.
     """
     run = _Running(world, executor, method, truth, saving, label, console)
     run.start_run(room, Evaluator(run.fed, test, test_y, graphs))
@@ -246,8 +287,9 @@ class _Running:
         return _is_over(state, phase) and all(other.end <= state.round for other in later)
 
     def _record_report(self, round: int, phase: str, report: dict[str, float]) -> None:
-        """Record the round's report and the bytes sent since the last call, so that traffic of `init_state` and
-        `Phase.enter` is counted with the next round.
+        """Record the round's report and the bytes sent since the last call.
+
+        So traffic of `init_state` and `Phase.enter` is counted with the next round.
         """
         fed, record = self.fed, self.record
         record.passes = fed.passes
@@ -305,7 +347,8 @@ class _Running:
         return Outcome(self.fed, state, record, views, suspects, confused, self.resumed, self.spent)
 
     def _record_validation(self, views: EvaluatedModels) -> None:
-        """Measure the headline view on what clients keep for validation, as they would themselves: none of it is sent.
+        """Measure the headline view on the validation splits, as clients would themselves: none of it is sent.
+
         By it variants can be chosen without test data or clean labels.
         """
         headline, members = next(iter(views.items()))
@@ -315,8 +358,9 @@ class _Running:
             record.metrics.append((self.state.round, record.work, phase, headline, SERVER, "valid_accuracy", value))
 
     def _ask_suspects(self) -> dict[int, tuple[Tensor, Tensor] | None]:
-        """What the method finds out about each client's labels. A product for the client's owner, not traffic: it is
-        not counted.
+        """Ask what the method finds out about each client's labels.
+
+        The answer is for the client's owner and does not count as traffic.
         """
         fed, state = self.fed, self.state
         before = fed.bytes_up, fed.bytes_down

@@ -23,8 +23,10 @@ LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s woul
 
 
 def describe_data(arrays: Arrays) -> dict[str, Any]:
-    """What a user of the models must know about images and classes: mean and std per channel, of pixels in 0..1, and
-    the class names in order ([] if they have none).
+    """Describe what a user of the models must know about images and classes.
+
+    Returns:
+        `mean` and `std` per channel, of pixels in 0..1, and `class_names` in order, [] if they have none.
     """
     return {"mean": list(arrays.mean), "std": list(arrays.std), "class_names": list(arrays.names)}
 
@@ -32,11 +34,19 @@ def describe_data(arrays: Arrays) -> dict[str, Any]:
 def collect_models(
     outcome: Outcome, about: Mapping[str, Any], limit: int | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors by name, facts) of the headline view's final models.
+    """Collect the final models of the headline view.
 
-    A tensor's name is that of the net's own module (torchvision's for the ResNets), behind `client<c>/`, or `<k>/`
-    where several make a view. Where every client has its own they would fill a disk: those from `limit` bytes on are
-    left out and counted. about: see `looks`.
+    A tensor's name is that of the net's own module (torchvision's for the ResNets), behind `client<c>/`, or `<k>/` if
+    several models make a view.
+
+    Args:
+        outcome: The finished run.
+        about: Facts on the data set, of `describe_data`.
+        limit: Bytes. Where every client has its own model they would fill a disk: those beyond it are left out and
+            counted.
+
+    Returns:
+        Tensors on the CPU by name, and the facts to store beside them.
     """
     tensors: dict[str, Tensor] = {}
     nets: dict[str, Any] = {}
@@ -58,7 +68,11 @@ def collect_models(
 
 
 def write_models(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
-    """Write the file, whole or not at all; the facts are one entry of its metadata, as JSON, under `fednoise`."""
+    """Write model.safetensors, whole or not at all.
+
+    The facts are one entry of its metadata, `fednoise`, as JSON.
+    Models beyond `LIMIT` bytes are left out.
+    """
     from safetensors.torch import save
 
     tensors, facts = collect_models(outcome, about, LIMIT)

@@ -1,5 +1,6 @@
-"""The files of a finished run (docs/results_files.md). All but cost.json depend on settings, code and inputs only, not
-on time or machine.
+"""The files of a finished run (docs/results_files.md).
+
+All but cost.json depend on settings, code and inputs only, not on time or machine.
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ __all__ = ["make_summary", "write_results"]
 
 
 def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The run in one dict: headline numbers by view, phases, traffic, privacy, last diagnostics. facts: run ids and the
-    like, merged in.
+    """Summarise the run: headline numbers by view, phases, traffic, privacy, last diagnostics.
+
+    Args:
+        outcome: The finished run.
+        facts: Run ids and the like, which come first in the summary.
+
+    Returns:
+        The content of summary.json. A number that is not finite becomes None.
     """
     record, fed, state = outcome.record, outcome.fed, outcome.state
     views = {view: _summarise_headline(record.curve(view)) for view in outcome.views}
@@ -56,7 +63,9 @@ def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _summarise_privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
-    """epsilon: what the labels of one sample cost, over all releases and clients that hold it; None without a release.
+    """Report epsilon, the privacy cost of one sample's labels over all releases and clients that hold it.
+
+    It is None without a release.
     """
     if release is None:
         return {"epsilon": None}
@@ -66,8 +75,10 @@ def _summarise_privacy(release: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | None]:
-    """best (and its round), last, mean of the last ten evaluations, and the value before training; None for what is no
-    number, or takes one in that is none.
+    """Report the headline numbers of a curve.
+
+    These are the best value and its round, the last, the mean of the last ten evaluations, and the value before
+    training. A number that is not finite, or a mean over one, becomes None.
     """
     after = [(r, v) for r, v in curve if r > 0] or curve
     best = max((point for point in after if not math.isnan(point[1])), key=lambda point: point[1], default=(None, None))
@@ -105,8 +116,15 @@ def write_results(
 ) -> None:
     """Write all files of a run into `out`, each whole or not at all.
 
-    made: the summary. arrays: the data set; given: [n] labels; sites: the name of each client; all for suspects.csv and
-    sites.csv.
+    Args:
+        out: The folder. summary.json comes last: with it the run counts as finished.
+        outcome: The finished run.
+        made: The summary.
+        spec: The run's settings, for spec.json.
+        cost: Time and memory, for cost.json.
+        arrays: The data set, for class names and sources of samples.
+        given: Given labels [n].
+        sites: The user's name of each client.
     """
     record = outcome.record
     _write_parquet(

@@ -13,8 +13,14 @@ __all__ = ["Phase"]
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of rounds. end: the last round (of the whole run) that may belong to it. until: ends it earlier, asked
-    after each of its rounds. enter: called once on the way in, before its first round.
+    """A stretch of rounds.
+
+    Attributes:
+        name: Names the phase in the results.
+        run_round: Trains one round and returns what it reports, as metrics by name.
+        end: The last round of the whole run that may belong to the phase.
+        until: Asked after each of its rounds. True ends the phase earlier.
+        enter: Called once on the way in, before its first round.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""Index plans: which samples a client's steps see, in which order, with which random numbers. Made on the host, before
-the steps.
+"""Index plans: which samples a client's steps see, in which order, with which random numbers.
+
+They are made on the host, before the steps.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ Columns = Sequence[tuple[int, torch.Generator]]  # how many numbers a sample nee
 class Plan:
     """What the steps of a fit see of one pool.
 
-    order: sample positions, epoch after epoch. u, masks: one row of uniform numbers per entry of `order`. steps: (from,
-    to) of each step in `order`.
+    Attributes:
+        order: Sample positions, epoch after epoch.
+        u: One row of uniform numbers per entry of `order`, for augmentation and method.
+        masks: The same for dropout.
+        steps: (from, to) of each step in `order`.
     """
 
     order: Tensor  # [L] int64
@@ -35,10 +39,20 @@ class Plan:
 
 
 def batch_boundaries(n: int, epochs: int, batch: int, last: str, single_ok: bool) -> tuple[int, list[tuple[int, int]]]:
-    """Length of one epoch's order and all steps. last: "short", "drop" or "wrap" (spec.Train.last_batch).
+    """Compute the length of one epoch's order, and where each step begins and ends in the order of all epochs.
 
-    A last batch of one sample is skipped if the net cannot normalise it; a client with less than a
-    batch keeps it under "drop", since it would otherwise do no step at all.
+    A last batch of one sample is skipped if the net cannot normalise it. A client with less than a batch keeps it under
+    "drop", since it would otherwise do no step at all.
+
+    Args:
+        n: Samples.
+        epochs: Passes over them.
+        batch: Samples of a step.
+        last: "short", "drop" or "wrap" (`Train.last_batch`).
+        single_ok: Whether the net takes a batch of one sample.
+
+    Returns:
+        The length, and (from, to) of each step.
     """
     length = n
     if last == "wrap" and n > batch and n % batch:
@@ -61,10 +75,20 @@ def make_plan(
     draws: Columns,
     masks: Columns,
 ) -> Plan:
-    """The plan for sample positions `rows` [n]; streams are CPU generators, the result lies on the device of `rows`.
+    """Plan the steps over sample positions `rows` [n].
 
     Every user of random numbers has its stream: a method that draws for itself trains on the same crops and with the
     same dropout as one that does not.
+
+    Args:
+        rows: Positions in the pool. The plan lies on their device.
+        epochs: Passes over them.
+        batch: Samples of a step.
+        last: As for `batch_boundaries`.
+        single_ok: As for `batch_boundaries`.
+        order_stream: Shuffles each epoch. Streams are CPU generators.
+        draws: Numbers per sample of augmentation and method, with their streams.
+        masks: Numbers per sample of dropout, with their streams.
     """
     n = len(rows)
     length, steps = batch_boundaries(n, epochs, batch, last, single_ok)
@@ -77,10 +101,17 @@ def make_plan(
 def make_side_plan(
     rows: Tensor, main: Sequence[tuple[int, int]], order_stream: torch.Generator, draws: Columns, masks: Columns
 ) -> Plan:
-    """The plan of a further pool, `rows` [n >= 1], for the same steps as the main one: batches as large, reshuffled
-    whenever it is used up.
+    """Plan a further pool, `rows` [n >= 1], for the same steps as the main one.
 
-    A pool smaller than a batch gives all of itself every time.
+    Batches are as large as those of the main plan. The pool is reshuffled whenever it is used up, and one that is
+    smaller than a batch gives all of itself every time.
+
+    Args:
+        rows: Positions in the pool. The plan lies on their device.
+        main: (from, to) of the main plan's steps.
+        order_stream: Shuffles each pass. Streams are CPU generators.
+        draws: Numbers per sample of augmentation and method, with their streams.
+        masks: Numbers per sample of dropout, with their streams.
     """
     n, order, steps, at = len(rows), [torch.randperm(len(rows), generator=order_stream)], [], 0
     have = n

@@ -16,7 +16,7 @@ __all__ = ["Pool", "build_augmentation"]
 
 
 class Pool:
-    """Images [n, H, W, C] uint8 (a tensor on the device, or a memory-mapped array that is read piece by piece).
+    """Images [n, H, W, C] uint8: a tensor on the device, or a memory-mapped array that is read piece by piece.
 
     `take` returns float32 [m, H, W, C], normalised with the data set's mean and std: channels last in memory, so that a
     batch is one gather and `permute(0, 3, 1, 2)` makes it [m, C, H, W] in channels_last layout.
@@ -42,7 +42,14 @@ class Pool:
         return rows if rows.dim() == 4 else rows[..., None]
 
     def normalise(self, x: Tensor) -> Tensor:
-        """[…, C] in 0…255 -> float32, zero mean and unit variance by the data set's statistics (given for 0…1)."""
+        """Normalise pixels to zero mean and unit variance by the data set's statistics.
+
+        Args:
+            x: […, C] in 0..255. The statistics are those of pixels in 0..1.
+
+        Returns:
+            float32 of the same shape.
+        """
         return (x.to(torch.float32) / 255.0 - self.mean) / self.std
 
     def take(self, index: Tensor) -> Tensor:
@@ -55,18 +62,29 @@ class Pool:
             yield self.take(piece).permute(0, 3, 1, 2)
 
     def augmented(self, x: Tensor, how: Augment, u: Tensor) -> Tensor:
-        """uint8 [B, H, W, C] -> augmented and normalised [B, C, H, W] from given random numbers u [B, how.draws]."""
-        from fednoise_core.data.augment import prepare
+        """Augment and normalise a batch with given random numbers.
 
-        return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
+        Args:
+            x: uint8 [B, H, W, C].
+            how: The augmentation.
+            u: Uniform numbers [B, how.draws].
+
+        Returns:
+            float32 [B, C, H, W].
+        """
+        from fednoise_core.data.augment import prepare_images
+
+        return prepare_images(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
 def build_augmentation(spec: Any) -> Augment | None:
-    """The augmentation of a name or {"name": …, options…}; None for none. Imported on use, since most small runs have
-    none.
+    """Build the augmentation of a name or of {"name": …, options…}.
+
+    "none" and None give None.
+    The module is imported on use, since most small runs have no augmentation.
     """
     if spec in ("none", None):
         return None
-    from fednoise_core.data.augment import build
+    from fednoise_core.data.augment import make_augmentation
 
-    return build(spec)
+    return make_augmentation(spec)

@@ -1,5 +1,6 @@
-"""Record: the rows of a run while it goes on. Kept in the checkpoint, so that a resumed run's files equal an
-uninterrupted one's.
+"""Record: the rows of a run while it goes on.
+
+It is part of the checkpoint, so that a resumed run's files equal an uninterrupted one's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ __all__ = ["Progress", "Record"]
 
 @dataclass
 class Record:
-    """metrics: (round, work, phase, view, client, metric, value). diagnostics: (round, client, metric, value)."""
+    """Metrics and diagnostics of a run.
+
+    Attributes:
+        metrics: (round, work, phase, view, client, metric, value).
+        diagnostics: (round, client, metric, value).
+        passes: Samples times forward-backward passes.
+        work: The same in rounds of FedAvg.
+        bytes_up: Bytes of updates so far.
+        bytes_down: Bytes of broadcasts so far.
+    """
 
     metrics: list[tuple[int, float, str, str, int, str, float]] = field(default_factory=list)
     diagnostics: list[tuple[int, int, str, float]] = field(default_factory=list)
@@ -50,8 +60,12 @@ class Record:
         )
 
     def of_round(self, number: int) -> dict[str, Any]:
-        """A round's metrics over all clients: `round`, `phase`, `work`, what the method reported, bytes_up, bytes_down,
-        and if it was evaluated, `views` {view: {metric: value}} and the first view's metrics by name.
+        """Collect a round's metrics over all clients.
+
+        Returns:
+            `round`, `phase`, `work`, what the method reported, `bytes_up` and `bytes_down`. If the round was evaluated,
+            also
+            `views` {view: {metric: value}}, and the first view's metrics by name.
         """
         rows = []
         for row in reversed(self.metrics):
@@ -67,12 +81,20 @@ class Record:
         return {**found, **next(iter(views.values()), {}), "views": views}
 
     def curve(self, view: str, metric: str = "accuracy") -> list[tuple[int, float]]:
-        """(round, value) of a view's mean over its members, in order."""
+        """List the values of a view's metric by round.
+
+        Returns:
+            (round, mean over the view's members), in order.
+        """
         return [(r, v) for r, _, _, w, c, m, v in self.metrics if w == view and c == -1 and m == metric]
 
     def phases(self) -> list[dict[str, Any]]:
-        """{"name", "first", "last"} of each stretch of rounds that had a round, in order. Every round reports its bytes
-        under its phase, whether it was evaluated or not.
+        """List the stretches of rounds that had a round, in order.
+
+        Every round reports its bytes under its phase, whether it was evaluated or not.
+
+        Returns:
+            {"name", "first", "last"} of each.
         """
         found: list[dict[str, Any]] = []
         for round, name in ((r, phase) for r, _, phase, _, _, metric, _ in self.metrics if r and metric == "bytes_up"):
@@ -84,8 +106,16 @@ class Record:
 
 
 class Progress:
-    """One line a round: on the console, and as JSON appended to `path` (which `fednoise progress` reads). listener:
-    gets the round's metrics, see `Record.of_round`, with `of`, all rounds, and `done_before`, those before a resume.
+    """One line a round: on the console, and as JSON appended to `path`, which `fednoise progress` reads.
+
+    Args:
+        label: Names the run.
+        total: Rounds of the whole run.
+        done: Rounds before this attempt.
+        path: The file of JSON lines, or None.
+        console: Gets the lines, or None.
+        listener: Gets the round's metrics (`Record.of_round`) with `of`, all rounds, and `done_before`, those before a
+            resume.
     """
 
     def __init__(
@@ -105,7 +135,14 @@ class Progress:
             self.file = path.open("a", encoding="utf-8")
 
     def report_round(self, number: int, phase: str, accuracy: dict[str, float], record: Record) -> None:
-        """Report a finished round; the time left is that of the rounds so far, carried on."""
+        """Report a finished round.
+
+        Args:
+            number: The round, from 1.
+            phase: Its phase.
+            accuracy: By view, {} if the round was not evaluated.
+            record: The run's record, for the listener.
+        """
         if self.listener is not None:
             self.listener({**record.of_round(number), "of": self.total, "done_before": self.first})
         spent = time.monotonic() - self.began

@@ -1,5 +1,6 @@
-"""What clients hand on to other clients through the server: held by the engine, counted as traffic, never read by the
-server.
+"""What clients hand on to other clients through the server.
+
+The engine holds it and counts it as traffic. The server never reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["Relay", "Relayed"]
 
 @dataclass(frozen=True)
 class Relayed:
-    """Stands in `down` or `each` for what `client` handed on under `name`; the receiving client finds that itself."""
+    """Stands in a broadcast for what `client` handed on under `name`. The receiving client finds that itself."""
 
     client: int
     name: str
@@ -37,12 +38,20 @@ class Relay(ClientStore):
         self._staged: dict[int, dict[str, Any]] = {}
 
     def stage(self, client: int, message: dict[str, Any]) -> int:
-        """Take a message in until `deliver`; returns its bytes."""
+        """Take a message in until `deliver`.
+
+        Returns:
+            Its bytes.
+        """
         self._staged[client] = message
         return count_bytes(message)
 
     def deliver(self) -> None:
-        """Staged messages take the place of those before them."""
+        """Put staged messages in the place of those before them.
+
+        Call it when a fit is over.
+        Until then receivers get the earlier message, whichever client is done first.
+        """
         for client, message in self._staged.items():
             self[client] = message
             self._parts[client] = {name: count_bytes(value) for name, value in message.items()}

@@ -24,12 +24,16 @@ __all__ = ["State", "WireError", "clear_checkpoint", "kept_folder", "load_checkp
 
 @dataclass
 class State:
-    """server: what the server holds ("model", "control", "prior" …). notes: small JSON facts (estimated levels,
-    counters).
+    """The server's and the clients' state between rounds.
 
-    clients[c] is what client c keeps between rounds; the engine fills it from `make_update` and `run_on_clients`.
-    `round` counts from 1 (0: nothing done); `phase` is the number of the running phase, `since` the round after which
-    it was entered.
+    Attributes:
+        server: What the server holds ("model", "control", "prior" …).
+        clients: Client state of each client. The engine fills it from `make_update` and `run_on_clients`.
+        notes: Small JSON facts, such as estimated noise levels and counters.
+        round: Counts from 1. 0: nothing done.
+        phase: Number of the running phase, from 0.
+        since: The round after which that phase was entered.
+        entered: Whether it was entered.
     """
 
     server: dict[str, Any] = field(default_factory=dict)
@@ -49,42 +53,72 @@ class State:
 
     @classmethod
     def of_clients(cls, kept: Iterable[tuple[int, dict[str, Any]]]) -> State:
-        """A state in which each client keeps something from the start. `kept` is consumed lazily, so that the file can
-        take over before memory is full.
+        """Make a state in which each client keeps something from the start.
+
+        Args:
+            kept: (client, its client state). It is consumed lazily, so that files can take over before memory is full.
         """
         return cls(clients=ClientStore(kept))
 
     def server_side(self) -> AbstractContextManager[None]:
-        """While a method's server code runs: what clients keep cannot be read."""
+        """Refuse reads of client states while a method's server code runs.
+
+        Used as `with state.server_side():`.
+        Reading inside raises WireError.
+        """
         return self.store.server_side()
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
-        """As ClientStore.move_to, for what clients keep and for what they hand on."""
+        """Set where client states and messages between clients are stored.
+
+        The arguments are those of `ClientStore.move_to`.
+        Each of the two gets a folder of its own in `folder`.
+        """
         self.store.move_to(folder and folder / "clients", room, device)
         self.relay.move_to(folder and folder / "relay", room, device)
 
     @property
     def store(self) -> ClientStore:
+        """The client states, with what the engine may do to them."""
         assert isinstance(self.clients, ClientStore)  # made so above
         return self.clients
 
 
 def kept_folder(checkpoint: Path, key: str) -> Path:
-    """The folder beside a checkpoint for what is beyond the room in memory. Named by the key, so that a run of other
-    settings leaves it alone until its own checkpoint is in place.
+    """Name the folder beside a checkpoint for client states that are not in memory.
+
+    The name holds the key, so that a run with other settings leaves the folder alone until its own checkpoint is in
+    place.
+
+    Args:
+        checkpoint: Path of the checkpoint.
+        key: Digest of settings, code and inputs.
     """
     return checkpoint.with_name(f"{checkpoint.stem}-{json_digest(key)}.kept")
 
 
 def clear_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint and what belongs to it."""
+    """Remove a checkpoint and the folders of client states beside it.
+
+    Args:
+        checkpoint: Path of the checkpoint, which may be missing.
+    """
     checkpoint.unlink(missing_ok=True)
     for left in checkpoint.parent.glob(f"{checkpoint.stem}-*.kept"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> None:
-    """Write state and log whole: plain dicts of tensors and values, so that torch's safe loading takes them."""
+    """Write state and log, whole or not at all.
+
+    The file holds plain dicts of tensors and values, so that torch's safe loading takes it.
+
+    Args:
+        path: The checkpoint.
+        key: Digest of settings, code and inputs.
+        state: The run's state. Files of client states are moved beside the checkpoint.
+        log: Plain values to store with it.
+    """
     own = kept_folder(path, key)
     state.move_to(own)
     plain = {
@@ -112,9 +146,13 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
 
 
 def load_checkpoint(path: Path, key: str, device: torch.device) -> tuple[State, dict[str, Any]] | None:
-    """State and log, or None if there is no checkpoint or it is of other settings, code or inputs.
+    """Load state and log.
 
-    Raises ArtifactError for a file that cannot be read: it was written whole, so something else damaged it.
+    Returns:
+        (state, log), or None if there is no checkpoint or it belongs to other settings, code or inputs.
+
+    Raises:
+        ArtifactError: The file cannot be read. It was written whole, so something else damaged it.
     """
     if not os.path.exists(path):
         return None

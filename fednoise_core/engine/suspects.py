@@ -1,5 +1,7 @@
-"""What a finished run says about the given labels: the headline model's predictions at each site, the method's own
-opinion where it has one, and `wrong_labels.judge` on both.
+"""Judge the given labels at the end of a run.
+
+The headline model's predictions at each site and the method's own scores, if it has any, go into
+`estimate_label_errors`.
 """
 
 from __future__ import annotations
@@ -27,12 +29,20 @@ Answer = tuple[Any, Any] | None  # of Method.suspects
 def judge_sites(
     fed: Federation, views: EvaluatedModels, clients: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Answer]
 ) -> list[SiteLabels]:
-    """The labels of every site, judged, those of its validation split too; in order of sites.
+    """Judge the labels of every site, those of its validation split too.
 
-    views: of the finished run, the headline first. A site is judged by its own model where the headline is personal and
-    it has one, else by the first view with models of the server. Left out are sites without samples, and those whose
-    model is not finite or agrees with the given labels no more often than chance: it knows nothing about them.
-    answers: client -> P(wrong) [n] and proposed [n] of its training samples, or None.
+    A site is judged by its own model if the headline is personal and it has one, else by the first view with models of
+    the server. Left out are sites without samples, and those whose model is not finite or agrees with the given labels
+    no more often than chance, since it knows nothing about them.
+
+    Args:
+        fed: The federation.
+        views: Of the finished run, the headline first.
+        clients: Client states.
+        answers: client -> P(wrong) [n] and proposed labels [n] of its training samples, or None.
+
+    Returns:
+        The judged labels, in order of sites.
     """
     world, rows, log_p, given, sites = fed.world, [], [], [], []
     opinions: dict[int, MethodScores] = {}

@@ -18,8 +18,16 @@ T_FIT = ("T_error", "T_cosine")
 
 
 def auroc(score: np.ndarray, positive: np.ndarray) -> float:
-    """Probability that a positive scores above a negative (ties count half); NaN without both kinds. By ranks (Mann-
-    Whitney).
+    """Compute the area under the ROC curve, by ranks (Mann and Whitney, 1947).
+
+    It is the probability that a positive scores above a negative, where ties count half.
+
+    Args:
+        score: [n].
+        positive: [n], whether each is a positive.
+
+    Returns:
+        A number in 0..1, or NaN without both kinds.
     """
     score, positive = np.asarray(score, float), np.asarray(positive, bool)
     m, n = int(positive.sum()), int((~positive).sum())
@@ -31,9 +39,15 @@ def auroc(score: np.ndarray, positive: np.ndarray) -> float:
 
 
 class Truth:
-    """clean: [n] int64 or None where nobody knows; given: [n]; rows: one index array per client.
+    """The clean labels of a run, and the diagnostics that need them.
 
-    foreign: samples whose image was replaced (open-set noise): none of their labels is right, they do not count for T.
+    Args:
+        clean: [n] int64, or None if nobody knows them.
+        given: [n] int64.
+        rows: One index array per client.
+        classes: K.
+        foreign: Samples whose image was replaced (open-set noise). None of their labels is right, and they do not count
+            for the transition matrix.
     """
 
     def __init__(
@@ -53,13 +67,25 @@ class Truth:
         return NAN if self.clean is None or not len(rows) else float((labels != self.clean[rows]).mean())
 
     def given_noise(self, round: int) -> list[DiagnosticRow]:
-        """noise_rate of the given labels: per client, and over all held samples."""
+        """Measure the noise rate of the given labels.
+
+        Returns:
+            Rows of `noise_rate`: over all held samples (client -1), and per client.
+        """
         out = [(round, c, "noise_rate", self._noise_rate(self.given[r], r)) for c, r in enumerate(self.rows)]
         held = np.concatenate(self.rows) if self.rows else np.zeros(0, int)
         return [(round, -1, "noise_rate", self._noise_rate(self.given[held], held)), *out]
 
     def target_noise(self, round: int, targets: Mapping[int, np.ndarray]) -> list[DiagnosticRow]:
-        """target_noise_rate after relabelling, per relabelled client and over all held samples."""
+        """Measure the noise rate of the targets after relabelling.
+
+        Args:
+            round: The last round.
+            targets: Targets [n] or [n, K] of the clients that relabelled.
+
+        Returns:
+            Rows of `target_noise_rate`: over all held samples (client -1), and per relabelled client.
+        """
         if not targets:
             return []
         labels = [t if (t := targets.get(c)) is not None else self.given[r] for c, r in enumerate(self.rows)]
@@ -69,8 +95,12 @@ class Truth:
         return [(round, -1, "target_noise_rate", self._noise_rate(every, held)), *out]
 
     def suspects(self, round: int, sites: Sequence[SiteLabels]) -> list[DiagnosticRow]:
-        """precision and recall of the samples with P(wrong) > 1/2, against the given labels that are wrong. No rows if
-        no site was judged.
+        """Measure how well suspects match the given labels that are wrong.
+
+        Suspects are the samples with P(wrong) above 1/2.
+
+        Returns:
+            Rows of precision, recall and AUROC, or [] if no site was judged.
         """
         if not sites:
             return []
@@ -87,12 +117,17 @@ class Truth:
         ]
 
     def estimates(self, round: int, estimates: Mapping[str, Any]) -> list[DiagnosticRow]:
-        """Errors of what a method estimated.
+        """Measure the errors of what a method estimated.
 
-        "client_noise" {client: score}: AUROC of finding the clients with noise (undefined if all or none have some).
-        "label_prior" [K]: L1 distance to the histogram of all given labels held by clients.
-        "transition" [K, K] or {client: [K, K]}: half the mean L1 distance of a row to the
-        realised T, over classes present, and the cosine of the two matrices (Yu et al., 2025, figure 2).
+        Args:
+            round: The round.
+            estimates: "client_noise" {client: score}: AUROC of finding the clients with noise, undefined if all or none
+                have some. "label_prior" [K]: L1 distance to the histogram of all given labels held by clients.
+                "transition" [K, K] or {client: [K, K]}: half the mean L1 distance of a row to the realised T, over
+                classes present, and the cosine of the two matrices (Yu et al., 2025, figure 2).
+
+        Returns:
+            Diagnostic rows, for the whole federation with client -1.
         """
         out: list[DiagnosticRow] = []
         if "label_prior" in estimates:

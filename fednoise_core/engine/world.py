@@ -1,7 +1,7 @@
-"""World: the arrays of one run, as tensors. Private to the engine: methods see a Federation and, on a client's side, a
-Client.
+"""World: the arrays of one run, as tensors.
 
-It holds the given labels only. Clean labels live in `truth.py`, out of reach of every method.
+It is private to the engine: methods see a Federation and, on a client's side, a Client. It holds the given labels only.
+Clean labels live in `truth.py`, out of reach of every method.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
@@ -31,9 +31,11 @@ SERVER = -1  # the client number under which the server trains or is evaluated
 class World:
     """Pools, given labels, who holds what, the nets, and the run's random streams.
 
-    pooled: one client holds what all clients of the partition hold, each sample once, for training in one place; what
-    is for training anywhere is for training. pooling_bytes: the bytes of images and labels that this took, else 0.
-    samples_a_round: those of FedAvg's cohort of average clients, pooled or not: the unit of work.
+    Attributes:
+        pooling_bytes: Bytes of images and labels that pooling took, else 0. Pooled, one client holds what all clients
+            of the partition hold, each sample once, for training in one place. A sample that one client trains on is
+            not used for validation.
+        samples_a_round: Samples of FedAvg's cohort of average clients, pooled or not. It is the unit of work.
     """
 
     def __init__(
@@ -75,14 +77,22 @@ class World:
         nets = train.net if isinstance(train.net, list) else [train.net]
         if not nets:
             raise SpecError("train.net: the list of nets is empty")
-        self.nets = [build(spec, shape, self.classes) for spec in nets]
+        self.nets = [build_net(spec, shape, self.classes) for spec in nets]
         self.eval_masks = stream_key(self.seed, "dropout at evaluation")
         if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"
 
     def split_by_client(self, rows: np.ndarray, owner: np.ndarray) -> list[Tensor]:
-        """Each client's part of `rows`, as views of one tensor: a tensor of its own for each would cost more than what
-        is in it, and on a GPU a transfer each.
+        """Split `rows` into each client's part, as views of one tensor.
+
+        A tensor of its own for each would cost more than what is in it, and on a GPU a transfer each.
+
+        Args:
+            rows: Sample positions, ordered by client.
+            owner: The client of each.
+
+        Returns:
+            int64 tensors on the run's device.
         """
         whole = torch.from_numpy(rows.astype(np.int64)).to(self.device)
         return list(whole.split(np.bincount(owner, minlength=self.n).tolist()))
@@ -100,8 +110,12 @@ class World:
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
 
     def split_by_site(self, client: int) -> list[tuple[int, Tensor]]:
-        """(site, positions) of what a client holds; positions count its training samples first, then its validation
-        samples. A site is a client of the partition: the client itself, or all of them where their data are pooled.
+        """Split what a client holds by site.
+
+        A site is a client of the partition: the client itself, or all of them if their data are pooled.
+
+        Returns:
+            (site, positions). Positions count the client's training samples first, then its validation samples.
         """
         held = torch.cat([self.index[client], self.valid[client]])
         if not self._pieces:
@@ -111,15 +125,27 @@ class World:
         return [(site, place[rows]) for site, rows in enumerate(self._pieces) if len(rows)]
 
     def net(self, client: int) -> Net:
-        """Client c runs net number c mod (number of nets); the server runs the first."""
+        """Look up the architecture that a client runs.
+
+        Client c runs net number c mod (number of nets).
+        The server runs the first.
+        """
         return self.nets[0 if client == SERVER else client % len(self.nets)]
 
     def random_stream(self, *words: str | int) -> torch.Generator:
-        """The run's random stream of these words, a torch CPU generator."""
+        """Make the run's random stream of these words, a torch CPU generator.
+
+        The same words give the same stream again, so callers name the round and the client where streams must differ.
+        The words are part of the results: another word changes every number that is drawn.
+        """
         return torch_stream(self.seed, *words)
 
     def rows(self, client: int, on: str) -> Tensor:
-        """Positions in the pool that `client` may use under the name `on`."""
+        """List the positions in the pool that `client` may use under the name `on`.
+
+        Raises:
+            SpecError: The data set has no such pool.
+        """
         if on == "train":
             return self.index[client]
         if on == "valid":
@@ -134,7 +160,18 @@ class World:
 
     @torch.inference_mode()
     def evaluate(self, net: Net, w: Any, pool: Pool, rows: Tensor, what: str = "predict") -> Tensor:
-        """Logits (or features) [len(rows), …] in evaluation mode."""
+        """Evaluate a model in chunks, in evaluation mode.
+
+        Args:
+            net: The architecture.
+            w: Its weights.
+            pool: Images.
+            rows: Positions in the pool [n].
+            what: "predict" for logits, "features" for the penultimate features.
+
+        Returns:
+            float32 [n, K] or [n, d].
+        """
         out = []
         for k, x in enumerate(pool.chunks(rows, self.train.eval_batch)):
             u = None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
     from fednoise_core.settings.train import Train
 
-__all__ = ["METHODS", "make", "method_class"]
+__all__ = ["METHODS", "make_method", "method_class"]
 
 METHODS: dict[str, str] = {
     "fedavg": "fednoise_core.methods.fedavg:FedAvg",
@@ -69,7 +69,7 @@ def method_class(name: str) -> type[FedAvg]:
     return getattr(import_module(module), cls)
 
 
-def make(spec: dict[str, Any], train: Train) -> FedAvg:
+def make_method(spec: dict[str, Any], train: Train) -> FedAvg:
     """The method of {"name": …, fields…}, its fields checked. Raises SpecError naming the key."""
     from fednoise_core.settings.declare import build_settings
 

@@ -162,7 +162,7 @@ class FedDPCont(FedAvg):
         return report if self.beta_schedule == "none" else {**report, "beta": beta}
 
     def weight(self, round: int) -> float:
-        """beta of a round, counted from 1.
+        """Beta of a round, counted from 1.
 
         cores: 0 in the first rounds, then evenly spaced from 0 to its last value, both reached, as the linspace of
         CORES (Cheng et al., ICLR 2021).

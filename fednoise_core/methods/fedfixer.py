@@ -85,7 +85,7 @@ class FedFixer(Ditto):
         return (per * pick).sum() / pick.sum().clamp_min(1)
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """global is the headline; personal as Ditto's."""
+        """Global is the headline; personal as Ditto's."""
         both = super().list_models(fed, state)
         return {"global": both["global"], "personal": both["personal"]}
 

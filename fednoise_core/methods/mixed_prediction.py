@@ -23,7 +23,7 @@ LARGEST = -math.log(1e-7)  # 16.12, bounds the "log" cross entropy
 
 
 def mix_predictions(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -> Tensor:
-    """log p_s [B, K]: p = share·softmax(z1) + (1 - share)·softmax(z2), p_s = p^(1/T) / sum p^(1/T).
+    """Log p_s [B, K]: p = share·softmax(z1) + (1 - share)·softmax(z2), p_s = p^(1/T) / sum p^(1/T).
 
     z1, z2: logits [B, K]; share: [1] in 0..1. In logarithms, so that a small p keeps its digits.
     """

@@ -101,7 +101,7 @@ class Align(OwnModel):
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> dict[str, Tensor]:
-        """log p [B, K] in training mode, as in RHFL's code; on a copy, so that the step alone moves statistics."""
+        """Log p [B, K] in training mode, as in RHFL's code; on a copy, so that the step alone moves statistics."""
         return {"log_p": losses.log_probs(net.train(carry["model"].values(), batch.x, batch.drop(net)))}
 
     def compute_objective(

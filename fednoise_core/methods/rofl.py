@@ -180,7 +180,7 @@ def class_means(h: Tensor, share: Tensor) -> Tensor:
 
 
 def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
-    """f <- (1 - s²) f + s² seen with s the cosine of the two, row by row [K, d]; a row of zeros moves nothing."""
+    """F <- (1 - s²) f + s² seen with s the cosine of the two, row by row [K, d]; a row of zeros moves nothing."""
     s = cosine_similarity(f, seen).square()[:, None]
     return (1 - s) * f + s * seen
 

@@ -226,7 +226,7 @@ def _type_adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _to_python(value: Any) -> Any:
-    """numpy's numbers and arrays, and tuples, as Python's numbers and lists."""
+    """Numpy's numbers and arrays, and tuples, as Python's numbers and lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -46,22 +46,22 @@ __all__ = [
     "TWO_NETS",
     "N",
     "arrays",
-    "bounds",
-    "dropping",
-    "federation",
+    "client_bounds",
+    "count_passes",
+    "dropping_body",
     "federation_on",
-    "finished",
     "images_of",
-    "labels",
-    "linear",
-    "net",
-    "normed",
+    "linear_body",
+    "normed_body",
     "normed_point",
-    "partition",
-    "passes",
     "round_of",
+    "run_method",
+    "toy_federation",
+    "toy_labels",
+    "toy_net",
+    "toy_partition",
+    "toy_world",
     "two_classes",
-    "world",
 ]
 
 SIZES = (17, 1, 0, 12, 9, 14, 11, 8)  # client 1: a single sample; 2: empty; 4: one class only
@@ -94,7 +94,7 @@ def arrays() -> Arrays:
         return x.astype(np.uint8)
 
     y = draw.permutation(np.arange(N) % CLASSES).astype(np.int64)
-    y[slice(*bounds(4))] = 2
+    y[slice(*client_bounds(4))] = 2
     y_test = (np.arange(40) % CLASSES).astype(np.int64)
     return Arrays(
         x_train=images(y),
@@ -109,18 +109,18 @@ def arrays() -> Arrays:
     )
 
 
-def bounds(client: int) -> tuple[int, int]:
+def client_bounds(client: int) -> tuple[int, int]:
     """The samples of a client: from, to."""
     ends = np.cumsum((0, *SIZES))
     return int(ends[client]), int(ends[client + 1])
 
 
 @functools.cache
-def labels() -> Labels:
+def toy_labels() -> Labels:
     """Half of each noisy client's labels moved to the next class; the others are right."""
     clean, noisy = arrays().y_train, arrays().y_train.copy()
     for client in NOISY:
-        a, b = bounds(client)
+        a, b = client_bounds(client)
         noisy[a:b:2] = (noisy[a:b:2] + 1) % CLASSES
     return Labels(
         noisy=noisy,
@@ -137,13 +137,13 @@ def two_classes() -> tuple[Arrays, Labels]:
     clean = arrays().y_train % 2
     data = dataclasses.replace(arrays(), y_train=clean, y_test=arrays().y_test % 2, classes=2)
     noisy = np.where(np.arange(len(clean)) % 3 == 0, 1 - clean, clean)
-    spec = {**labels().spec, "classes": 2}
+    spec = {**toy_labels().spec, "classes": 2}
     rate, realised = float((noisy != clean).mean()), realised_matrix(clean, noisy, 2)
     return data, Labels(noisy=noisy, clean=clean, rate=rate, T_realised=realised, spec=spec)
 
 
 @functools.cache
-def partition(sizes: tuple[int, ...] = SIZES) -> Partition:
+def toy_partition(sizes: tuple[int, ...] = SIZES) -> Partition:
     """Clients hold stretches of the samples, in order."""
     ends = np.cumsum((0, *sizes))
     spec = {
@@ -155,25 +155,25 @@ def partition(sizes: tuple[int, ...] = SIZES) -> Partition:
     return Partition.from_parts([np.arange(a, b) for a, b in pairwise(ends)], spec)
 
 
-def world(
+def toy_world(
     train: dict[str, Any] | None = None, seed: int = 0, net: Net | None = None, split: Partition | None = None
 ) -> World:
     """The toy world; `net`: an architecture of the test's own for all clients."""
-    made = World(arrays(), labels().noisy, split or partition(), Train(**{**TRAIN, **(train or {})}), seed)
+    made = World(arrays(), toy_labels().noisy, split or toy_partition(), Train(**{**TRAIN, **(train or {})}), seed)
     if net is not None:
         made.nets = [net]
     return made
 
 
-def federation(**options: Any) -> Federation:
-    made = world(**options)
+def toy_federation(**options: Any) -> Federation:
+    made = toy_world(**options)
     return Federation(made, Sequential(made))
 
 
 @contextlib.contextmanager
 def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
     """A federation of the toy world on a named executor, which is ended afterwards."""
-    made = world(**options)
+    made = toy_world(**options)
     runner = executor_for(made, executor)
     try:
         yield Federation(made, runner)
@@ -181,11 +181,13 @@ def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
         runner.close()
 
 
-def finished(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
+def run_method(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
     """A whole run of a method object, which need not have a name. options: those of `loop`."""
-    made = world(dataclasses.asdict(method.train), split=split)
+    made = toy_world(dataclasses.asdict(method.train), split=split)
     runner = executor_for(made, executor)
-    truth = Truth(labels().clean, labels().noisy, [(split or partition()).train(c) for c in range(made.n)], CLASSES)
+    truth = Truth(
+        toy_labels().clean, toy_labels().noisy, [(split or toy_partition()).train(c) for c in range(made.n)], CLASSES
+    )
     test = Pool(arrays().x_test, arrays().mean, arrays().std)
     try:
         return run_loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
@@ -193,9 +195,9 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
         runner.close()
 
 
-def passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
+def count_passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
     """Samples times `per_sample` of the cohorts of these rounds, by hand: what such rounds add to `fed.passes`."""
-    fed = fed or federation()
+    fed = fed or toy_federation()
     return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
 
 
@@ -215,18 +217,18 @@ def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:
     """A client's normalised images [n, 1, 8, 8] and given labels, straight from the arrays."""
     rows = world.index[client]
     x = (torch.from_numpy(arrays().x_train)[rows].float() / 255 - 0.25) / 0.2
-    return x[:, None], torch.from_numpy(labels().noisy)[rows]
+    return x[:, None], torch.from_numpy(toy_labels().noisy)[rows]
 
 
 # nets of the tests' own
 
 
-def linear(ops: Ops, x: Tensor) -> Tensor:
+def linear_body(ops: Ops, x: Tensor) -> Tensor:
     """Softmax regression."""
     return x.flatten(1)
 
 
-def normed(ops: Ops, x: Tensor) -> Tensor:
+def normed_body(ops: Ops, x: Tensor) -> Tensor:
     """A convolution with batch normalisation."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 3, 3, stride=2))).flatten(1)
 
@@ -236,17 +238,17 @@ def normed_point(ops: Ops, x: Tensor) -> Tensor:
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 4, 8))).flatten(1)
 
 
-def dropping(ops: Ops, x: Tensor) -> Tensor:
+def dropping_body(ops: Ops, x: Tensor) -> Tensor:
     """A convolution with dropout of channels."""
     return ops.dropout2d(F.relu(ops.conv("conv", x, 6, 4, stride=2)), 0.5).flatten(1)
 
 
-def net(body: Body, **options: Any) -> Net:
+def toy_net(body: Body, **options: Any) -> Net:
     return Net(body.__name__, body, (1, 8, 8), CLASSES, **options)
 
 
 def make_normed() -> Body:
-    return normed
+    return normed_body
 
 
 def make_normed_point() -> Body:
@@ -254,7 +256,7 @@ def make_normed_point() -> Body:
 
 
 def make_dropping() -> Body:
-    return dropping
+    return dropping_body
 
 
 NETS = {

@@ -70,7 +70,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
     "a help text": ([(STEPS + "noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
-    "the version": ([(CORE + "__init__.py", '__version__ = "', '__version__ = "9.')], {}),
+    "the version": ([(CORE + "version.py", '__version__ = "', '__version__ = "9.')], {}),
     # settings
     "a method's setting": ([(TOY, "beta: 1.0", "beta: 0.5")], ONE_RUN),
     "a training setting": ([(TOY, "rounds: 2", "rounds: 3")], ALL_RUNS),
@@ -133,7 +133,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     ),
     "a caption": ([("captions/figure.rst", "Figure", "The figure")], {}),
     "a rule's message": ([("rules/noise.smk", '"labels of', '"noisy labels of')], {}),
-    "a rule's memory": ([("rules/train.smk", "needs(4000,", "needs(8000,")], {}),
+    "a rule's memory": ([("rules/train.smk", "job_resources(4000,", "job_resources(8000,")], {}),
 }
 
 

@@ -139,7 +139,7 @@ class StudyGrid:
     def missing_data_message(self) -> str:
         """Describe what the data sets that are missing mean."""
         return (
-            f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
+            f'missing data sets: {", ".join(self.absent)}. Their cells read "not run (data absent)". Put them into the '
             "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
             "FEDNOISE_DATA names"
         )
@@ -256,7 +256,7 @@ class StudyGrid:
         run = PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
         if runs.setdefault(ids, run).spec != run.spec:
             raise (place / "train").error(
-                f"another block has {'/'.join(map(str, ids))} with other training settings: give the method another id"
+                f"another block has {'/'.join(map(str, ids))} with other training settings. Give the method another id"
             )
 
 
@@ -273,7 +273,7 @@ def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
     boxes = [_check_box(study, name, number, box) for number, box in enumerate(known[name])]
     found = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
     if not found:
-        raise (study.place / "subsets" / name).error("no run of the grid lies in it")
+        raise (study.place / "subsets" / name).error("no run of the grid is in this subset")
     return found
 
 

@@ -21,8 +21,12 @@ __all__ = ["StepBuffers", "compute_signature", "freeze_value"]
 
 
 def compute_signature(fit: ClientFit) -> Any:
-    """What a captured step depends on beside numbers in buffers: the method's fields, the net, and the shapes of all
-    that goes in.
+    """Describe what a captured step depends on beside numbers in buffers.
+
+    These are the method's fields, the net, and the shapes of all that goes in.
+
+    Returns:
+        A key. Fits with equal keys can use one captured step.
     """
     return (
         freeze_value(fit.local),
@@ -43,8 +47,10 @@ def compute_signature(fit: ClientFit) -> Any:
 
 
 def freeze_value(value: Any) -> Any:
-    """A value as something to compare and to hash, which tells two apart wherever a step could: a Local by its fields,
-    a tensor by its numbers (their text leaves out all but the first and last of a thousand).
+    """Turn a value into something to compare and to hash.
+
+    It tells two values apart wherever a step could: a Local by its fields, a tensor by its numbers (their text leaves
+    out all but the first and last of a thousand).
     """
     if isinstance(value, Mapping):
         return tuple((k, freeze_value(v)) for k, v in value.items())
@@ -129,7 +135,7 @@ class _PlanBuffers:
 
 
 class StepBuffers:
-    """The buffers that captured steps of one signature read and write, and the captured steps, by their batch sizes."""
+    """The buffers of one signature, which captured steps read and write, and these steps by their batch sizes."""
 
     def __init__(self, fit: ClientFit):
         device = fit.world.device
@@ -160,8 +166,10 @@ class StepBuffers:
         return len(self.x) >= len(fit.x) and self.plan.can_hold(fit.plan) and plans
 
     def load(self, fit: ClientFit) -> None:
-        """Copy a fit's inputs in; its weights lie in the workspace already. From here on its per-sample state is what
-        lies in these buffers.
+        """Copy a fit's inputs in. Its weights lie in the workspace already.
+
+        From here on the fit's per-sample state is what lies in these buffers.
+        Call it at the start of every stretch.
         """
         self.fit = fit
         _load_buffers(self.broadcast, fit.broadcast)
@@ -181,8 +189,10 @@ class StepBuffers:
         self.at = [0] * len(self.at)
 
     def seek_step(self, k: int) -> tuple[int, ...]:
-        """Put the cursors where step k begins, if they are not there already, and the step's learning rate in place;
-        returns the step's batch sizes.
+        """Put the cursors where step k begins, if they are not there already, and set the step's learning rate.
+
+        Returns:
+            The step's batch sizes, of the main pool first.
         """
         steps = [self.fit.plan.steps[k], *(plan.steps[k] for plan in self.fit.more.values())]
         for j, (start, _) in enumerate(steps):
@@ -195,7 +205,14 @@ class StepBuffers:
         return tuple(end - start for start, end in steps)
 
     def step(self, sizes: tuple[int, ...]) -> None:
-        """What is captured: build the batch at the cursors, run the method's step, move the cursors on."""
+        """Run what is captured: build the batch at the cursors, run the method's step, move the cursors on.
+
+        Args:
+            sizes: Batch sizes of all pools.
+
+        Raises:
+            WireError: The method changed a tensor of broadcast or client state in place.
+        """
         fit = self.fit
         batch = self._build_batch(self.plan, 0, sizes[0])
         for j, (name, plan) in enumerate(self.more.items(), start=1):

@@ -12,10 +12,13 @@ __all__ = ["executor_for", "executor_named"]
 
 
 def executor_for(world: World, name: str = "auto", pool: LanePool | None = None) -> Sequential:
-    """The executor called `name`: "sequential", "workers" (one per core) or "workers:N", "lanes" or "lanes:N".
+    """Make the executor called `name`.
 
-    "auto" is lanes on a GPU and sequential on a CPU, where a workflow fills the cores with runs. pool: lanes
-    shared with other runs.
+    Args:
+        world: The run's world.
+        name: "sequential", "workers" (one per core) or "workers:N", "lanes" or "lanes:N". "auto" is lanes on a GPU and
+            sequential on a CPU, where a workflow fills the cores with runs.
+        pool: Lanes shared with other runs.
     """
     kind, count = executor_named(name, world.device.type)
     if kind == "lanes":

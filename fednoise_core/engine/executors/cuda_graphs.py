@@ -15,8 +15,10 @@ __all__ = ["CudaGraphs"]
 
 
 class CudaGraphs(Graphs):
-    """torch.cuda.graph per step. One capture at a time in a process: other threads may go on launching meanwhile,
-    because streams from torch's pool do not wait for the legacy default stream.
+    """Capture each step with torch.cuda.graph.
+
+    One capture at a time in a process: other threads may go on launching meanwhile, because streams from torch's pool
+    do not wait for the legacy default stream.
     """
 
     name = "cuda"
@@ -27,24 +29,31 @@ class CudaGraphs(Graphs):
     def stream(self) -> Any:
         # High priority: evaluation (default priority) fills the gaps. Torch reuses 32 streams per priority, and a
         # capture fails if other work lands on its stream, so only lanes use this priority.
+        """A stream to record on."""
         return torch.cuda.Stream(priority=-1)
 
     def plain_stream(self) -> Any:
+        """A stream on which nothing is ever recorded."""
         return torch.cuda.Stream()
 
     def memory(self) -> Any:
+        """A memory pool for the captures of one lane."""
         return torch.cuda.graph_pool_handle()
 
     def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """Launch on `stream` inside a `with` block."""
         return torch.cuda.stream(stream)
 
     def stream_waits(self, stream: Any) -> None:
+        """Let `stream` wait for what the caller has launched."""
         stream.wait_stream(torch.cuda.current_stream())
 
     def caller_waits(self, stream: Any) -> None:
+        """Let the caller's stream wait for `stream`."""
         torch.cuda.current_stream().wait_stream(stream)
 
     def join(self, stream: Any) -> None:
+        """Let the host wait until all on `stream` has run."""
         stream.synchronize()
 
     def capture(
@@ -52,6 +61,14 @@ class CudaGraphs(Graphs):
     ) -> Callable[[], None]:
         # The warm-up runs on the very stream and thread of the capture: cuBLAS keeps a workspace for each pair of them,
         # which must not come from the graph's own memory.
+        """Record `body` as a CUDA graph, after a few real runs that `rewind` undoes.
+
+        Returns:
+            A function that replays the graph.
+
+        Raises:
+            RuntimeError: The step cannot be captured, for example because it reads a tensor on the host.
+        """
         with self._one, torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 body()

@@ -1,4 +1,4 @@
-"""Capturing a step: what a lane asks of CUDA graphs, and a stand-in that runs the same lines eagerly without a GPU."""
+"""Capture a step: what a lane asks of CUDA graphs, and a stand-in that runs the same lines eagerly without a GPU."""
 
 from __future__ import annotations
 
@@ -14,43 +14,67 @@ WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate work
 
 
 class Graphs:
-    """How a lane records a function over fixed buffers and runs it again. This one, without a GPU, replays by calling:
-    every line but the capture itself is the same, so tests cover the rest.
+    """How a lane records a function over fixed buffers and runs it again.
 
-    runs_beside: whether what is launched on a stream runs on by itself. capture_after: a step whose batch sizes may
-    never recur is captured only on its n-th occurrence. stream: one to record on. plain_stream: one on which nothing is
-    ever recorded. memory: a pool that the captures of one lane may share, because they never run at once and leave
-    nothing behind in it.
+    This one, without a GPU, replays by calling: every line but the capture itself is the same, so tests cover the rest.
+
+    Attributes:
+        runs_beside: Whether what is launched on a stream runs on by itself.
+        capture_after: A step whose batch sizes may never recur is captured only on its n-th occurrence.
     """
+
     name = "eager"
     runs_beside = False
     capture_after = 1
 
     def stream(self) -> Any:
+        """Make a stream to record on.
+
+        Without a GPU there are no streams, so this one and its relatives return None.
+        """
         return None
 
     def plain_stream(self) -> Any:
+        """Make a stream on which nothing is ever recorded.
+
+        Evaluations run on it beside the training.
+        """
         return None
 
     def memory(self) -> Any:
+        """Make a memory pool that the captures of one lane may share.
+
+        They may share it because they never run at once and leave nothing behind in it.
+        """
         return None
 
     def on(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """Launch on `stream` inside a `with` block."""
         return contextlib.nullcontext()
 
     def stream_waits(self, stream: Any) -> None:
-        """What is launched on `stream` from now on waits for what the caller has launched so far."""
+        """Let what is launched on `stream` from now on wait for what the caller has launched so far."""
 
     def caller_waits(self, stream: Any) -> None:
-        """The other way round."""
+        """Let what the caller launches from now on wait for what was launched on `stream` so far."""
 
     def join(self, stream: Any) -> None:
-        """The host waits until all on `stream` has run."""
+        """Let the host wait until all on `stream` has run."""
 
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:
-        """Record `body`, after a few real runs of it, each undone by `rewind`; calling the result runs it."""
+        """Record `body`, after a few real runs of it.
+
+        Args:
+            body: A function over fixed buffers.
+            rewind: Undoes a run of it.
+            stream: The stream to record on.
+            memory: The lane's memory pool.
+
+        Returns:
+            A function that runs what was recorded.
+        """
         for _ in range(WARM_UP):
             body()
             rewind()
@@ -58,7 +82,11 @@ class Graphs:
 
 
 def graphs_for(device: torch.device) -> Graphs:
-    """CUDA's where there are any, else the stand-in."""
+    """Choose how steps are captured on a device: by CUDA graphs on a GPU, else by the stand-in.
+
+    Args:
+        device: The run's device.
+    """
     if device.type != "cuda":
         return Graphs()
     from fednoise_core.engine.executors.cuda_graphs import CudaGraphs  # the code of runs on a CPU goes without it

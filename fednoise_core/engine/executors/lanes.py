@@ -36,8 +36,9 @@ _NUMBERS = itertools.count()  # Run numbers. id(run) would not do: Python reuses
 
 
 class Lanes(Sequential):
-    """Runs fits on the lanes of a pool, which several runs (each in its own thread) may share. Results come in
-    the order of the requests.
+    """Runs fits on the lanes of a pool, which several runs (each in its own thread) may share.
+
+    Results come in the order of the requests.
     """
 
     name = "lanes"
@@ -50,7 +51,11 @@ class Lanes(Sequential):
         self._refused: set[Any] = set()  # signatures whose step cannot be captured, on whichever lane
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
-        """Start fits as lanes come free, one step of each in turn."""
+        """Run these fits, one step of each running fit in turn, and start further ones as lanes come free.
+
+        Yields:
+            Results in the order of the requests.
+        """
         waiting, turn = deque(enumerate(requests)), 0
         running: deque[tuple[int, Lane, Iterator[int]]] = deque()
         done: dict[int, FitResult] = {}
@@ -83,8 +88,13 @@ class Lanes(Sequential):
 
 
 def lanes_for(world: World) -> int:
-    """Lanes that fit into half of the free memory (weights, gradient, optimiser memory, activations): small steps leave
-    most of a GPU idle, so up to ten.
+    """Count the lanes that fit into half of the free memory.
+
+    Small steps leave most of a GPU idle, so there are up to ten. A lane needs weights, gradient, optimiser memory and
+    activations.
+
+    Returns:
+        1 to 10 on a GPU, 2 on a CPU, where lanes serve tests only.
     """
     if world.device.type != "cuda":
         return 2
@@ -93,8 +103,12 @@ def lanes_for(world: World) -> int:
 
 
 class LanePool:
-    """A fixed number of lanes of one device, handed out to whoever asks first. Raises SpecError for more lanes than
-    torch has streams.
+    """A fixed number of lanes of one device, handed out to whoever asks first.
+
+    Args:
+        device: Their device.
+        count: Number of lanes. SpecError if torch has fewer streams.
+        graphs: How steps are captured. Default: as the device can.
     """
 
     def __init__(self, device: torch.device | str, count: int, graphs: Graphs | None = None):
@@ -109,7 +123,14 @@ class LanePool:
         self._changed = threading.Condition()
 
     def acquire_lane(self, wait: bool) -> Lane | None:
-        """A free lane; None if there is none and the caller has other work."""
+        """Take a free lane.
+
+        Args:
+            wait: Whether to wait for one.
+
+        Returns:
+            The lane, or None if none is free and the caller has other work.
+        """
         with self._changed:
             while not self._free:
                 if not wait:
@@ -142,7 +163,12 @@ class RunOnLane:
         self.memory = graphs.memory()
 
     def buffers_for(self, key: Any, fit: ClientFit) -> StepBuffers:
-        """The buffers of this signature, large enough for the client."""
+        """Look up the buffers of a signature, or make larger ones if the client does not fit.
+
+        Args:
+            key: The signature.
+            fit: The client's fit.
+        """
         buffers = self.steps.pop(key, None)
         if buffers is None or not buffers.can_hold(fit):  # with the smaller buffers go their captures
             buffers = StepBuffers(fit)
@@ -169,7 +195,17 @@ class Lane:
         self.runs: dict[int, RunOnLane] = {}  # by run number: each is touched by its run's thread only
 
     def start_fit(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
-        """Open a fit; the iterator launches one step at a time. refused: signatures known to run eagerly."""
+        """Open a fit on this lane.
+
+        Args:
+            run: Number of the run.
+            world: Its world.
+            request: The fit.
+            refused: Signatures whose step cannot be captured and runs eagerly.
+
+        Returns:
+            An iterator that launches one step at a time.
+        """
         self.graphs.stream_waits(self.stream)
         with self.graphs.on(self.stream):
             if run not in self.runs:
@@ -234,7 +270,11 @@ class Lane:
         return buffers.captured[sizes], None
 
     def finish_fit(self) -> FitResult:
-        """The result, in the caller's memory."""
+        """Close the fit and free the lane.
+
+        Returns:
+            The result, in the caller's memory.
+        """
         assert self.fit is not None
         with self.graphs.on(self.stream):
             result = self.fit.close()

@@ -1,4 +1,4 @@
-"""The reference executor: one client after another, in the order asked. And fits that take each step together."""
+"""The reference executor, which runs one client after another, and fits that take each step together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["Sequential", "Together"]
 class Together:
     """Fits of several clients that are open at once, so that each step can depend on the messages of all before it.
 
-    Each has a workspace of its own. steps: how many each takes.
+    Each has a workspace of its own.
+
+    Attributes:
+        steps: How many steps each fit takes.
     """
 
     def __init__(self, world: World, requests: Sequence[FitRequest]):
@@ -38,7 +41,12 @@ class Together:
             ]
 
     def take_step(self, k: int, replies: Sequence[Mapping[str, Any]]) -> None:
-        """Step k of each client, on the batch of its message; replies: what `broadcast` holds beside the rest in it."""
+        """Take step k of each client, on the batch of its message.
+
+        Args:
+            k: The step, for which `collect_messages` was called before.
+            replies: What `broadcast` holds beside the rest in this step, one mapping per client.
+        """
         for fit, batch, more in zip(self._fits, self._batches, replies, strict=True):
             rate = fit.get_rate(k)
             broadcast = {**fit.broadcast, **more, **({} if rate is None else {"lr": rate})}
@@ -50,8 +58,10 @@ class Together:
 
 
 class Sequential:
-    """Runs fits and client-side functions one by one. The base of all executors, which override what they run on
-    `count` clients at once; their results come in the order of the requests, too, whatever finished first.
+    """Runs fits and client-side functions one by one.
+
+    It is the base of all executors, which override what they run on `count` clients at once. Their results come in the
+    order of the requests, too, whatever finished first.
     """
 
     name = "sequential"
@@ -62,7 +72,11 @@ class Sequential:
         self.workspace = Workspace()
 
     def run(self, requests: Sequence[FitRequest]) -> Iterator[FitResult]:
-        """Results in the order of the requests."""
+        """Run these fits.
+
+        Yields:
+            Results in the order of the requests.
+        """
         for request in requests:
             fit = ClientFit(self.world, request, self.workspace).open()
             for steps in fit.iterate_stretches():
@@ -73,7 +87,16 @@ class Sequential:
     def call(
         self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
-        """fn(client, down) for each, with the client as it is afterwards."""
+        """Call fn(client, broadcast) for each client.
+
+        Args:
+            fn: Client-side code.
+            clients: The clients.
+            downs: The broadcast of each.
+
+        Yields:
+            (the answer, the client as it is afterwards).
+        """
         for client, broadcast in zip(clients, downs, strict=True):
             yield call_on(client, fn, load_mapping(broadcast)), client
 

@@ -20,7 +20,7 @@ from fednoise_core.settings.functions import resolve_kind
 
 __all__ = ["FIGURES", "draw_figure", "draw_setting_figure", "write_figure"]
 
-FIGURES: dict[str, str] = {**RESULT_FIGURES, **SETTING_FIGURES}
+FIGURES: dict[str, str | FigureKind] = {**RESULT_FIGURES, **SETTING_FIGURES}
 
 
 def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
@@ -34,7 +34,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         SpecError: The kind or a setting is unknown, a value does not fit, or the settings leave no run.
         ArtifactError: A file is damaged.
     """
-    kind: Any = resolve_kind(spec, FIGURES, "figure")
+    kind = resolve_kind(spec, FIGURES, "figure")
     settings = _check_settings(kind, spec)
     chosen = select(listed, spec)
     if not chosen:

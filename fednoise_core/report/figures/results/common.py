@@ -277,8 +277,10 @@ def finish_figure(
 
 
 def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
-    """The highest and the lowest of a setting's methods, in words; ties by the rule of the tables. Those that are not
-    compared stand apart. group: what is drawn of the setting, a row a method; results: `tabulate_results` of its runs.
+    """Name the highest and the lowest of a setting's methods; ties by the rule of the tables.
+
+    Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
+    `tabulate_results` of its runs.
     """
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")

@@ -43,8 +43,10 @@ NAMED, LETTERS = 20, 12  # classes up to which each has its name; letters of one
 
 
 class ConfusionSettings(FigureSettings):
-    """What every method takes the test images of each class for, in % of the class, as heat maps; one panel a method,
-    of the first setting.
+    """What each method takes the test images of each class for, in % of the class, on the first setting.
+
+    One heat map a method: images of class i (rows) predicted as class j by the final models, mean over the seeds.
+    The highest accuracy comes first, and there are as many panels as a page has room for.
     """
 
     view: ClassVar[str] = "headline"  # of which runs keep their matrices
@@ -59,12 +61,7 @@ class _Layout(NamedTuple):
     numbers: bool  # whether cells have numbers
 
 
-def draw_confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ConfusionSettings) -> Drawn:
-    """Draw a panel a method of the first setting: images of class i (rows, in %) predicted as class j.
-
-    The predictions are those of the final models, mean over the seeds. The highest accuracy comes first, and there are
-    as many panels as a page has room for.
-    """
+def _draw_confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ConfusionSettings) -> Drawn:
     setting = split_clean_settings(runs)[0][0]
     here = [run for run in runs if run.listed.setting == setting]
     table, labels, classes = score_methods(here, settings), legend_labels(here), here[0].confusion.names
@@ -156,4 +153,6 @@ def _worst_words(matrix: np.ndarray, names: Sequence[str]) -> str:
     return f"{names[i]} as {names[j]} ({apart[i, j]:.0f} %)" if apart[i, j] > 0 else ""
 
 
-KIND = FigureKind(settings=ConfusionSettings, draw=draw_confusion, example={"noises": ["sym40"], "partitions": ["iid"]})
+KIND = FigureKind(
+    settings=ConfusionSettings, draw=_draw_confusion, example={"noises": ["sym40"], "partitions": ["iid"]}
+)

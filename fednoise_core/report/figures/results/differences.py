@@ -32,8 +32,9 @@ INTERVAL: dict[str, Any] = {"linewidth": 2.2, "alpha": 0.45}
 
 
 class DifferencesSettings(AccuracySettings):
-    """Test accuracy of every method less that of a baseline with the same seed, a row a method, a tick a seed, from
-    three seeds on with the 95 % bootstrap interval of the mean; one panel a setting.
+    """Test accuracy of every method less that of a baseline with the same seed, a row a method, a tick a seed.
+
+    From three seeds on with the 95 % bootstrap interval of the mean. One panel a setting.
     """
 
     columns: RowColumns = None
@@ -42,10 +43,7 @@ class DifferencesSettings(AccuracySettings):
     ] = None
 
 
-def draw_differences(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DifferencesSettings) -> Drawn:
-    """Methods × settings: the mean difference to the baseline in points of %, a tick a seed, and from three seeds on
-    the 95 % bootstrap interval of the mean. Raises SpecError if the baseline has no run, or nothing is beside it.
-    """
+def _draw_differences(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DifferencesSettings) -> Drawn:
     base = settings.baseline or find_baseline(runs)
     label = next((run.label for run in runs if run.listed.method == base), None)
     if label is None:
@@ -106,4 +104,4 @@ def _paired_differences(
     return pd.DataFrame(rows, columns=columns), each
 
 
-KIND = FigureKind(settings=DifferencesSettings, draw=draw_differences, example={"noises": ["sym40"]})
+KIND = FigureKind(settings=DifferencesSettings, draw=_draw_differences, example={"noises": ["sym40"]})

@@ -51,9 +51,10 @@ RING: dict[str, Any] = {"marker": "o", "markersize": 9.5, "markerfacecolor": "no
 
 
 class ParetoSettings(AccuracySettings):
-    """Test accuracy against time (CPU seconds where every run recorded them, else wall time) and traffic of a run, two
-    panels a setting, without traffic where all send about the same; the methods that no other beats in both accuracy
-    and cost are ringed and joined.
+    """Test accuracy against time and traffic of a run; methods that no other beats in accuracy and cost are ringed.
+
+    Two panels a setting, without traffic where all methods send about the same. What no federation can have (told
+    the noise rate, trained in one place) is drawn, and is no member of the front. One run's wall time has no front.
     """
 
     y: YRange = None
@@ -68,13 +69,7 @@ class _Costs(NamedTuple):
     apart: set[str]  # methods that are no member of it
 
 
-def draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ParetoSettings) -> Drawn:
-    """Draw accuracy against time and against megabytes of all clients, two panels a setting and a marker a method.
-
-    Ringed and joined: no other method is at least as accurate for at most as much. What no federation can have (told
-    the noise rate, trained in one place) is drawn, and is no member of the front. One run's wall time has no front.
-    Without the traffic where all methods send about the same.
-    """
+def _draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ParetoSettings) -> Drawn:
     shown, _ = split_clean_settings(runs)
     table, costs = _cost_table(runs, shown, settings)
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
@@ -187,4 +182,4 @@ def _on_front(table: pd.DataFrame, cost: str, apart: Collection[str]) -> pd.Seri
     return pd.Series(dict(front), dtype=bool).reindex(table.index, fill_value=False)
 
 
-KIND = FigureKind(settings=ParetoSettings, draw=draw_pareto, example={"noises": ["sym40"]})
+KIND = FigureKind(settings=ParetoSettings, draw=_draw_pareto, example={"noises": ["sym40"]})

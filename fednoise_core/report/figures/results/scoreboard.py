@@ -80,8 +80,9 @@ def _holds_word(holds: bool | None, unknown: str) -> str:
 
 
 class ScoreboardSettings(FigureSettings):
-    """A paper's claims that were run, a row each - a square for each column of its table, ours above the paper's
-    own.
+    """A paper's claims that were run: a square for each column of its table, ours above the paper's own.
+
+    Claims that were not run are counted in the caption.
     """
 
     tables: Annotated[
@@ -90,10 +91,9 @@ class ScoreboardSettings(FigureSettings):
     ] = None
 
 
-def draw_scoreboard(
+def _draw_scoreboard(
     runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: ScoreboardSettings
 ) -> Drawn:
-    """Draw the claims that were run, a row each: a square a column, ours above the paper's. The others are counted."""
     frames = table_frames(runs, tables)
     claims = {name: score_table(frame, table).claims for name, (table, frame) in frames.items()}
     boards = [
@@ -219,4 +219,4 @@ def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
         start += count
 
 
-KIND = FigureKind(settings=ScoreboardSettings, draw=draw_scoreboard, of_a_paper=True)
+KIND = FigureKind(settings=ScoreboardSettings, draw=_draw_scoreboard, of_a_paper=True)

@@ -32,8 +32,9 @@ __all__ = ["KIND"]
 
 
 class SweepSettings(AccuracySettings):
-    """Test accuracy against the values of a field that methods `sweep`; one panel a setting, methods without the field
-    dashed.
+    """Test accuracy against the values of a field that methods `sweep`; methods without the field are dashed.
+
+    One panel a setting. A line is a method with its other swept fields at one value each.
     """
 
     columns: PanelColumns = None
@@ -41,10 +42,7 @@ class SweepSettings(AccuracySettings):
     field: Annotated[str | None, Field(description="The field; null: the only one that is swept.")] = None
 
 
-def draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: SweepSettings) -> Drawn:
-    """Accuracy against a swept field, one panel a setting; a line is a method with its other swept fields at one value
-    each. Methods without the field are dashed lines from side to side.
-    """
+def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: SweepSettings) -> Drawn:
     field = swept_field([run.listed.method for run in runs], settings.field)
     table, names, labels = (
         _line_frame(score_methods(runs, settings), field, runs),
@@ -112,4 +110,4 @@ def _read_numbers(texts: Sequence[str]) -> dict[str, float]:
         return {}
 
 
-KIND = FigureKind(settings=SweepSettings, draw=draw_sweep, example={"methods": ["fedprox"], "metric": "last"})
+KIND = FigureKind(settings=SweepSettings, draw=_draw_sweep, example={"methods": ["fedprox"], "metric": "last"})

@@ -45,8 +45,9 @@ COLOURS = {"given": FILL, "clean": QUIET}
 
 
 class HistogramSettings(FigureSettings):
-    """Samples per client and class by clean and by given labels, as dots sized by count with the mislabelled share
-    inside (FedDPCont, figures 3 and 4).
+    """Samples per client and class by clean and by given labels, as dots sized by count (FedDPCont, figures 3 and 4).
+
+    The dot inside is the share of them that is mislabelled.
     """
 
     show: Annotated[
@@ -76,11 +77,7 @@ class _Dots(NamedTuple):
         return np.maximum(self.scale**2 * samples, DUST) * (samples > 0)
 
 
-def draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettings) -> Drawn:
-    """Draw samples per client and class as dots sized by count (FedDPCont, figures 3 and 4).
-
-    The dot inside is the share of them that is mislabelled.
-    """
+def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettings) -> Drawn:
     panels = [
         _Panel(one, labels, _count_samples(one, labels))
         for one in shown
@@ -101,7 +98,7 @@ def draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSetting
     label_outer_axes(axes, "client", "class")
     wrong = any(panel.frame["mislabelled"].any() for panel in panels)
     add_legend_below(figure, _legend_handles(panels, dots, wrong))
-    words = _describe_figure(shown, panels, dots, settings.show, wrong)
+    words = _describe_histogram(shown, panels, dots, settings.show, wrong)
     return finish_figure(figure, [panel.frame for panel in panels], settings, "Who holds which class", words)
 
 
@@ -148,7 +145,7 @@ def _legend_handles(panels: Sequence[_Panel], dots: _Dots, wrong: bool) -> list[
     return handles
 
 
-def _describe_figure(
+def _describe_histogram(
     shown: Sequence[SettingArtifacts], panels: Sequence[_Panel], dots: _Dots, asked: Sequence[str], wrong: bool
 ) -> dict[str, str]:
     """wrong: whether any sample is mislabelled."""
@@ -185,5 +182,5 @@ def _count_samples(one: SettingArtifacts, labels: str) -> pd.DataFrame:
 
 
 KIND = FigureKind(
-    settings=HistogramSettings, draw=draw_histogram, example={"noises": ["sym40"], "partitions": ["openset-uniform"]}
+    settings=HistogramSettings, draw=_draw_histogram, example={"noises": ["sym40"], "partitions": ["openset-uniform"]}
 )

@@ -44,7 +44,11 @@ LEAST = 0.05  # the end of the differences' colours is no smaller
 
 
 class TransitionSettings(FigureSettings):
-    """P(given label | clean class), nominal, and realised minus nominal, as heat maps; with numbers where they fit."""
+    """P(given label | clean class), nominal, and realised minus nominal, as heat maps, with numbers where they fit.
+
+    Where nothing was asked for, the realised matrix stands alone. Partitions of one noise share their labels, which
+    are drawn once. Up to FEW noises stand below each other. Of more, pairs of matrices stand side by side.
+    """
 
 
 class _Panel(NamedTuple):
@@ -53,12 +57,7 @@ class _Panel(NamedTuple):
     matrix: np.ndarray | None  # [K, K]; None if it is unknown
 
 
-def draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
-    """Draw T[i, j] = P(given = j | clean = i) as asked for, and beside it realised minus asked for.
-
-    Where nothing was asked for, the realised matrix stands alone. Partitions of one noise share their labels, which are
-    drawn once. Up to FEW noises stand below each other. Of more, pairs of matrices stand side by side.
-    """
+def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
     once = {one.labels_file: one for one in reversed(shown)}
     shown = list(reversed(once.values()))
     rows = [_list_matrices(one) for one in shown]
@@ -80,7 +79,7 @@ def draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSetti
     figure = axes[0].get_figure(root=True)
     assert figure is not None
     frames = [_matrix_frame(panel) for panel in grid if panel.matrix is not None]
-    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_figure(shown, off))
+    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
 
 
 def _place_panels(
@@ -118,7 +117,7 @@ def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesIma
     return image
 
 
-def _describe_figure(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
+def _describe_transition(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
     """off: largest difference of each pair of matrices."""
     nominal = [one.labels.T_nominal for one in shown]
     caption = "Probability of the given label (column) for each clean class (row)"
@@ -171,4 +170,4 @@ def _signed_cell(value: float) -> str:
     return f"{value:+.2f}".replace("0.", ".").replace("-", "−") if abs(value) >= 0.005 else ""
 
 
-KIND = FigureKind(settings=TransitionSettings, draw=draw_transition, example={"noises": ["random40"]})
+KIND = FigureKind(settings=TransitionSettings, draw=_draw_transition, example={"noises": ["random40"]})
