@@ -52,9 +52,7 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
             raise ArtifactError(f"{one.where}: expected a row of {path}, which has {len(y)}, got {one.source!r}")
         if int(y[i]) != one.given:
             raise ArtifactError(f"{one.where}: row {i} of {path} has the label {int(y[i])} in {key}, not {one.given}")
-        if one.label >= classes or (names and one.label_name != names[one.label]):
-            has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
-            raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is not a class of {path}: {has}")
+        _check_class(path, one, names, classes)
         return i
 
     chosen = _by_sample(wanted, find_row)
@@ -67,6 +65,12 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     own = {name for name, array in found.items() if name not in APART and array.ndim and len(array) == len(y)}
     write_npz(out, {name: array[stays] if name in own else array for name, array in found.items()})
     return len(y), list(chosen.values())
+
+
+def _check_class(path: Path, one: Decision, names: Sequence[str], classes: int) -> None:
+    if one.label >= classes or (names and one.label_name != names[one.label]):
+        has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
+        raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is not a class of {path}: {has}")
 
 
 def _class_names(found: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
