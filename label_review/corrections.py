@@ -64,9 +64,14 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
         stays[i] = one.decision != "drop"
     left = [array[stays] for name, array in found.items() if name == "y_train" or is_given(name)]
     all_classes_occur(left, classes, names, f"{path}, corrected")
-    own = {name for name, array in found.items() if name not in APART and array.ndim and len(array) == len(y)}
-    write_npz(out, {name: array[stays] if name in own else array for name, array in found.items()})
+    write_npz(out, _select_rows(found, stays))
     return len(y), list(chosen.values())
+
+
+def _select_rows(found: Mapping[str, np.ndarray], stays: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays with these rows alone of each that has one for each training image."""
+    own = {name for name, array in found.items() if name not in APART and array.ndim and len(array) == len(stays)}
+    return {name: array[stays] if name in own else array for name, array in found.items()}
 
 
 def _class_names(found: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
