@@ -195,6 +195,6 @@ def watch_crossing() -> Iterator[Crossed]:
 
         return lockstep(self, local, state, clients, broadcast, combined, **fit_options)
 
-    seen = {"_make_requests": seen_requests, "_collect_results": seen_results}
+    seen: dict[str, Any] = {"_make_requests": seen_requests, "_collect_results": seen_results}
     with patch.multiple(Federation, **seen, run_on_clients=seen_calls, fit_lockstep=seen_lockstep):
         yield crossed
