@@ -130,8 +130,9 @@ class FashionMNIST(Official):
 
 
 class CIFAR10(Official):
-    """CIFAR-10, 50,000 + 10,000 colour images, 32×32, 10 classes (Krizhevsky 2009); with human: true also CIFAR-10N's
-    labels (Wei et al. 2022, CC BY-NC 4.0).
+    """CIFAR-10, 50,000 + 10,000 colour images, 32×32, 10 classes (Krizhevsky 2009).
+
+    With human: true it also has the labels of CIFAR-10N (Wei et al. 2022, CC BY-NC 4.0).
     """
 
     display_name = "CIFAR-10"
@@ -156,8 +157,9 @@ class CIFAR10(Official):
 
 
 class CIFAR100(Official):
-    """CIFAR-100, 50,000 + 10,000 colour images, 32×32, 100 classes in 20 superclasses (Krizhevsky 2009); with human:
-    true also CIFAR-100N's labels.
+    """CIFAR-100, 50,000 + 10,000 colour images, 32×32, 100 classes in 20 superclasses (Krizhevsky 2009).
+
+    With human: true it also has the labels of CIFAR-100N.
     """
 
     display_name = "CIFAR-100"
@@ -231,8 +233,12 @@ def _from_raw(kind: type[Official], source: str, folder: Path) -> Content:
 
 
 def _open_torchvision(kind: type[Official], source: str, folder: Path, download: bool = False) -> list[Any]:
-    """torchvision's data sets of training and test part. CIFAR's and SVHN's files are read only if their MD5 is the
-    published one. Raises SpecError if torchvision is missing.
+    """Torchvision's data sets of training and test part.
+
+    CIFAR's and SVHN's files are read only if their MD5 is the published one.
+
+    Raises:
+        SpecError: torchvision is missing.
     """
     try:
         import torchvision.datasets
@@ -266,8 +272,9 @@ def _check_content(source: str, facts: Facts, content: Content) -> dict[str, str
 
 
 def _download_files(kind: type[Official], source: str, cache: Path) -> None:
-    """Let torchvision fetch, check and unpack the official files, which then go to `cache`; under a lock against other
-    jobs.
+    """Let torchvision fetch, check and unpack the official files, which then go to `cache`.
+
+    A lock keeps other jobs from doing the same.
     """
     from filelock import FileLock
 

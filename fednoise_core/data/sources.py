@@ -1,5 +1,7 @@
-"""Data sets by their spec: reading one, and the cheap facts (samples, classes, size of the images) that a config is
-checked against. What each data set is says its class (`fednoise_core.data.SOURCES`).
+"""Data sets by their spec: reading one, and the cheap facts that a config is checked against.
+
+Facts are the numbers of samples and classes and the size of the images. The class of a data set
+(`fednoise_core.data.SOURCES`) states them.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ __all__ = ["Npz", "hash_content", "is_given"]
 
 
 class Npz(Dataset):
-    """The user's arrays: x_train, x_test uint8 [n,H,W] or [n,H,W,C] (channels last), y_train, y_test from 0, every
-    class in training; optional given or given_<name> (labels as collected), client (owners: integers or texts),
-    x_public, names.
+    """The user's arrays x_train, x_test, y_train, y_test in an npz file.
+
+    Images are uint8 [n,H,W] or [n,H,W,C] (channels last). Labels count from 0, with every class in training. Optional
+    arrays are given or given_<name> (labels as collected), client (owners: integers or texts), x_public and names.
     """
 
     example: ClassVar = {"path": "mine.npz", "clean_known": False}

@@ -1,5 +1,6 @@
-"""Methods by name. Names map to strings and are imported on use, so that a run's code hash holds only the method it
-names.
+"""Methods by name.
+
+Names map to strings and are imported on use, so that a run's code hash holds only the method it names.
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ METHODS: dict[str, str] = {
 
 
 def method_class(name: str) -> type[FedAvg]:
-    """The class registered under `name`; SpecError with the nearest known name if there is none."""
+    """Import the class registered under `name`.
+
+    Raises:
+        SpecError: There is none. The message holds the nearest known name.
+    """
     from importlib import import_module
 
     from fednoise_core.io import SpecError
@@ -70,7 +75,15 @@ def method_class(name: str) -> type[FedAvg]:
 
 
 def make_method(spec: dict[str, Any], train: Train) -> FedAvg:
-    """The method of {"name": …, fields…}, its fields checked. Raises SpecError naming the key."""
+    """Make a method and check its settings.
+
+    Args:
+        spec: {"name": …, settings…}.
+        train: The training settings.
+
+    Raises:
+        SpecError: A setting is unknown or does not fit. The message names its key.
+    """
     from fednoise_core.settings.declare import build_settings
 
     fields = {k: v for k, v in spec.items() if k != "name"}

@@ -56,7 +56,11 @@ class ConfidentPrestop(Prestop):
         return super().weigh_updates(fed, state, clients, updates)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """What the final model prunes lies above 1/2; within both groups by how little it believes in the label."""
+        """Score labels by what the final model prunes.
+
+        Pruned labels lie above 1/2. Within both groups the score is how little the model believes in the label.
+        None if the rule never stopped phase 1.
+        """
         if "stopped" not in broadcast:
             return None
         p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)

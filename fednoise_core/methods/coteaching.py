@@ -44,7 +44,11 @@ class Coteaching(TwoNets):
     exponent: Annotated[float, Field(gt=0, description="c of t^c.")] = 1.0
 
     def forget_rate_at(self, round: int) -> float:
-        """tau_t of the 0-based round t."""
+        """Compute tau_t, the share of a batch that is forgotten (Han et al., 2018).
+
+        Args:
+            round: t, from 0.
+        """
         rounds = self.train.rounds
         ramp = resolve_rounds(rounds, self.ramp) if self.ramp else math.ceil(rounds / 10)
         return losses.forget_rate_at(round, self.forget_rate, ramp, self.exponent)
@@ -69,8 +73,10 @@ class Coteaching(TwoNets):
             trained.update(broadcast["lr"])
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By the mean loss of the two nets. The rate that it was told decides how many it forgets, not how many of the
-        labels are said to be wrong.
+        """Score labels by the mean loss of the two nets.
+
+        The forget rate, a setting, decides how many samples it forgets, not how many of the labels are said to be
+        wrong. The proposed label is the guess of both nets together.
         """
         logits = [client.predict(broadcast[name]) for name in NAMES]
         loss = sum(losses.ce(z, client.labels) for z in logits)

@@ -75,7 +75,11 @@ class Ditto(FedAvg):
         state.server["trained"] = sorted({*state.server["trained"], *clients})
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """personal: the clients that have trained; before the first round what everybody would start from."""
+        """List the personal models of the clients that have trained, and the global model.
+
+        Before the first round the personal view holds what everybody would start from.
+        The personal view is the headline.
+        """
         start = [(SERVER, state.server["model"])]
         own = [(c, ClientEntry("personal")) for c in state.server["trained"]]
         return {"personal": own or start, "global": start}  # type: ignore[dict-item]

@@ -1,5 +1,6 @@
-"""DivideMix (Li, Socher and Hoi, ICLR 2020) in federated form: two nets tell each other which labels to trust, and
-learn from the rest as from unlabelled images.
+"""DivideMix (Li, Socher and Hoi, ICLR 2020) in federated form.
+
+Two nets tell each other which labels to trust, and learn from the rest as from unlabelled images.
 """
 
 from __future__ import annotations
@@ -163,7 +164,11 @@ class DivideMix(TwoNets):
         return losses.sharpen_probs(mean, self.temperature)
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """P(wrong): one minus the mean posterior of the two nets' divisions; proposed: the ensemble's guess."""
+        """Score labels by the two nets' divisions into clean and wrong.
+
+        P(wrong) is one minus the mean posterior of the two.
+        The proposed label is the ensemble's guess.
+        """
         clean = torch.stack(
             [self._clean_posterior(client, broadcast[name], "suspects", k) for k, name in enumerate(NAMES)]
         ).mean(0)

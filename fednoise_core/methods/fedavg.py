@@ -52,22 +52,42 @@ class FedAvg(Local, ValidatedSettings):
     # the server's side
 
     def init_state(self, fed: Federation) -> State:
-        """The state before the first round."""
+        """Make the state before the first round.
+
+        Returns:
+            A State whose `server` holds the new model, as "model".
+        """
         return State(server={"model": fed.init_weights("model")})
 
     def list_phases(self, fed: Federation) -> list[Phase]:
-        """The stretches of rounds, in order. Default: one."""
+        """List the phases of a run, in order.
+
+        The default is one phase of `train.rounds` rounds.
+        The last `end` is the number of rounds of the run.
+        """
         return [Phase("train", self.run_round, self.train.rounds)]
 
     def make_broadcast(self, fed: Federation, state: State) -> dict[str, Any]:
-        """What is broadcast at the start of a round."""
+        """Collect what all clients are sent at the start of a round.
+
+        Returns:
+            Values by name. Default: the model, as "model".
+        """
         return {"model": state.server["model"]}
 
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        """Sample, fit, merge. candidates: clients to sample from; fit_options: options of `fed.fit`. Returns what the
-        round reports: name -> number.
+        """Sample a cohort, fit its clients and merge their updates.
+
+        Args:
+            fed: The federation.
+            state: The run's state, which is changed in place.
+            candidates: Clients to sample from. Default: all.
+            **fit_options: Options of `fed.fit`.
+
+        Returns:
+            What the round reports, as numbers by name.
         """
         clients = fed.sample_cohort(state.round, candidates=candidates)
         clients, updates = fed.fit(self, state, clients, self.make_broadcast(fed, state), **fit_options)
@@ -78,11 +98,25 @@ class FedAvg(Local, ValidatedSettings):
     def weigh_updates(
         self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
-        """Aggregation weights, not yet normalised. updates: what the clients sent, for methods that weigh by it."""
+        """Weigh the clients of a merge.
+
+        Args:
+            fed: The federation.
+            state: The run's state.
+            clients: The clients whose updates arrived.
+            updates: What they sent, for methods that weigh by it.
+
+        Returns:
+            One weight per client, not yet normalised.
+        """
         return [float(fed.sizes[c]) if self.weighting == "samples" else 1.0 for c in clients]
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
-        """Put the clients' answers into `state.server`. Default: the mean model, or a step of server_lr towards it."""
+        """Merge the clients' updates into `state.server`.
+
+        The default takes the weighted mean of their models, or a step of server_lr towards it.
+        Running statistics are averaged only.
+        """
         new = weighted_mean([update["model"] for update in updates], self.weigh_updates(fed, state, clients, updates))
         if self.server_lr != 1.0:  # statistics are averaged only: a longer step could make a variance negative
             old = state.server["model"].trained
@@ -92,18 +126,32 @@ class FedAvg(Local, ValidatedSettings):
     # what the engine asks
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """Models to evaluate, by name; the first is the headline."""
+        """List the models to evaluate.
+
+        Returns:
+            The members of each view: (client or SERVER, a model, or several whose logits are summed, or the name of an
+            entry
+            of the client state). The first view is the headline.
+        """
         return {"global": [(SERVER, state.server["model"])]}
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
-        """What the method believes about the noise, for diagnostics (shapes: engine.truth.Truth.estimates)."""
+        """Report what the method believes about the noise, for diagnostics.
+
+        Returns:
+            Some of the entries that `engine.truth.Truth.estimates` compares with the truth, whose shapes it describes.
+        """
         return {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Client-side, at the end: P(given label is wrong), or any score by which labels are more suspect [n], and the
-        proposed label [n]; None if the method knows no better than its headline model.
+        """Judge the client's given labels at the end of the run, on the client.
 
-        Of the score the order counts: how many labels are wrong at a site is estimated from the headline model
-        (`wrong_labels.judge`), for all methods on one scale.
+        Only the order of the scores counts. How many labels are wrong at a site is estimated from the headline model
+        (`ops.label_errors.estimate_label_errors`), for all methods on one scale.
+
+        Returns:
+            P(given label is wrong) [n], or any score by which labels are more suspect, and the proposed labels [n].
+            None if the
+            method knows no better than its headline model.
         """
         return None

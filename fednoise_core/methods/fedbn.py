@@ -85,8 +85,10 @@ class FedBN(FedAvg):
         state.server["trained"] = sorted({*state.server["trained"], *clients})
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """personal: the round's clients, each with its own layers; in the end all that ever trained. avg_bn: one model
-        with the mean of their layers.
+        """List the views "personal" and "avg_bn".
+
+        The first holds the round's clients, each with its own layers, and in the end all that ever trained. The second
+        is one model with the mean of their layers.
         """
         layout, shared, cohort = fed.net().layout, state.server["model"], state.server["cohort"]
         if not cohort:  # before the first round all have the same layers

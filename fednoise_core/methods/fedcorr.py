@@ -1,5 +1,6 @@
-"""FedCorr (Xu et al., CVPR 2022): find noisy clients by intrinsic dimension, correct labels, fine-tune on clean
-clients, train on all.
+"""FedCorr (Xu et al., CVPR 2022).
+
+It finds noisy clients by intrinsic dimension, corrects labels, fine-tunes on clean clients, and trains on all.
 """
 
 from __future__ import annotations
@@ -52,7 +53,11 @@ class FedCorr(FedAvg):
     draws = 2  # of mixup
 
     def split_rounds(self, fed: Federation) -> tuple[int, int, int]:
-        """T1, T2, T3 at the cost of `train.rounds` rounds."""
+        """Split the run into its three stages, at the cost of `train.rounds` rounds of FedAvg.
+
+        Returns:
+            Iterations of stage 1 (T1), in each of which all clients train once, and rounds of stages 2 and 3 (T2, T3).
+        """
         rounds = self.train.rounds
         first = self.iterations or (5 if rounds >= 200 else 2)
         rest = max(2, rounds - round(first * len(fed.all) / fed.cohort))
@@ -77,7 +82,11 @@ class FedCorr(FedAvg):
     # stage 1
 
     def find_noisy(self, fed: Federation, state: State) -> dict[str, float]:
-        """One iteration: everyone once, then tell noisy clients by their LID, and correct their worst labels."""
+        """Run one iteration of stage 1.
+
+        All clients train once. Their local intrinsic dimensions (LID) tell who is noisy, and the worst labels of these
+        clients are corrected.
+        """
         level, answered = state.notes["level"], set()
         for number, clients in enumerate(fed.iterate_cohorts(state.round, self.group)):
             per_client = [{"level": torch.tensor(level[c])} for c in clients]
@@ -105,7 +114,11 @@ class FedCorr(FedAvg):
         }
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        """Client-side, in stage 1: mean LID of the local model's outputs. Its losses stay, for `_correct_worst`."""
+        """Measure the mean LID of the local model's outputs, in stage 1 only.
+
+        The losses stay with the client, for the correction of its worst labels.
+        In later stages the update goes up as it is.
+        """
         if "level" not in broadcast:
             return update
         logits = client.predict(update["model"])
@@ -114,9 +127,10 @@ class FedCorr(FedAvg):
         return {**update, "lid": float(lid.mean())}
 
     def _correct_worst(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, float]:
-        """Client-side, for a noisy client: its level is the share of samples in the high group of its local model's
-        losses. Of the floor(n*level*relabel) samples with the largest loss, those that the global model is sure about
-        get its label.
+        """Correct the worst labels of a noisy client, on the client.
+
+        Its noise level is the share of samples in the high group of its local model's losses. Of the floor(n * level *
+        relabel) samples with the largest loss, those that the global model is sure about get its label.
         """
         loss = client.state["loss"]
         high = int((two_groups(loss.cpu().numpy(), seed=client.derive_seed("losses")) > 0.5).sum())
@@ -136,12 +150,20 @@ class FedCorr(FedAvg):
     # stages 2 and 3
 
     def fine_tune(self, fed: Federation, state: State) -> dict[str, float] | None:
-        """FedAvg on the clients that count as clean (all, if none does)."""
+        """Run a round of FedAvg on the clients that count as clean.
+
+        These are the clients whose noise level is at most `kappa`.
+        All clients take part if none counts as clean.
+        """
         clean = [c for c in fed.all if state.notes["level"][c] <= self.kappa]
         return self.run_round(fed, state, candidates=clean or None)
 
     def relabel_noisy(self, fed: Federation, state: State) -> None:
-        """Before stage 3: noisy clients take the global model's label wherever it is sure."""
+        """Relabel the samples of noisy clients, once before stage 3.
+
+        They take the global model's label wherever it is sure.
+        Their targets change, not their given labels.
+        """
         fed.run_on_clients(state, state.notes["noisy"], self._correct_all, self.make_broadcast(fed, state))
 
     def _correct_all(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, int]:
@@ -173,7 +195,11 @@ class FedCorr(FedAvg):
         return {"client_noise": {c: float(state.server["lid"][c]) for c in fed.all}} if state.round else {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Relabelled samples are wrong; others by how little the model believes in their label, below 1/2."""
+        """Score relabelled samples as wrong.
+
+        Others lie below 1/2, by how little the model believes in their label.
+        The proposed label is the new target, or the model's guess.
+        """
         p, proposed = p_wrong_by_confidence(client.predict(broadcast["model"]), client.labels)
         changed = client.targets != client.labels
         return (p + changed) / 2, torch.where(changed, client.targets, proposed)

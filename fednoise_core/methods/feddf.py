@@ -1,5 +1,7 @@
-"""FedDF (Lin et al., NeurIPS 2020): the server averages models of one architecture, then distils the ensemble of all
-received models into them on public images.
+"""FedDF (Lin et al., NeurIPS 2020).
+
+The server averages models of one architecture, then distils the ensemble of all received models into them on public
+images.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from fednoise_core.ops import losses, optim
 
 
 def group_architectures(fed: Federation) -> dict[int, int]:
-    """Client with samples -> the first one that runs the same architecture, whose number stands for it."""
+    """Group the clients by architecture.
+
+    Returns:
+        Client with samples -> the first client that runs the same architecture, whose number stands for it.
+    """
     first: dict[Any, int] = {}
     return {c: first.setdefault((fed.net(c).name, fed.net(c).layout), c) for c in fed.all}
 
@@ -89,7 +95,11 @@ class FedDF(FedAvg):
         return super().run_round(fed, state, candidates, per_client=per_client, **fit_options)
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
-        """Averages of the architectures that answered, distilled; the others' models stay as they are."""
+        """Average the models of each architecture that answered, and distil the ensemble into them.
+
+        Models of other architectures stay as they are.
+        Without distillation this is FedAvg for each architecture.
+        """
         kind, sent = group_architectures(fed), dict(zip(clients, updates, strict=True))
         students = {}
         for first in dict.fromkeys(kind[c] for c in clients):
@@ -105,8 +115,9 @@ class FedDF(FedAvg):
     def _distil_students(
         self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]], students: dict[int, Any]
     ) -> None:
-        """Train the students on public images towards the mean logits of all received models; not at all if logits
-        overflow, which is for the evaluation to tell.
+        """Train the students on public images towards the mean logits of all received models.
+
+        They stay as they are if logits overflow, which the evaluation will show.
         """
         ids = fed.draw_public_ids(state.round, "distillation", self.public)
         logits = [
@@ -134,7 +145,12 @@ class FedDF(FedAvg):
         students.update((first, update["model"]) for first, update in zip(list(students), taught, strict=True))
 
     def rate(self, step: int, steps: int) -> float:
-        """The rate of a step of distillation, counted from 0."""
+        """Compute the learning rate of a step of distillation: a cosine from `distil_lr` to 0.
+
+        Args:
+            step: Counted from 0.
+            steps: Steps of the whole distillation.
+        """
         return self.distil_lr * (1 + math.cos(math.pi * step / steps)) / 2
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:

@@ -101,8 +101,10 @@ class FedDPCont(FedAvg):
     # the exchange of labels
 
     def init_state(self, fed: Federation) -> State:
-        """The release, if it is one for the whole run: its result is part of the state, so a resume does not draw
-        again.
+        """Release the labels, if one release serves the whole run.
+
+        The result is part of the state, so a resume does not draw again.
+        Without a global distribution each client chooses its own, and nothing is released.
         """
         state = super().init_state(fed)
         if self.draw != "global":
@@ -206,10 +208,10 @@ class FedDPCont(FedAvg):
         return {"label_prior": state.server.get("prior", torch.full((fed.classes,), 1 / fed.classes))}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """Suspect where the given label loses against labels from the shared prior (the peer loss is positive, CORES'
-        sieve).
+        """Suspect labels that lose against labels from the shared prior.
 
-        P(wrong) is the logistic function of the peer loss in expectation.
+        Their peer loss is positive, as in the sieve of CORES² (Cheng et al., 2021). P(wrong) is the logistic function
+        of the peer loss in expectation.
         """
         logits = client.predict(broadcast["model"])
         per_class = -losses.log_probs(logits)

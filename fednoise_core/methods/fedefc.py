@@ -50,8 +50,14 @@ class FedEFC(Prestop):
         )
 
     def correction_matrix(self, counts: Tensor, y: Tensor) -> Tensor:
-        """The loss's matrix T [K, K] of -log (T' p)_y, from counts [K, K] (rows given labels, columns confident
-        guesses, the diagonal not yet filled) and given labels y [n].
+        """Compute the matrix T of the client's loss -log (T' p)_y.
+
+        Args:
+            counts: [K, K], given labels in rows, confident guesses in columns, the diagonal not yet filled.
+            y: Given labels [n].
+
+        Returns:
+            float [K, K].
         """
         if self.compensation == "none":
             return normalise_counts(counts)
@@ -61,15 +67,18 @@ class FedEFC(Prestop):
     # what the engine asks
 
     def estimate_noise(self, fed: Federation, state: State) -> dict[str, Any]:
-        """T of all clients that have counted, each by its latest counts: these are added up before columns are
-        normalised. No compensation: Q is compared with the noise, not what the loss makes of it.
+        """Estimate T from the counts of all clients, each by its latest.
+
+        Counts are added up before columns are normalised. The compensation is left out: Q is compared with the noise,
+        not what the loss makes of it.
         """
         counts = self.count_early or 0 < state.notes["prestop"]["round"] < state.round
         return {"transition": FromClientState(_pool_counts)} if counts and state.round else {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By Bayes' rule from the final model and the client's Q by it; no opinion if the rule never stopped phase
-        1.
+        """Judge labels by Bayes' rule, from the final model and the client's Q by it.
+
+        None if the rule never stopped phase 1.
         """
         if "stopped" not in broadcast:
             return None
@@ -78,8 +87,9 @@ class FedEFC(Prestop):
 
 
 def _count_confident(logits: Tensor, y: Tensor) -> Tensor:
-    """Counts [K, K] with the diagonal as it is: filled client by client, it would outweigh the counts of rare classes
-    in their sum.
+    """Counts [K, K] with the diagonal as it is.
+
+    Filled client by client, the diagonal would outweigh the counts of rare classes in their sum.
     """
     return confident_counts(losses.log_probs(logits).exp(), y, fill=False)
 

@@ -1,5 +1,7 @@
-"""FedELC (CIKM 2024): FedNoRo's search for noisy clients, whose labels are then learnt together with the model (PENCIL;
-Yi and Wu, CVPR 2019).
+"""FedELC (CIKM 2024).
+
+It finds noisy clients as FedNoRo does. Their labels are then learnt together with the model (PENCIL; Yi and Wu, CVPR
+2019).
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ class FedELC(FedNoRo):
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """The terms that the model has a part in. Label logits move here, too: a sample is in one batch of an epoch, so
-        this is once per epoch, with the predictions that its batch is trained on.
+        """Compute the terms that the model has a part in.
+
+        Label logits move here, too: a sample is in one batch of an epoch, so this is once per epoch, with the
+        predictions that its batch is trained on.
         """
         if "noisy" not in broadcast:
             return super().compute_objective(net, w, batch, broadcast, client_state)
@@ -60,16 +64,26 @@ class FedELC(FedNoRo):
         return (own - (log_p.exp() * losses.log_probs(U)).sum(-1) - self.entropy * own).mean() / log_p.shape[1]
 
     def label_gradient(self, U: Tensor, p: Tensor, y: Tensor) -> Tensor:
-        """The gradient [B, K] of the batch's mean loss for the label logits U [B, K], given predictions p [B, K] and
-        labels y [B]: (s - p)/K + given·(s - onehot y) over B, with s = softmax U.
+        """Compute the gradient of the batch's mean loss for the label logits.
+
+        It is ((s - p)/K + given * (s - onehot y)) / B, with s = softmax U.
+
+        Args:
+            U: Label logits [B, K].
+            p: Predictions [B, K].
+            y: Given labels [B].
+
+        Returns:
+            [B, K].
         """
         s, K = torch.softmax(U, -1), U.shape[1]
         onehot = (y[:, None] == torch.arange(K, device=U.device)).to(s.dtype)
         return ((s - p) / K + self.given * (s - onehot)) / len(y)
 
     def after_fit(self, client: Client, update: dict[str, Any], broadcast: Mapping[str, Any]) -> dict[str, Any]:
-        """Client-side: the mean of a noisy client's labels and its trained model's predictions, scaled, is where the
-        label logits start in its next round.
+        """Move the label logits of a noisy client, on the client.
+
+        They start its next round from the scaled mean of its labels and its trained model's predictions.
         """
         if "noisy" in broadcast:
             both = (
@@ -80,8 +94,10 @@ class FedELC(FedNoRo):
         return update
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By the learnt labels; where there are none the labels count as right, and by how little the model believes in
-        them, below 1/2.
+        """Score labels by the learnt ones.
+
+        Without learnt labels the given ones count as right: they lie below 1/2, by how little the model believes in
+        them.
         """
         if "label_logits" in client.state:
             return p_wrong_by_confidence(client.state["label_logits"], client.labels)

@@ -43,7 +43,10 @@ class FedExP(FedAvg):
     def run_round(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None, **fit_options: Any
     ) -> dict[str, float] | None:
-        """As FedAvg's; reports eta_g, too."""
+        """Run a round of FedAvg.
+
+        The round also reports eta_g, as "server_step".
+        """
         report = super().run_round(fed, state, candidates, **fit_options) or {}
         return {**report, "server_step": state.notes.get("server_step", 1.0)}
 

@@ -1,5 +1,6 @@
-"""FedFixer (Ji et al., AAAI 2024), as we read it: a client's personal and its global model choose samples for each
-other.
+"""FedFixer (Ji et al., AAAI 2024), as we read it.
+
+A client's personal and its global model choose samples for each other.
 """
 
 from __future__ import annotations
@@ -90,16 +91,23 @@ class FedFixer(Ditto):
         return {"global": both["global"], "personal": both["personal"]}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """1 - p of the given label, and the guess, by the mean of both models' logits; by the global model alone where
-        the client never trained.
+        """Score labels by 1 - p of the given label.
+
+        p and the guess come from the mean of both models' logits, or from the global model alone if the client never
+        trained.
         """
         models = [broadcast["model"], client.state["personal"]] if "personal" in client.state else [broadcast["model"]]
         return p_wrong_by_confidence(torch.stack([client.predict(w) for w in models]).mean(0), client.labels)
 
 
 def pass_sieve(logits: Tensor, y: Tensor) -> Tensor:
-    """Mask [B] (float): CE(f, y) is below its mean over all K classes, as the sieve of CORES² (Cheng et al., 2021),
-    where the regulariser stands on both sides.
+    """Choose samples by the sieve of CORES² (Cheng et al., 2021).
+
+    A sample passes if its cross entropy is below the mean over all K classes. The regulariser of the paper stands on
+    both sides of that comparison, so it drops out.
+
+    Returns:
+        float mask [B].
     """
     logits = logits.detach()
     return (losses.ce(logits, y) < -losses.log_probs(logits).mean(1)).float()

@@ -18,7 +18,13 @@ __all__ = ["FedLSR", "jensen_shannon"]
 
 
 def jensen_shannon(q1: Tensor, q2: Tensor) -> Tensor:
-    """(KL(q1 | m) + KL(q2 | m))/2 [B] with m = (q1 + q2)/2, of positive numbers [B, K]."""
+    """Compute the Jensen-Shannon divergence of positive numbers [B, K].
+
+    It is (KL(q1 | m) + KL(q2 | m)) / 2 with m = (q1 + q2) / 2.
+
+    Returns:
+        [B].
+    """
     log_m = ((q1 + q2) / 2).log()
     return (q1 * (q1.log() - log_m) + q2 * (q2.log() - log_m)).sum(-1) / 2
 

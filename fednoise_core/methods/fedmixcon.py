@@ -78,7 +78,10 @@ class FedMixCon(MixedPrediction):
 
     @property
     def weight(self) -> float:
-        """mu, or noise_rate/2 (the paper's table 2)."""
+        """The weight of the contrast.
+
+        It is `mu`, or half the noise rate (Peng et al., 2025, table 2).
+        """
         return self.noise_rate / 2 if self.mu is None else self.mu
 
     def compute_objective(

@@ -1,5 +1,7 @@
-"""FedNoRo (Wu et al., IJCAI 2023): find noisy clients by their losses per class; they also learn from the broadcast
-model, and count the less the further their models lie from clean ones.
+"""FedNoRo (Wu et al., IJCAI 2023).
+
+It finds noisy clients by their losses per class. They also learn from the broadcast model, and count the less the
+further their models lie from clean ones.
 """
 
 from __future__ import annotations
@@ -38,18 +40,31 @@ def scale_losses(rows: np.ndarray) -> np.ndarray:
 
 
 def adjusted_kl(teacher: Tensor, adjusted: Tensor, log_prior: Tensor) -> Tensor:
-    """Per sample [B]: KL from the teacher's probabilities [B, K] to softmax(adjusted), summed over the classes that
-    the client has (log_prior [K] above -inf), so that logits of the others get no gradient.
+    """Compute the KL divergence from the teacher's probabilities to softmax(adjusted).
+
+    The sum goes over the classes that the client has, so that logits of the others get no gradient.
+
+    Args:
+        teacher: Probabilities [B, K].
+        adjusted: Logits [B, K] plus `log_prior`.
+        log_prior: [K], -inf for a class that the client lacks.
+
+    Returns:
+        [B].
     """
     log_p = losses.log_probs(adjusted).masked_fill(log_prior.isinf(), 0.0)
     return torch.xlogy(teacher, teacher).sum(-1) - (teacher * log_p).sum(-1)
 
 
 def measure_distances(models: Sequence[Weights], noisy: Sequence[bool]) -> list[float]:
-    """For each model D in 0..1: 0 for clean clients; for noisy ones the distance to the nearest clean client's model
-    over the largest of these. All 0 if no client is clean.
+    """Measure how far the models of noisy clients lie from those of clean ones.
 
-    The distance is the sum over all tensors, running statistics too, of the norm of their difference.
+    The distance of two models is the sum over all tensors, running statistics too, of the norm of their difference.
+
+    Returns:
+        D in 0..1 for each model: 0 for clean clients, for noisy ones the distance to the nearest clean client's model
+        over
+        the largest of these. All 0 if no client is clean.
     """
     clean = [model for model, bad in zip(models, noisy, strict=True) if not bad]
     if not clean:
@@ -103,7 +118,11 @@ class FedNoRo(FedAvg):
         return [Phase("warm-up", self.run_round, self.warm_rounds), second]
 
     def detect_noisy(self, fed: Federation, state: State) -> None:
-        """Once: a mixture of two groups of clients by their losses per class; the group of larger losses is noisy."""
+        """Find the noisy clients, once.
+
+        A mixture model splits the clients into two groups by their losses per class. The group of larger losses is
+        noisy. The split is a majority vote over several seeds.
+        """
         answers = fed.run_on_clients(state, fed.all, self._class_losses, self.make_broadcast(fed, state))
         points = scale_losses(np.stack([one["losses"].cpu().numpy() for one in answers]))
         seeds = [fed.derive_seed("noisy clients", k, state.round) for k in range(SPLITS)]
@@ -123,13 +142,22 @@ class FedNoRo(FedAvg):
     def weigh_updates(
         self, fed: Federation, state: State, clients: list[int], updates: Sequence[Mapping[str, Any]] = ()
     ) -> list[float]:
-        """As FedAvg's, times e^-D after the warm-up."""
+        """Weigh updates as FedAvg does, times e^-D after the warm-up.
+
+        D is the distance to the nearest clean client's model (`measure_distances`).
+        """
         plain, noisy = super().weigh_updates(fed, state, clients, updates), state.notes.get("noisy", [])
         far = measure_distances([update["model"] for update in updates], [c in noisy for c in clients])
         return [weight * math.exp(-d) for weight, d in zip(plain, far, strict=True)]
 
     def teacher_weight(self, round: int) -> float:
-        """w_t = a exp(-5 (1 - x)^2) of a round (from 1), x rising from 0 to 1 between warm-up and ramp_to."""
+        """Compute the teacher's weight w_t = a exp(-5 (1 - x)^2).
+
+        x rises from 0 to 1 between warm-up and ramp_to.
+
+        Args:
+            round: From 1.
+        """
         start, end = self.warm_rounds, resolve_rounds(self.train.rounds, self.ramp_to or 0.5)
         x = (round - 1 - start) / (end - start) if end > start else 1.0  # the paper counts rounds from 0
         return self.teacher * math.exp(-5 * (1 - min(max(x, 0.0), 1.0)) ** 2)
@@ -137,8 +165,9 @@ class FedNoRo(FedAvg):
     # the client's side
 
     def _class_losses(self, client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Client-side: mean loss [K] of the model per given label, logits not adjusted; NaN (0/0) for a class that it
-        lacks.
+        """Measure the mean loss [K] of the model per given label, on the client, with logits not adjusted.
+
+        It is NaN (0/0) for a class that the client lacks.
         """
         loss = (
             losses.ce(client.predict(broadcast["model"]), client.labels)

@@ -38,7 +38,18 @@ TRUSTED = 0.5  # posterior above which a label is trusted
 
 
 def score_labels(client: Client, w: Weights, word: str) -> Tensor:
-    """Client-side: P(label is right) [n] float64, of the low-loss group by model `w`. word: names the seed."""
+    """Compute P(label is right) by model `w`, on the client.
+
+    It is the posterior of the low-loss group in a mixture of two.
+
+    Args:
+        client: The client.
+        w: The model.
+        word: Names the seed of the mixture.
+
+    Returns:
+        float64 [n].
+    """
     return low_loss(losses.ce(client.predict(w), client.labels), seed=client.derive_seed("right", word))
 
 
@@ -129,7 +140,11 @@ class FedRN(FedAvg):
     # the server's side
 
     def init_state(self, fed: Federation) -> State:
-        """Clients get one image of Gaussian noise: how alike two models answer on it is how alike they are."""
+        """Send all clients one image of Gaussian noise.
+
+        How alike two models answer on it is how alike they are.
+        The server keeps it, too.
+        """
         state = super().init_state(fed)
         device = state.server["model"].flat.device
         probe = torch.randn(1, *fed.net().shape, generator=fed.random_stream("probe")).to(device)
@@ -147,8 +162,12 @@ class FedRN(FedAvg):
     def round_with_neighbours(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None
     ) -> dict[str, float] | None:
-        """Two fits of the cohort: tune the neighbours' heads, then train on what is trusted. All neighbours' models are
-        those at the start of the round.
+        """Fit the cohort twice: tune the neighbours' heads, then train on what is trusted.
+
+        All neighbours' models are those at the start of the round.
+
+        Returns:
+            The report of FedAvg's round, and the number of clients that had neighbours.
         """
         clients, asked, per_client = fed.sample_cohort(state.round, candidates=candidates), [], []
         for c in clients:
@@ -212,8 +231,10 @@ class FedRN(FedAvg):
         return {**update, "skill": skill, "answer": answer, "relay": {"model": model}}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """P(wrong): one minus the posterior of the client's last round, or by the global model if it was never in one
-        after the warm-up; proposed: the global model's guess.
+        """Score labels by the client's last round.
+
+        P(wrong) is one minus the posterior of that round, or by the global model if the client was never in one after
+        the warm-up. The proposed label is the global model's guess.
         """
         clean = (
             client.state["clean"] if "clean" in client.state else score_labels(client, broadcast["model"], "suspects")

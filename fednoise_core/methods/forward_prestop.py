@@ -46,7 +46,10 @@ class ForwardPrestop(Prestop):
         return {"transition": ClientEntry("T")} if 0 < stopped < state.round else {}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """By Bayes' rule from the final model and the T it gives; no opinion if the rule never stopped phase 1."""
+        """Judge labels by Bayes' rule, from the final model and the T it gives.
+
+        None if the rule never stopped phase 1.
+        """
         if "stopped" not in broadcast:
             return None
         logits = client.predict(broadcast["model"])

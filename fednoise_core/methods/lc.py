@@ -1,5 +1,6 @@
-"""The forward loss with a matrix of each client (Di et al., 2024): loss correction, and T-revision, which goes on to
-train model and matrix together.
+"""The forward loss with a matrix of each client (Di et al., 2024).
+
+The methods are loss correction, and T-revision, which goes on to train model and matrix together.
 """
 
 from __future__ import annotations
@@ -44,11 +45,23 @@ class Corrected(FedAvg):
     step_reads = ("T",)
 
     def estimate_matrix(self, p: Tensor, y: Tensor) -> Tensor:
-        """T [K, K] float32 from predictions p [n, K] and given labels y [n]."""
+        """Estimate the client's matrix T.
+
+        Args:
+            p: Predictions [n, K].
+            y: Given labels [n].
+
+        Returns:
+            float32 [K, K].
+        """
         raise TypeError(f"{type(self).__name__} does not say how its matrix is estimated")
 
     def estimate_all(self, fed: Federation, state: State) -> None:
-        """Once, every client, not only the round's cohort, estimates its T with the global model; T stays with it."""
+        """Let every client, not only the round's cohort, estimate its T with the global model.
+
+        This happens once. T stays with the client.
+        Later calls do nothing.
+        """
         if "estimated" in state.notes:
             return
         state.notes["estimated"] = state.round
@@ -186,7 +199,11 @@ class TRevision(Corrected):
     def run_revision(
         self, fed: Federation, state: State, candidates: Iterable[int] | None = None
     ) -> dict[str, float] | None:
-        """A round in which clients train `Revision` instead."""
+        """Run a round in which clients train `Revision` instead of the method itself.
+
+        Model and slack are trained together by Adam, at the rate `revision_lr`.
+        The slack stays with the client.
+        """
         clients = fed.sample_cohort(state.round, candidates=candidates)
         local = Revision(self.train, self.revision_decay)
         clients, updates = fed.fit(local, state, clients, self.make_broadcast(fed, state), lr=self.revision_lr)

@@ -58,7 +58,11 @@ class LocalOnly(OwnModel, FedAvg):
     ] = 0
 
     def init_state(self, fed: Federation) -> State:
-        """Every client starts from its own draw; clients of one architecture do not share it, since they never meet."""
+        """Draw a model for every client.
+
+        Clients of one architecture do not share their first model, since they never meet.
+        Each draw has a stream of its own.
+        """
         return State.of_clients((c, {"model": fed.init_weights("model", c, client=c)}) for c in fed.all)
 
     def list_phases(self, fed: Federation) -> list[Phase]:

@@ -23,9 +23,19 @@ LARGEST = -math.log(1e-7)  # 16.12, bounds the "log" cross entropy
 
 
 def mix_predictions(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -> Tensor:
-    """Log p_s [B, K]: p = share·softmax(z1) + (1 - share)·softmax(z2), p_s = p^(1/T) / sum p^(1/T).
+    """Mix the predictions for two views and sharpen the mixture.
 
-    z1, z2: logits [B, K]; share: [1] in 0..1. In logarithms, so that a small p keeps its digits.
+    With p = share * softmax(z1) + (1 - share) * softmax(z2) it is log p_s, p_s = p^(1/T) / sum p^(1/T). The computation
+    stays in logarithms, so that a small p keeps its digits.
+
+    Args:
+        z1: Logits [B, K] of the first view.
+        z2: Logits [B, K] of the second.
+        share: [1] in 0..1.
+        temperature: T.
+
+    Returns:
+        [B, K].
     """
     log_p = torch.logaddexp(losses.log_probs(z1) + share.log(), losses.log_probs(z2) + torch.log1p(-share))
     return torch.log_softmax(log_p / temperature, -1)
@@ -33,8 +43,7 @@ def mix_predictions(z1: Tensor, z2: Tensor, share: Tensor, temperature: float) -
 
 @dataclass(frozen=True, kw_only=True)
 class MixedPrediction(FedAvg):
-    """Base of methods that train on the sharpened mixture of the predictions for an image and for a second view of it.
-    """
+    """Base of methods that train on the sharpened mixture of the predictions for two views of an image."""
 
     wire: ClassVar = {"down": ("model", "ramp"), "up": ("model",)}
 
@@ -98,11 +107,26 @@ class MixedPrediction(FedAvg):
         return resolve_rounds(self.train.rounds, self.ramp or 0.2)
 
     def features(self, net: Net, w: Weights, batch: Batch) -> list[Tensor]:
-        """[B, d] of each view. Two passes in training mode: a normalisation layer sees one view at a time."""
+        """Compute the features of each view, in training mode.
+
+        There are two passes: a normalisation layer sees one view at a time.
+
+        Returns:
+            [B, d] for each view.
+        """
         return [net.features(w, x, train=True, u=batch.drop(net, k)) for k, x in enumerate(batch.views)]
 
     def prediction_loss(self, z1: Tensor, z2: Tensor, batch: Batch) -> Tensor:
-        """The mean cross entropy of the sharpened mixture and the given labels, a scalar."""
+        """Compute the mean cross entropy of the sharpened mixture and the given labels.
+
+        Args:
+            z1: Logits [B, K] of the first view.
+            z2: Logits [B, K] of the second.
+            batch: The batch, for labels and the share of the mixture.
+
+        Returns:
+            A scalar.
+        """
         log_p = mix_predictions(z1, z2, beta_from_uniform(batch.u[:1, 0], self.mixing), self.temperature)
         if self.ce_mode == "double_softmax":
             return losses.mean_ce(log_p.exp(), batch.y)

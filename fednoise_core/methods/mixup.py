@@ -18,9 +18,10 @@ __all__ = ["Mixup", "mixup_loss"]
 
 
 def mixup_loss(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
-    """The mean loss of a batch mixed with itself in another order: l·loss(z, y) + (1 - l)·loss(z, y').
+    """Compute the mean loss of a batch mixed with itself in another order (Zhang et al., 2018).
 
-    l, one number for the batch, is Beta(alpha, alpha) by batch.u[0, 0]; batch.u[:, 1] gives the order.
+    It is l * loss(z, y) + (1 - l) * loss(z, y'). l, one number for the batch, is Beta(alpha, alpha) by batch.u[0, 0].
+    batch.u[:, 1] gives the order.
     """
     x, y = batch.x, batch.y
     weight = beta_from_uniform(batch.u[:1, 0], alpha)

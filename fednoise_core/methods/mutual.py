@@ -1,6 +1,7 @@
-"""RHFL (Fang and Ye, CVPR 2022) and FedHNL (Liu et al., 2024): clients of any architecture learn from each other's soft
-outputs on public images, more from those whose labels look right, and train on their own data with a loss that bears
-wrong labels.
+"""RHFL (Fang and Ye, CVPR 2022) and FedHNL (Liu et al., 2024): clients of any architecture learn from each other.
+
+They learn from soft outputs on public images, more from clients whose labels look right, and train on their own data
+with a loss that bears wrong labels.
 """
 
 from __future__ import annotations
@@ -42,11 +43,20 @@ def client_weights(
     denominator: str = "signed",
     normalise: str = "softmax",
 ) -> list[float]:
-    """How much each of M clients teaches (Liu et al. (2024), equations 8 to 12, and RHFL). They sum to 1.
+    """Compute how much each of M clients teaches (Liu et al. (2024), equations 8 to 12, and RHFL).
 
-    now: mean losses [M]; before: those of the last time, None where there is none. With F = (before - now) / now,
-    w = 1/(M-1) + eta F / sum F, and W is the softmax of w (normalise: "sum": w / sum w). denominator: "abs" divides by
-    sum |F|. A client with no loss before, or one that is not finite, has F = 0; a sum below 1e-8 makes all W equal.
+    With F = (before - now) / now, w = 1/(M-1) + eta F / sum F, and W is the softmax of w. A client with no loss before,
+    or one that is not finite, has F = 0. A sum below 1e-8 makes all W equal.
+
+    Args:
+        now: Mean losses [M].
+        before: Those of the last time [M], None where there is none.
+        eta: Strength of the differences.
+        denominator: "signed", or "abs", which divides by sum |F|.
+        normalise: "softmax", or "sum" for w / sum w.
+
+    Returns:
+        W [M], which sums to 1.
     """
     m = len(now)
     if m == 1:
@@ -65,11 +75,16 @@ def client_weights(
 
 
 def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
-    """For each client k what the others say about a batch: one tensor [B, K] instead of M-1.
+    """Mix for each client k what the others say about a batch: one tensor [B, K] instead of M-1.
 
-    "forward": others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs. "reverse":
-    others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i. Who says something that is not finite teaches
-    nobody: else one client that diverges would end everybody's training.
+    A client that says something that is not finite teaches nobody: else one client that diverges would end everybody's
+    training.
+
+    Args:
+        messages: log p [B, K] of each client, as "log_p".
+        weights: W [M].
+        kl: "forward" gives others = sum_{i != k} W_i p_i, all that the gradient of sum_i W_i KL(p_i || p_k) needs.
+            "reverse" gives others = sum_{i != k} W_i log p_i, and weight = sum_{i != k} W_i.
     """
     log_p = torch.stack([one["log_p"] for one in messages])  # [M, B, K]
     sound = torch.isfinite(log_p).flatten(1).all(1)
@@ -101,13 +116,18 @@ class Align(OwnModel):
         broadcast: Mapping[str, Any],
         client_state: Mapping[str, Any],
     ) -> dict[str, Tensor]:
-        """Log p [B, K] in training mode, as in RHFL's code; on a copy, so that the step alone moves statistics."""
+        """Compute log p [B, K] of the batch in training mode, as in RHFL's code.
+
+        It works on a copy, so that the step alone moves statistics.
+        """
         return {"log_p": losses.log_probs(net.train(carry["model"].values(), batch.x, batch.drop(net)))}
 
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """ "forward": sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse":
+        """Compute the divergence from what the others say.
+
+        "forward" is sum_i W_i KL(p_i || p_k) without the teachers' entropies, which have no gradient. "reverse" is
         sum_i W_i KL(p_k || p_i).
         """
         log_q = losses.log_probs(net.train(w, batch.x, batch.drop(net)))
@@ -259,7 +279,10 @@ class Mutual(LocalOnly):
         return loss * broadcast["weight"] if "weight" in broadcast else loss
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """Everybody's models; where not all take part in a round, those of its participants, too (Di et al., 2024)."""
+        """List everybody's models.
+
+        If not all clients take part in a round, a second view holds those of its participants (Di et al., 2024).
+        """
         everybody = super().list_models(fed, state)
         if fed.cohort >= len(fed.all):
             return everybody

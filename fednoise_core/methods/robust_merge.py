@@ -44,11 +44,18 @@ class TrimmedMean(FedAvg):
     trim: Annotated[float, Field(ge=0, lt=0.5, description="Share of values left out at either end.")] = 0.2
 
     def cut(self, n: int) -> int:
-        """How many of n values are left out at either end."""
+        """Count how many of n values are left out at either end.
+
+        The small number inside makes up for rounding: 0.29 of 100 values is 29.
+        """
         return int(self.trim * n + 1e-9)
 
     def merge_updates(self, fed: Federation, state: State, clients: list[int], updates: list[dict[str, Any]]) -> None:
-        """Mean of each coordinate, statistics too, without its largest and smallest values."""
+        """Take the mean of each coordinate without its largest and smallest values.
+
+        Statistics are merged in the same way.
+        The server's step size acts on the result as in FedAvg.
+        """
         models, cut = [update["model"] for update in updates], self.cut(len(updates))
         parts = [torch.stack(several).sort(0).values for several in _iterate_chunks([w.flat for w in models])]
         one = models[0].like(torch.cat([part[cut : len(models) - cut].mean(0) for part in parts]))

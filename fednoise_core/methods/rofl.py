@@ -1,5 +1,6 @@
-"""RoFL / Robust Federated Learning with noisy labels (Yang et al., IEEE Intelligent Systems 2022): clients and server
-agree on a centroid of features for each class.
+"""RoFL, Robust Federated Learning with noisy labels (Yang et al., IEEE Intelligent Systems 2022).
+
+Clients and server agree on a centroid of features for each class.
 """
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ class RoFL(FedAvg):
     ] = "mean"
 
     def rounds_of(self, length: float) -> int:
-        """T_k or T_pl: a setting as a number of rounds, by default a tenth of all, rounded up."""
+        """Turn a setting (T_k or T_pl) into a number of rounds.
+
+        The default is a tenth of all, rounded up.
+        Numbers below 1 are a share of all rounds.
+        """
         return resolve_rounds(self.train.rounds, length) if length else math.ceil(self.train.rounds / 10)
 
     # the server's side
@@ -161,8 +166,9 @@ class RoFL(FedAvg):
         return {"model": carry["model"].values(), "centroids": carry["centroids"].values()["f"]}
 
     def suspect_labels(self, client: Client, broadcast: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
-        """The forgotten share of the client's samples: largest loss of the global model, as P(wrong) by rank, 1/2 at
-        the border; proposed: its guess.
+        """Suspect the forgotten share of the client's samples, those with the largest loss of the global model.
+
+        P(wrong) goes by rank, 1/2 at the border. The proposed label is the model's guess.
         """
         logits = client.predict(broadcast["model"])
         return p_wrong_by_rank(losses.ce(logits, client.labels), self.forget_rate), logits.argmax(1)
@@ -174,13 +180,28 @@ def _encode_labels(y: Tensor, classes: int) -> Tensor:
 
 
 def class_means(h: Tensor, share: Tensor) -> Tensor:
-    """Mean feature [K, d] of h [n, d], each sample counting `share` [n, K]; zeros for a class that none has."""
+    """Compute the mean feature of each class.
+
+    Args:
+        h: Features [n, d].
+        share: How much each sample counts for each class [n, K].
+
+    Returns:
+        [K, d], zeros for a class that none has.
+    """
     share = share.to(h.dtype)
     return losses.matmul_full_precision(share.T, h) / share.sum(0).clamp_min(1)[:, None]
 
 
 def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
-    """F <- (1 - s²) f + s² seen with s the cosine of the two, row by row [K, d]; a row of zeros moves nothing."""
+    """Move the centroids towards what was seen.
+
+    F <- (1 - s²) f + s² seen with s the cosine of the two, row by row. A row of zeros moves nothing.
+
+    Args:
+        f: Centroids [K, d].
+        seen: Means of the round [K, d].
+    """
     s = cosine_similarity(f, seen).square()[:, None]
     return (1 - s) * f + s * seen
 

@@ -1,5 +1,6 @@
-"""What a client can find out about its noise matrix T [K, K], T[i, j] = P(given j | true i), from a model's predictions
-and its given labels.
+"""Estimate a client's noise matrix T [K, K], T[i, j] = P(given j | true i).
+
+Only a model's predictions and the client's given labels are used.
 """
 
 from __future__ import annotations
@@ -14,8 +15,17 @@ __all__ = ["anchor_rows", "confident_rows", "judge_by_matrix", "normalise_counts
 
 
 def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
-    """T by counting (Di et al., 2024, 9.2): row i is the histogram of the given labels y [n] of samples whose
-    prediction p [n, K] is i with more than `threshold`; e_i where there are none.
+    """Estimate T by counting (Di et al., 2024, section 9.2).
+
+    Row i is the histogram of the given labels of samples that the model takes for class i with more than `threshold`.
+
+    Args:
+        p: Predictions [n, K].
+        y: Given labels [n].
+        threshold: Probability above which a sample is counted.
+
+    Returns:
+        float32 [K, K]. Row i is e_i if no sample was counted.
     """
     K = p.shape[1]
     sure, guess = p.max(1)
@@ -26,10 +36,18 @@ def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
 
 
 def anchor_rows(p: Tensor, percentile: float) -> Tensor:
-    """T by anchor points (Patrini et al., CVPR 2017): row i is p(x*), x* the sample of largest p_i after those at or
-    above the percentile (a data point, the higher one) are left out. 100: none is left out.
+    """Estimate T by anchor points (Patrini et al., CVPR 2017).
 
-    Every column is looked at as it is: the original writes zeros into p and reads later rows from what is left of it.
+    Row i is p(x*), with x* the sample of largest p_i after those at or above the percentile (a data point, the higher
+    one) are left out. Every column is looked at as it is: the original writes zeros into p and reads later rows from
+    what is left of it.
+
+    Args:
+        p: Predictions [n, K].
+        percentile: In 0..100. 100 leaves nothing out.
+
+    Returns:
+        float32 [K, K].
     """
     p = p.double()
     left = p
@@ -41,8 +59,16 @@ def anchor_rows(p: Tensor, percentile: float) -> Tensor:
 
 
 def tail_rows(p: Tensor, percentile: float) -> Tensor:
-    """T by tails (002's code): row i is the mean of p over the samples with p_i at or above the percentile (linear
-    interpolation) of column i.
+    """Estimate T by tails (the code of Yu et al., 2025).
+
+    Row i is the mean of p over the samples with p_i at or above the percentile (linear interpolation) of column i.
+
+    Args:
+        p: Predictions [n, K].
+        percentile: In 0..100.
+
+    Returns:
+        float32 [K, K].
     """
     p = p.double()
     limit = torch.minimum(torch.quantile(p, percentile / 100, dim=0), p.amax(0))  # rounding must not leave nobody
@@ -51,17 +77,30 @@ def tail_rows(p: Tensor, percentile: float) -> Tensor:
 
 
 def normalise_counts(counts: Tensor) -> Tensor:
-    """T from counts [K, K], rows given labels, columns guesses (002, equation 9): T[i, j] = C[j, i] / sum_k C[k, i],
-    the diagonal of C filled first; e_i where nothing was counted for class i. The printed equation sums over the row,
-    but P(given | true), which it names, needs the column, as in 002's code.
+    """Compute T from counts (Yu et al., 2025, equation 9): T[i, j] = C[j, i] / sum_k C[k, i].
+
+    The printed equation sums over the row, but P(given | true), which it names, needs the column, as in the authors'
+    code.
+
+    Args:
+        counts: [K, K], given labels in rows, guesses in columns. The diagonal is filled first.
+
+    Returns:
+        [K, K]. Row i is e_i if nothing was counted for class i.
     """
     C = with_unit_diagonal(counts)
     return (C / C.sum(0)).T.contiguous()
 
 
 def weigh_by_shares(T: Tensor, y: Tensor) -> Tensor:
-    """002's matrix: rows of T (of counts in FedEFC) times the client's share of each given label, columns made to sum
-    to 1 or left at 0. In the forward loss it weighs p by that share, so that classes that the client has not drop out.
+    """Weigh a matrix by the client's share of each given label (Yu et al., 2025).
+
+    Rows of T (of counts in FedEFC) are multiplied by the shares, and columns made to sum to 1 or left at 0. In the
+    forward loss the matrix then weighs p by that share, so that classes that the client has not drop out.
+
+    Args:
+        T: [K, K].
+        y: Given labels [n].
     """
     share = torch.bincount(y, minlength=len(T)).to(T.dtype) / max(len(y), 1)
     joint = share[:, None] * T
@@ -69,8 +108,15 @@ def weigh_by_shares(T: Tensor, y: Tensor) -> Tensor:
 
 
 def judge_by_matrix(logits: Tensor, y: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
-    """P(wrong) and the proposed label, both [n], by Bayes' rule: P(true i | x, given y) is proportional to
-    p_i T[i, y].
+    """Judge labels by Bayes' rule: P(true i | x, given y) is proportional to p_i T[i, y].
+
+    Args:
+        logits: [n, K].
+        y: Given labels [n].
+        T: [K, K].
+
+    Returns:
+        P(wrong) and the proposed label, both [n].
     """
     joint = losses.log_probs(logits).exp() * T.clamp_min(0).T[y] + 1e-30
     posterior = joint / joint.sum(1, keepdim=True)

@@ -44,6 +44,10 @@ class TwoNets(FedAvg):
         state.server = weighted_mean(updates, self.weigh_updates(fed, state, clients, updates))
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """mean: the mean accuracy of the two nets. ensemble: their logits are summed. The first is the headline."""
+        """List the views "mean" and "ensemble".
+
+        The first is the mean accuracy of the two nets, and the headline.
+        In the second their logits are summed.
+        """
         one, two = state.server["one"], state.server["two"]
         return {"mean": [(SERVER, one), (SERVER, two)], "ensemble": [(SERVER, [one, two])]}

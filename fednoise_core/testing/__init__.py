@@ -1,5 +1,5 @@
-"""What tests of methods need beside the library: a small world, a stand-in for CUDA graphs, and the contract suite,
-which anybody can run on a method of their own (`python -m fednoise_core.testing --method package.module:Class`).
+"""What tests of methods need beside the library.
 
-Only `plugin` and `test_contract` need pytest.
+These are a small world, a stand-in for CUDA graphs, and the contract suite, which anybody can run on a method of their
+own (`python -m fednoise_core.testing --method package.module:Class`). Only `plugin` and `test_contract` need pytest.
 """

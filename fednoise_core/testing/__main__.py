@@ -1,4 +1,7 @@
-"""The contract suite for a method: python -m fednoise_core.testing --method package.module:Class [options of pytest]"""
+"""Run the contract suite on a method: python -m fednoise_core.testing --method package.module:Class.
+
+Further options go to pytest.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,14 @@ import sys
 
 
 def main(words: list[str]) -> int:
-    """Run the suite; pytest's exit status."""
+    """Run the suite.
+
+    Args:
+        words: Options of pytest.
+
+    Returns:
+        pytest's exit status, or 2 without pytest.
+    """
     try:
         import pytest
     except ImportError:

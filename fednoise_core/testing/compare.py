@@ -15,7 +15,11 @@ __all__ = ["golden_numbers", "nearly_same", "same_state"]
 
 
 def same_state(a: Any, b: Any) -> bool:
-    """Equal trees, bit for bit (NaN equals NaN)."""
+    """Compare two trees bit for bit.
+
+    NaN equals NaN. Tensors must also agree in dtype and shape.
+    Dataclasses are compared by their fields.
+    """
     if dataclasses.is_dataclass(a):
         return same_state(vars(a), vars(b))
     if isinstance(a, Mapping):
@@ -30,7 +34,14 @@ def same_state(a: Any, b: Any) -> bool:
 
 
 def golden_numbers(made: Any) -> dict[str, Any]:
-    """A few numbers of a run that move whenever its arithmetic does."""
+    """Collect a few numbers of a run that move whenever its arithmetic does.
+
+    Args:
+        made: The finished run.
+
+    Returns:
+        Numbers, lists and dicts, which JSON can hold.
+    """
     models = [w for _, several in made.outcome.models() for w in several]
     view = made.summary["headline_view"]
     return {
@@ -45,7 +56,11 @@ def golden_numbers(made: Any) -> dict[str, Any]:
 
 
 def nearly_same(a: Any, b: Any) -> bool:
-    """Equal up to rounding of other processors: one test sample of 40, and 1e-3 of any other number."""
+    """Compare two trees of numbers up to the rounding of other processors.
+
+    An accuracy may differ by one test sample of 40.
+    Any other number may differ by 1e-3, relative if it is above 1.
+    """
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(
             abs(np.subtract(a[k], b[k])).max() < 0.03 if k == "accuracy" else nearly_same(a[k], b[k]) for k in a

@@ -1,5 +1,7 @@
-"""What crosses between clients and server while a method runs: its names, to compare with what the class declares
-(`wire`), its bytes, and whether it tells a client's labels.
+"""Watch what crosses between clients and server while a method runs.
+
+Its names are compared with what the class declares (`wire`), its bytes with what the engine counts. Values that tell a
+client's labels are found.
 """
 
 from __future__ import annotations
@@ -27,8 +29,13 @@ FEW = 5  # a client with fewer samples is not looked at: its labels could stand 
 
 @dataclass
 class Crossed:
-    """names: side -> name -> the round in which it first crossed. labels: where a client's labels went up. bytes_down,
-    bytes_up: of all that was seen, to compare with what the engine counts.
+    """What crossed in a run.
+
+    Attributes:
+        names: side -> name -> the round in which it first crossed.
+        labels: Where a client's labels went up.
+        bytes_down: Of all broadcasts that were seen, to compare with what the engine counts.
+        bytes_up: The same of all updates.
     """
 
     names: dict[str, dict[str, int]] = field(default_factory=lambda: {side: {} for side in SIDES})
@@ -37,13 +44,26 @@ class Crossed:
     bytes_up: int = 0
 
     def record_broadcast(self, state: Any, broadcast: Mapping[str, Any]) -> None:
-        """The server sent this to one client."""
+        """Record what the server sends to one client.
+
+        Args:
+            state: The run's state, for the round and the size of relayed messages.
+            broadcast: Values by name.
+        """
         for name, value in broadcast.items():
             self.names["down"].setdefault(name, state.round)
             self.bytes_down += state.relay.size(value) if isinstance(value, Relayed) else count_bytes(value)
 
     def record_update(self, fed: Federation, state: Any, client: int, what: Any, source: str) -> None:
-        """A client sent this up; what is no dict has the name `source`."""
+        """Record what a client sends up.
+
+        Args:
+            fed: The federation, for the client's labels.
+            state: The run's state, for the round.
+            client: The client's number.
+            what: Values by name, or one value.
+            source: The name of such a single value.
+        """
         update = dict(what) if isinstance(what, Mapping) else {} if what is None else {source: what}
         for side, part in (("relay", update.pop("relay", {})), ("up", update)):
             for name, value in part.items():
@@ -53,7 +73,11 @@ class Crossed:
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 
     def count_pooling(self, fed: Federation) -> None:
-        """What clients gave away before there was a federation of one client (`pooled`)."""
+        """Count what clients gave away before there was a federation of one client (`pooled`).
+
+        Only the first call counts.
+        A federation that is not pooled has nothing to count.
+        """
         if fed.world.pooling_bytes and "labels" not in self.names["up"]:
             self.names["up"] |= {"images": 0, "labels": 0}
             self.bytes_up += fed.world.pooling_bytes
@@ -65,7 +89,15 @@ class Crossed:
 
 
 def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[str]:
-    """How a declaration differs from what crossed, a line each; docs/method_reference.md has its form."""
+    """Compare a declaration with what crossed.
+
+    Args:
+        wire: side -> names, in the form of docs/method_reference.md.
+        crossed: What crossed.
+
+    Returns:
+        One line for each difference.
+    """
     found = [f"{side!r} is none of {', '.join(SIDES)}" for side in wire if side not in SIDES]
     for side in SIDES:
         seen, declared = crossed.names[side], wire.get(side, ())
@@ -79,9 +111,15 @@ def compare_wire(wire: Mapping[str, Sequence[str]], crossed: Crossed) -> list[st
 
 
 def tells_labels(value: Any, y: Tensor) -> bool:
-    """Whether a tensor, an entry of weights, or a list or dict of numbers in `value` holds exactly the labels y [n], in
-    whatever order and shape, or one row [K] per sample with a single number other than 0 in the label's place. Parts of
-    longer tensors, and counts, are not found.
+    """Find out whether a value tells a client's labels.
+
+    It does if a tensor, an entry of weights, or a list or dict of numbers in it holds exactly the labels, in whatever
+    order and shape, or one row [K] per sample with a single number other than 0 in the label's place. Parts of longer
+    tensors, and counts, are not found.
+
+    Args:
+        value: What went up.
+        y: The labels [n].
     """
     if isinstance(value, Weights):
         value = dict(value.views)
@@ -103,11 +141,14 @@ def tells_labels(value: Any, y: Tensor) -> bool:
 
 @contextlib.contextmanager
 def watch_crossing() -> Iterator[Crossed]:
-    """Record what crosses in every federation that runs in this process, on the executor `sequential`."""
+    """Record what crosses in every federation that runs in this process with the executor `sequential`.
+
+    Yields:
+        What has crossed so far.
+    """
     crossed = Crossed()
-    requests_of, collect, on_clients, lockstep = (
-        getattr(Federation, name) for name in ("_make_requests", "_collect_results", "run_on_clients", "fit_lockstep")
-    )
+    requests_of, collect = Federation._make_requests, Federation._collect_results
+    on_clients, lockstep = Federation.run_on_clients, Federation.fit_lockstep
 
     def seen_requests(self: Federation, state: Any, common: Any, clients: Any, per_client: Any, *rest: Any) -> Any:
         made = requests_of(self, state, common, clients, per_client, *rest)
@@ -154,10 +195,6 @@ def watch_crossing() -> Iterator[Crossed]:
 
         return lockstep(self, local, state, clients, broadcast, combined, **fit_options)
 
-    with (
-        patch.object(Federation, "_make_requests", seen_requests),
-        patch.object(Federation, "_collect_results", seen_results),
-        patch.object(Federation, "run_on_clients", seen_calls),
-        patch.object(Federation, "fit_lockstep", seen_lockstep),
-    ):
+    seen: dict[str, Any] = {"_make_requests": seen_requests, "_collect_results": seen_results}
+    with patch.multiple(Federation, **seen, run_on_clients=seen_calls, fit_lockstep=seen_lockstep):
         yield crossed

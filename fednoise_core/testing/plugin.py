@@ -20,6 +20,7 @@ pytest.register_assert_rewrite("fednoise_core.testing.test_contract")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that name the method under test and its settings."""
     group = parser.getgroup("fednoise_core", "contract of methods")
     group.addoption(
         "--method",
@@ -41,12 +42,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Look the methods under test up before tests are collected, so that an error is one line."""
     asked = any("fednoise_core.testing" in str(arg) for arg in config.args)
     if (asked or config.getoption("--method")) and not config.getoption("help"):
         _list_subjects(config)  # before tests are collected: later pytest shows its own call stack, too
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that asks for a `subject` on every method under test."""
     if "subject" in metafunc.fixturenames:
         subjects = _list_subjects(metafunc.config)
         metafunc.parametrize("subject", subjects, ids=[one.name for one in subjects])
@@ -83,7 +86,11 @@ def _parse_mapping(option: str, text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
-    """A whole run of a subject with its files and checkpoints, made once."""
+    """Make a whole run of each subject with its files and checkpoints, once.
+
+    Returns:
+        A function from a subject to its run.
+    """
     done: dict[str, Any] = {}
 
     def of(subject: Any) -> Any:
@@ -103,7 +110,11 @@ def whole(subject: Any, recorded: Callable[[Any], Any]) -> Any:
 
 @pytest.fixture
 def taped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lanes replay recorded steps without calling their Python, as on a GPU."""
+    """Let lanes replay recorded steps without calling their Python, as on a GPU.
+
+    The fixture has no value.
+    Tests that run on lanes ask for it.
+    """
     from fednoise_core.testing.tape import TapeGraphs
 
     monkeypatch.setattr("fednoise_core.engine.executors.lanes.graphs_for", lambda device: TapeGraphs())

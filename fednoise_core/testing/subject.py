@@ -35,17 +35,24 @@ __all__ = ["Played", "Subject", "find_subject", "poison_updates"]
 
 @dataclass(frozen=True)
 class Subject:
-    """method: {"name": …, fields…}; train: training settings. With them a few short rounds do all that it can do."""
+    """A method under test, with settings under which a few short rounds do all that it can do.
+
+    Attributes:
+        method: {"name": …, settings…}.
+        train: Training settings.
+    """
 
     method: Mapping[str, Any]
     train: Mapping[str, Any]
 
     @property
     def name(self) -> str:
+        """The name under which the method is registered."""
         return self.method["name"]
 
     @property
     def cls(self) -> type[FedAvg]:
+        """The method's class."""
         return method_class(self.name)
 
     @property
@@ -67,7 +74,20 @@ class Subject:
         room: int = ROOM,
         **train: Any,
     ) -> simulate.FinishedRun:
-        """A whole run on the small world. method, train: settings that differ from the usual ones."""
+        """Run the method on the small world.
+
+        Args:
+            method: Settings of the method that differ from the subject's.
+            seed: The run's seed.
+            out: Folder for the files of the run.
+            saving: How to write checkpoints.
+            executor: Name of the executor.
+            split: Another partition.
+            given: Other labels.
+            data: Other images.
+            room: Bytes of client states that stay in memory.
+            **train: Training settings that differ from the subject's.
+        """
         return simulate.run_federation(
             data or world.arrays(),
             given or world.toy_labels(),
@@ -82,7 +102,10 @@ class Subject:
         )
 
     def play_with_checkpoints(self, folder: Path) -> Played:
-        """A whole run that leaves its files in `folder`, and the checkpoint after each round; what crosses is watched.
+        """Run the method on the small world and watch what crosses.
+
+        Args:
+            folder: Gets the files of the run, and the checkpoint after each round.
         """
         def keep_all(path: Path, key: str, state: Any, log: Any) -> None:
             save_checkpoint(path, key, state, log)
@@ -106,11 +129,17 @@ class Played:
 def find_subject(
     where: str, fields: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None
 ) -> Subject:
-    """The subject of "package.module:Class", or of a registered name. Settings that it requires and that are not among
-    `fields` are taken from the class's `example`.
+    """Find the subject of "package.module:Class", or of a registered name.
 
-    A class is registered under what it was called by, for this process. Raises SpecError if there is none, or if its
-    settings do not fit.
+    A class is registered under what it was called by, for this process.
+
+    Args:
+        where: "package.module:Class" or a name.
+        fields: Settings of the method. Required ones that are missing come from the class's `example`.
+        train: Training settings that differ from the small world's.
+
+    Raises:
+        SpecError: There is no such method, or its settings do not fit.
     """
     if ":" in where:
         METHODS.setdefault(where, where)
@@ -133,7 +162,11 @@ def find_subject(
 
 @contextlib.contextmanager
 def poison_updates(clients: Collection[int]) -> Iterator[list[int]]:
-    """Every update of these clients comes with a NaN in it. Yields a list that gets the client of each."""
+    """Put a NaN into every update of these clients.
+
+    Yields:
+        A list that gets the client of each.
+    """
     collect, hit = Federation._collect_results, []
 
     def spoilt(self: Federation, state: Any, requests: Any, sent: Any, results: Any) -> Any:

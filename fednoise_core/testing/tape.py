@@ -1,9 +1,9 @@
-"""A stand-in for CUDA graphs that needs no GPU: a step is recorded as a list of tensor operations, which are run again
-without the Python that made them.
+"""A stand-in for CUDA graphs that needs no GPU.
 
-Graphs calls the Python again. So a step that depends on something which captured steps are not told apart by (a
-global, an attribute of the class, a tensor that is replaced) trains rightly there, and wrongly on a GPU. Here it trains
-wrongly, too: every number of the host and every tensor stays what it was in the recording.
+A step is recorded as a list of tensor operations, which are run again without the Python that made them. `Graphs` calls
+the Python again. So a step that depends on something which captured steps are not told apart by (a global, an attribute
+of the class, a tensor that is replaced) trains rightly there, and wrongly on a GPU. Here it trains wrongly, too: every
+number of the host and every tensor stays what it was in the recording.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OTHERS = (Path(torch.__file__).parent, Path(__file__), Path(__file__).parents[1]
 
 
 class TapeGraphs(Graphs):
-    """Records and replays as CUDA graphs do, slowly. Give it to a LanePool, or put it in the place of
-    `fednoise_core.engine.executors.lanes.graphs_for`.
+    """Records and replays as CUDA graphs do, slowly.
 
-    Not shown by it: captures of one lane share memory on a GPU, so a step that leaves something behind there for the
-    next one finds it overwritten.
+    Give it to a LanePool, or put it in the place of `fednoise_core.engine.executors.lanes.graphs_for`. It does not show
+    that captures of one lane share memory on a GPU, so that a step that leaves something behind there for the next one
+    finds it overwritten.
     """
 
     name = "tape"
@@ -48,7 +48,13 @@ class TapeGraphs(Graphs):
     def capture(
         self, body: Callable[[], None], rewind: Callable[[], None], stream: Any, memory: Any
     ) -> Callable[[], None]:
-        """Warm up and record `body`. Raises RuntimeError if a CUDA graph could not record it."""
+        """Warm up and record `body`.
+
+        Arguments and result are those of `Graphs.capture`.
+
+        Raises:
+            RuntimeError: A CUDA graph could not record it.
+        """
         super().capture(body, rewind, stream, memory)
         tape = _Tape()
         try:
@@ -77,10 +83,10 @@ class _Call:
 
 
 class _Tape(TorchDispatchMode):
-    """Writes down the operations, and refuses those that a CUDA graph cannot record. It also sees what C++ does by
-    itself: the backward pass, and the number read when a tensor without dimensions is an index.
+    """Writes down the operations, and refuses those that a CUDA graph cannot record.
 
-    Random numbers are refused, too: a method's come from `batch.u`.
+    It also sees what C++ does by itself: the backward pass, and the number read when a tensor without dimensions is an
+    index. Random numbers are refused, too: a method's come from `batch.u`.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,14 @@ class Trap:
 
 
 def allow_clean(inner: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, which may read the clean labels while it runs."""
+    """Wrap a function so that it may read the clean labels while it runs.
+
+    Args:
+        inner: A function of the evaluation.
+
+    Returns:
+        The wrapped function, with the same arguments and result.
+    """
 
     def opened(*args: Any, **kwargs: Any) -> Any:
         Trap.open, before = True, Trap.open
@@ -66,7 +73,14 @@ def allow_clean(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reachable_ids(start: Any) -> set[int]:
-    """Ids of all objects that attributes and items lead to, private ones too."""
+    """Collect the ids of all objects that attributes and items lead to, private ones too.
+
+    Args:
+        start: The object to start from.
+
+    Returns:
+        Its own id and theirs.
+    """
     seen: set[int] = set()
     todo = [start]
     while todo:
@@ -85,7 +99,16 @@ def reachable_ids(start: Any) -> set[int]:
 
 
 def find_reaches(source: str) -> list[str]:
-    """What a method's source does that it must not: reach into private parts or to labels, draw unseeded numbers."""
+    """List what a method's source does that it must not.
+
+    It must not reach into private parts or to labels, and must not draw unseeded numbers.
+
+    Args:
+        source: Text of the module.
+
+    Returns:
+        One line for each place, with its line number.
+    """
     tree = ast.parse(source)
     seeded = {
         call.lineno for call in ast.walk(tree)

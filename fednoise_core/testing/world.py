@@ -1,6 +1,7 @@
-"""A small world for tests of engine and methods: 8 clients of unequal size, 5 classes, 8x8 images, a public pool.
+"""A small world for tests of engine and methods.
 
-Client 1 holds one sample, client 2 none, client 4 one class only; half of the labels of clients 3, 5 and 6 are wrong.
+It has 8 clients of unequal size, 5 classes, 8x8 images and a public pool. Client 1 holds one sample, client 2 none,
+client 4 one class only. Half of the labels of clients 3, 5 and 6 are wrong.
 """
 
 from __future__ import annotations
@@ -85,7 +86,11 @@ PAIR = [{"name": "mlp", "hidden": 6}, {"name": "small_cnn", "width": 2, "hidden"
 
 @functools.cache
 def arrays() -> Arrays:
-    """Images that show their class as a bright stripe under noise."""
+    """Make images that show their class as a bright stripe under noise.
+
+    The training samples stand in the order of the clients that hold them.
+    Test labels are spread evenly over the classes.
+    """
     draw = stream(0, "toy images")
 
     def images(labels: np.ndarray) -> np.ndarray:
@@ -110,14 +115,22 @@ def arrays() -> Arrays:
 
 
 def client_bounds(client: int) -> tuple[int, int]:
-    """The samples of a client: from, to."""
+    """Look up where a client's samples begin and end.
+
+    Returns:
+        (from, to) among the training samples.
+    """
     ends = np.cumsum((0, *SIZES))
     return int(ends[client]), int(ends[client + 1])
 
 
 @functools.cache
 def toy_labels() -> Labels:
-    """Half of each noisy client's labels moved to the next class; the others are right."""
+    """Make the given labels.
+
+    Half of each noisy client's labels are moved to the next class.
+    All others are right.
+    """
     clean, noisy = arrays().y_train, arrays().y_train.copy()
     for client in NOISY:
         a, b = client_bounds(client)
@@ -133,7 +146,11 @@ def toy_labels() -> Labels:
 
 @functools.cache
 def two_classes() -> tuple[Arrays, Labels]:
-    """The same images with two classes only, and a third of the labels wrong."""
+    """Make data of two classes only, with the same images and a third of the labels wrong.
+
+    Some methods treat two classes as a special case.
+    The clean label is the old one modulo 2.
+    """
     clean = arrays().y_train % 2
     data = dataclasses.replace(arrays(), y_train=clean, y_test=arrays().y_test % 2, classes=2)
     noisy = np.where(np.arange(len(clean)) % 3 == 0, 1 - clean, clean)
@@ -144,7 +161,11 @@ def two_classes() -> tuple[Arrays, Labels]:
 
 @functools.cache
 def toy_partition(sizes: tuple[int, ...] = SIZES) -> Partition:
-    """Clients hold stretches of the samples, in order."""
+    """Make a partition in which clients hold stretches of the samples, in order.
+
+    Args:
+        sizes: Samples per client. Default: those of the small world.
+    """
     ends = np.cumsum((0, *sizes))
     spec = {
         "artifact": "partition",
@@ -158,7 +179,14 @@ def toy_partition(sizes: tuple[int, ...] = SIZES) -> Partition:
 def toy_world(
     train: dict[str, Any] | None = None, seed: int = 0, net: Net | None = None, split: Partition | None = None
 ) -> World:
-    """The toy world; `net`: an architecture of the test's own for all clients."""
+    """Make the engine's World of the small world.
+
+    Args:
+        train: Training settings that differ from `TRAIN`.
+        seed: The run's seed.
+        net: An architecture of the test's own for all clients.
+        split: Another partition.
+    """
     made = World(arrays(), toy_labels().noisy, split or toy_partition(), Train(**{**TRAIN, **(train or {})}), seed)
     if net is not None:
         made.nets = [net]
@@ -166,13 +194,23 @@ def toy_world(
 
 
 def toy_federation(**options: Any) -> Federation:
+    """Make a federation of the small world on the executor `sequential`.
+
+    Args:
+        **options: Those of `world`.
+    """
     made = toy_world(**options)
     return Federation(made, Sequential(made))
 
 
 @contextlib.contextmanager
 def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
-    """A federation of the toy world on a named executor, which is ended afterwards."""
+    """Make a federation of the small world on a named executor, which is ended afterwards.
+
+    Args:
+        executor: "sequential", "workers:2", "lanes:2" …
+        **options: Those of `world`.
+    """
     made = toy_world(**options)
     runner = executor_for(made, executor)
     try:
@@ -182,7 +220,14 @@ def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
 
 
 def run_method(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
-    """A whole run of a method object, which need not have a name. options: those of `loop`."""
+    """Run a method object, which need not have a name, to its end.
+
+    Args:
+        method: The method.
+        executor: Name of the executor.
+        split: Another partition.
+        **options: Those of `run_loop`.
+    """
     made = toy_world(dataclasses.asdict(method.train), split=split)
     runner = executor_for(made, executor)
     truth = Truth(
@@ -196,7 +241,13 @@ def run_method(method: Any, executor: str = "sequential", split: Partition | Non
 
 
 def count_passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
-    """Samples times `per_sample` of the cohorts of these rounds, by hand: what such rounds add to `fed.passes`."""
+    """Count what these rounds add to `fed.passes`, by hand.
+
+    Args:
+        rounds: Round numbers, from 1.
+        per_sample: Passes over each sample of the cohort.
+        fed: The federation that samples the cohorts.
+    """
     fed = fed or toy_federation()
     return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
 
@@ -205,7 +256,17 @@ A_ROUND = 4 * 2 * 72 / 7  # passes of a round of FedAvg: 4 clients, 2 epochs, 72
 
 
 def round_of(method: Any, fed: Federation, state: State, clients: list[int] | None = None) -> list[dict[str, Any]]:
-    """One round with a given cohort; returns what went up."""
+    """Play one round with a given cohort.
+
+    Args:
+        method: The method.
+        fed: The federation.
+        state: Its state, which is changed in place.
+        clients: The cohort. Default: all clients with samples.
+
+    Returns:
+        The updates.
+    """
     state.round += 1
     clients = fed.all if clients is None else clients
     clients, updates = fed.fit(method, state, clients, method.make_broadcast(fed, state))
@@ -214,7 +275,11 @@ def round_of(method: Any, fed: Federation, state: State, clients: list[int] | No
 
 
 def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:
-    """A client's normalised images [n, 1, 8, 8] and given labels, straight from the arrays."""
+    """Look up a client's images and given labels, straight from the arrays.
+
+    Returns:
+        Normalised float32 [n, 1, 8, 8], and int64 [n].
+    """
     rows = world.index[client]
     x = (torch.from_numpy(arrays().x_train)[rows].float() / 255 - 0.25) / 0.2
     return x[:, None], torch.from_numpy(toy_labels().noisy)[rows]
@@ -244,18 +309,27 @@ def dropping_body(ops: Ops, x: Tensor) -> Tensor:
 
 
 def toy_net(body: Body, **options: Any) -> Net:
+    """Make a net of a test's own body for the small world's images.
+
+    Args:
+        body: Computes features from images.
+        **options: Those of `Net`.
+    """
     return Net(body.__name__, body, (1, 8, 8), CLASSES, **options)
 
 
 def make_normed() -> Body:
+    """Make the body of the net "toy_norm", for the registry of nets."""
     return normed_body
 
 
 def make_normed_point() -> Body:
+    """Make the body of the net "toy_norm_point", for the registry of nets."""
     return normed_point
 
 
 def make_dropping() -> Body:
+    """Make the body of the net "toy_drop", for the registry of nets."""
     return dropping_body
 
 

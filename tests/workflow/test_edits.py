@@ -53,7 +53,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
     "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *FUTURE)], {}),
     "what all figures share": ([(CORE + "report/figures/style.py", *FUTURE)], {"figure": 2, **PAGE}),
-    "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **PAGE}),
+    "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **NUMBERS}),
     "another kind of table": ([(CORE + "report/tables/cost.py", *FUTURE)], {}),
     "code of pages": ([(CORE + "report/pages/study_page.py", *FUTURE)], PAGE),
     "a template": ([(CORE + "report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),

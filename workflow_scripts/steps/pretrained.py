@@ -81,7 +81,7 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
 
 
 def _find_published(net: str, folders: list[str], cache: Path) -> Path:
-    """torchvision's file: from a searched folder, else downloaded."""
+    """Torchvision's file: from a searched folder, else downloaded."""
     if net not in PUBLISHED:
         raise SpecError(f"no published weights are known for net {net!r} (known: {', '.join(PUBLISHED)}); give --file")
     url, sha256 = PUBLISHED[net]

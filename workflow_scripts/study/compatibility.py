@@ -14,10 +14,6 @@ from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.provenance.step_code import user_module_path
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
-    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
-    **{"fine": 0.4020, "coarse": 0.2640},
-}
 Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 
 

@@ -190,8 +190,9 @@ class StudyGrid:
         own, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
             place, train = self.place / "grid" / number, block.get("train", {})
-            for settings_of_block in (train, self.train_settings(number)) if train else ():
-                definitions.check_train(self.project.schemas, settings_of_block, place / "train")
+            if train:  # alone first: a mistake in it is named before what follows from it
+                definitions.check_train(self.project.schemas, train, place / "train")
+                definitions.check_train(self.project.schemas, self.train_settings(number), place / "train")
             methods = [one for name in block["methods"] for one in self._expand_method(name, place)]
             named = (self._available_dataset(name, place / "datasets") for name in block["datasets"])
             datasets = [name for name in named if name is not None]
