@@ -61,7 +61,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
         [(CORE + f"engine/executors/{name}.py", *FUTURE) for name in ("lanes", "captured")],
         {},
     ),
-    "code of the command line": ([(STEPS + "train.py", "stopped before the first round", "so long")], {}),
+    "code of the command line": ([(STEPS + "train.py", "interrupted before the first round", "so long")], {}),
     "code of the planner": ([(f"workflow_scripts/study/{name}.py", *FUTURE) for name in ("targets", "store")], {}),
     "the code of the label review": ([("label_review/make_labels.py", *FUTURE)], {}),
     "a variable's name": ([(SCHEMES, BY_OWNER, BY_OWNER.replace("order", "ranks"))], {}),
