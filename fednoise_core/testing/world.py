@@ -287,22 +287,22 @@ def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:
 
 
 def linear(ops: Ops, x: Tensor) -> Tensor:
-    """Softmax regression."""
+    """Flatten the images, which makes the net a softmax regression."""
     return x.flatten(1)
 
 
 def normed(ops: Ops, x: Tensor) -> Tensor:
-    """A convolution with batch normalisation."""
+    """Apply a convolution with batch normalisation."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 3, 3, stride=2))).flatten(1)
 
 
 def normed_point(ops: Ops, x: Tensor) -> Tensor:
-    """Batch normalisation on a 1x1 map: cannot be trained on one sample."""
+    """Apply batch normalisation on a 1x1 map, which cannot be trained on one sample."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 4, 8))).flatten(1)
 
 
 def dropping(ops: Ops, x: Tensor) -> Tensor:
-    """A convolution with dropout of channels."""
+    """Apply a convolution with dropout of channels."""
     return ops.dropout2d(F.relu(ops.conv("conv", x, 6, 4, stride=2)), 0.5).flatten(1)
 
 
