@@ -42,7 +42,7 @@ from fednoise_core.engine.loop import Saving, Stopped
 from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.world import World
 from fednoise_core.io import open_atomic, write_json
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.train import Train
@@ -140,7 +140,7 @@ def federation(
 ) -> Callable[[], None]:
     """A function that trains one cohort."""
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, precision), seed, device)
-    method = make(case.method, world.train)
+    method = make_method(case.method, world.train)
     fed = Federation(world, executor(world))
     state = method.init_state(fed)
 
@@ -164,7 +164,7 @@ def evaluation(case: Case, arrays: Arrays, device: str) -> float:
     """Seconds of one evaluation on the test images, as a bf16 run does it, nothing else going on."""
     world = World(arrays, arrays.y_train, parts_of(case), train_of(case, "bf16"), 0, device)
     fed = Federation(world, Sequential(world))
-    method = make(case.method, world.train)
+    method = make_method(case.method, world.train)
     state = method.init_state(fed)
     test = Pool(arrays.x_test, arrays.mean, arrays.std, device)
     evaluator = Evaluator(fed, test, torch.as_tensor(np.asarray(arrays.y_test, dtype=np.int64), device=device))

@@ -82,9 +82,9 @@ def gflop_of(name: str, channels: int, side: int, batch: int, **options: Any) ->
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    from fednoise_core.nets import build
+    from fednoise_core.nets import build_net
 
-    net = build({"name": name, **options}, (channels, side, side), 10)
+    net = build_net({"name": name, **options}, (channels, side, side), 10)
     w, x = net.layout.zeros(), torch.zeros(batch, channels, side, side)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         net.predict(w, x)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.machine import gflop_of, machine, peak
 from fednoise_core.io import write_json
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import Weights
@@ -47,7 +47,7 @@ Step = Callable[[], Tensor]
 def steps(name: str, channels: int, side: int, batch: int) -> tuple[Step, Step, Step]:
     """(ours, the module's, ours in bf16): one step each, from equal weights; all return the loss."""
     generator = torch.Generator().manual_seed(0)
-    net = build(name, (channels, side, side), 10)
+    net = build_net(name, (channels, side, side), 10)
     start = net.fresh(generator)
     x = torch.randn(batch, side, side, channels, generator=generator).permute(0, 3, 1, 2)
     y = torch.randint(10, (batch,), generator=generator)

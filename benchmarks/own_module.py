@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.optim import Trained, make_optimiser
 
@@ -79,7 +79,7 @@ def step_ms(net: Net, steps: int, repeats: int = 5) -> float:
 def measured(name: str, factory: Callable[..., nn.Module], shape: tuple[int, int, int], steps: int) -> dict[str, Any]:
     """Both ways of one architecture. Raises ValueError if they do not have the same parameters."""
     theirs = {"name": "module", "factory": f"{factory.__module__}:{factory.__name__}"}
-    nets = build(name, shape, 10), build(theirs, shape, 10)
+    nets = build_net(name, shape, 10), build_net(theirs, shape, 10)
     if nets[0].parameters != nets[1].parameters:
         raise ValueError(f"{name}: {nets[0].parameters} and {nets[1].parameters} parameters")
     ours, own = (step_ms(net, steps) for net in nets)

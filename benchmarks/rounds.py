@@ -22,7 +22,7 @@ from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
 from fednoise_core.io import write_json
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 
 TARGETS = {"small_cnn": {"sequential": 2.0}, "mlp": {"sequential": 1.7}}
 
@@ -42,7 +42,7 @@ class Ours:
     """One federation on one executor, advanced round by round."""
 
     def __init__(self, at: World, executor: Any):
-        self.method = make({"name": "fedavg"}, at.train)
+        self.method = make_method({"name": "fedavg"}, at.train)
         self.fed = Federation(at, executor)
         self.state = self.method.init_state(self.fed)
 

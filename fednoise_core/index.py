@@ -84,4 +84,4 @@ def find_run(path: str | os.PathLike[str], wanted: Mapping[str, object]) -> Path
         for key in ("dataset", "noise", "partition", "method", "seed")
     }
     words = "; ".join(f"{key}: {', '.join(values)}" for key, values in known.items() if len(values) > 1)
-    raise SpecError(f"{path}: {len(found)} runs are meant, expected one. There are {words}")
+    raise SpecError(f"{path}: expected one run with these ids, got {len(found)}. There are {words}")

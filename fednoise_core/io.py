@@ -250,5 +250,5 @@ def read_npz(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> dic
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         twice = sorted(name for name, count in Counter(archive.files).items() if count > 1)
         if twice:
-            raise ValueError(f"{twice[0]!r} is in it twice")
+            raise ValueError(f"the array {twice[0]!r} occurs twice")
         return {name: archive[name] for name in archive.files if wanted(name)}

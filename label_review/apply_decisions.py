@@ -63,7 +63,7 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
     if ending == ".npz":
         return correct_npz(args.data, args.out, wanted, args.labels)
     if args.labels:
-        raise SpecError(f"--labels: {args.data} is no npz; its labels are the column label or the folders")
+        raise SpecError(f"--labels: expected an npz, got {args.data}. Its labels are the column label or the folders")
     return correct_files(args.data, args.out, wanted)
 
 

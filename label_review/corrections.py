@@ -10,9 +10,9 @@ import numpy as np
 
 from fednoise_core.data.imagefolder import classes_of_files
 from fednoise_core.data.label_table import rows_of
-from fednoise_core.data.npz import members
+from fednoise_core.data.npz import read_members
 from fednoise_core.data.splits import all_classes_occur
-from fednoise_core.data.user_npz import content, is_given
+from fednoise_core.data.user_npz import hash_content, is_given
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell, sha256_file, write_npz
 from fednoise_core.settings.functions import did_you_mean
 from label_review.decisions import Decision, data_digest
@@ -38,40 +38,46 @@ def correct_npz(path: Path, out: Path, wanted: Sequence[Decision], labels: str |
     Raises:
         ArtifactError: A row, a label or the data are not those that the decisions are about. Nothing is written.
     """
-    found = members(path, lambda name: True)
+    found = read_members(path, lambda name: True)
     key = _label_array(path, found, labels)
     y = found[key]
     if y.ndim != 1 or y.dtype.kind not in "ui":
         raise ArtifactError(f"{path}: {key} is {y.dtype} {list(y.shape)}; a vector of integers is needed")
-    _check_data(path, data_digest(content(found)), wanted)
-    names = [str(name) for name in found["names"]] if "names" in found else []
-    sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
-    classes = len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
+    _check_data(path, data_digest(hash_content(found)), wanted)
+    names, classes = _class_names(found)
 
     def find_row(one: Decision) -> int:
         i = int(one.source) if one.source.isascii() and one.source.isdecimal() else len(y)
         if i >= len(y):
-            raise ArtifactError(f"{one.where}: {one.source!r} is no row of {path}, which has {len(y)}")
+            raise ArtifactError(f"{one.where}: expected a row of {path}, which has {len(y)}, got {one.source!r}")
         if int(y[i]) != one.given:
             raise ArtifactError(f"{one.where}: row {i} of {path} has the label {int(y[i])} in {key}, not {one.given}")
-        if one.label >= classes or (names and one.label_name != names[one.label]):
-            has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
-            raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is no class of {path}: {has}")
+        _check_class(path, one, names, classes)
         return i
 
     chosen = _by_sample(wanted, find_row)
-    new, stays = y.copy(), np.ones(len(y), bool)
+    found[key], stays = y.copy(), np.ones(len(y), bool)
     for i, one in chosen.items():
-        new[i] = one.label if one.decision == "relabel" else y[i]
+        found[key][i] = one.label if one.decision == "relabel" else y[i]
         stays[i] = one.decision != "drop"
-    found[key] = new
     left = [array[stays] for name, array in found.items() if name == "y_train" or is_given(name)]
     all_classes_occur(left, classes, names, f"{path}, corrected")
-    for name, array in found.items():
-        if name not in APART and array.ndim and len(array) == len(y):
-            found[name] = array[stays]
-    write_npz(out, found)
+    own = {name for name, array in found.items() if name not in APART and array.ndim and len(array) == len(y)}
+    write_npz(out, {name: array[stays] if name in own else array for name, array in found.items()})
     return len(y), list(chosen.values())
+
+
+def _check_class(path: Path, one: Decision, names: Sequence[str], classes: int) -> None:
+    if one.label >= classes or (names and one.label_name != names[one.label]):
+        has = ", ".join(names[:20]) if names else f"0..{classes - 1}"
+        raise ArtifactError(f"{one.where}: {one.label} {one.label_name!r} is not a class of {path}: {has}")
+
+
+def _class_names(found: Mapping[str, np.ndarray]) -> tuple[list[str], int]:
+    """Names of the classes, if there are any, and their number."""
+    names = [str(name) for name in found["names"]] if "names" in found else []
+    sets = [array for name, array in found.items() if name in ("y_train", "y_test") or is_given(name)]
+    return names, len(names) or 1 + max(int(array.max(initial=0)) for array in sets)
 
 
 def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Corrected:
@@ -95,13 +101,11 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
         columns, lines = rows_of(path)
         rows, digest = [row for _, row in lines], data_digest({path.name: sha256_file(path)})
     if "label" not in columns:
-        raise ArtifactError(f"{path}: it has no column label; where class folders are the labels, name the folder")
+        raise ArtifactError(f"{path}: the column label is missing. Where class folders are the labels, name the folder")
     _check_data(path, digest, wanted)
     given = [plain_cell(row["label"].strip()) for row in rows]
     place = {plain_cell(row["file"]): i for i, row in enumerate(rows)} | {row["file"]: i for i, row in enumerate(rows)}
-    root = path if path.is_dir() else path.parent
-    folders = {folder.name for part in ("train", "test") for folder in root.glob(f"{part}/[!.]*/")}
-    known = sorted({*given, *folders})
+    known = sorted({*given, *_class_folders(path if path.is_dir() else path.parent)})
 
     def find_line(one: Decision) -> int:
         i = place.get(one.source)
@@ -113,7 +117,7 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
             )
         if one.label_name not in known:
             raise ArtifactError(
-                f"{one.where}: {one.label_name!r} is no class of {path}{did_you_mean(one.label_name, known)}"
+                f"{one.where}: {one.label_name!r} is not a class of {path}{did_you_mean(one.label_name, known)}"
             )
         return i
 
@@ -126,20 +130,28 @@ def correct_files(path: Path, out: Path, wanted: Sequence[Decision]) -> Correcte
     left = {plain_cell(row["label"].strip()) for row in rows if row.get("drop", "").strip() != "yes"}
     if gone := sorted(set(given) - left):
         raise ArtifactError(f"{path}, corrected: no image would be left of {gone[0]!r}")
+    _write_rows(out, columns, rows)
+    return len(rows), list(chosen.values())
+
+
+def _write_rows(out: Path, columns: list[str], rows: Sequence[Mapping[str, str]]) -> None:
     if any("drop" in row for row in rows) and "drop" not in columns:
         columns = [*columns, "drop"]
     with open_atomic(out) as file:
         table = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    return len(rows), list(chosen.values())
+
+
+def _class_folders(root: Path) -> set[str]:
+    return {folder.name for part in ("train", "test") for folder in root.glob(f"{part}/[!.]*/")}
 
 
 def _label_array(path: Path, found: Mapping[str, np.ndarray], labels: str | None) -> str:
     sets = [name for name in found if is_given(name)] or ["y_train"]
     key = labels or sets[0]
     if len(sets) > 1 and labels is None:
-        raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}); name one with --labels")
+        raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}). Name one with --labels")
     if key not in found:
         raise ArtifactError(f"{path}: it has no array of labels {key!r}{did_you_mean(key, sorted(found))}")
     return key
@@ -160,5 +172,5 @@ def _by_sample(wanted: Sequence[Decision], place: Callable[[Decision], int]) -> 
     for one in wanted:
         before = chosen.setdefault(place(one), one)
         if (before.decision, before.label) != (one.decision, one.label):
-            raise ArtifactError(f"{one.where}: {one.source} was decided otherwise before ({before.where})")
+            raise ArtifactError(f"{one.where}: {one.source} has another decision before ({before.where})")
     return chosen

@@ -20,7 +20,7 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.report.pages.html import json_text, render_page
 from fednoise_core.report.runs.suspects import Site
 from label_review.decisions import DECISIONS, Suspect, data_digest
-from label_review.thumbnails import COLUMNS, PER_SHEET, pack_sheets, shown_images
+from label_review.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
 
 __all__ = ["MOST", "PER_SITE", "labels_page"]
 
@@ -59,29 +59,10 @@ def labels_page(
     """
     _check_files(arrays, labels, suspects, sites)
     chosen = _choose_suspects(suspects, per_site, most)
-    names = list(arrays.names) or [str(label) for label in range(arrays.classes)]
     rows = [one.sample for one in chosen]
     packed = pack_sheets(shown_images(arrays, labels, donor, rows), len(rows), max(arrays.x_train.shape[1:3]))
     number = {one.client: at for at, one in enumerate(sites)}
-    told = {
-        "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
-        "data": data_digest(arrays.source_sha256),
-        "columns": DECISIONS,
-        "classes": names,
-        "sites": [[one.client, one.site] for one in sites],
-        "verdicts": SHOWN,
-        "rows": [
-            [
-                *(one.sample, one.source, number[one.client], one.given, one.proposed),
-                *(round(one.p_wrong, 3), round(one.p_proposed, 3), SHOWN.index(one.verdict)),
-            ]
-            for one in chosen
-        ],
-        "side": packed.side,
-        "type": packed.type,
-        "across": COLUMNS,
-        "per": PER_SHEET,
-    }
+    told = _page_data(arrays, suspects, sites, chosen, packed, title)
     worst_first = sorted(sites, key=lambda one: -_site_share(one.wrong, one))
     longest = max([1.0, *(math.ceil(100 * _site_share(one.wrong_high, one)) for one in sites)])
     total = sum(one.verdict in SHOWN for one in suspects)
@@ -102,6 +83,37 @@ def labels_page(
         data=json_text(told),
         sheets=packed.texts,
     )
+
+
+def _page_data(
+    arrays: Arrays,
+    suspects: Sequence[Suspect],
+    sites: Sequence[Site],
+    chosen: Sequence[Suspect],
+    packed: Sheets,
+    title: str,
+) -> dict[str, Any]:
+    """What the page's script reads."""
+    number = {one.client: at for at, one in enumerate(sites)}
+    return {
+        "key": json_digest(title, [(one.sample, one.given, one.proposed) for one in suspects]),
+        "data": data_digest(arrays.source_sha256),
+        "columns": DECISIONS,
+        "classes": list(arrays.names) or [str(label) for label in range(arrays.classes)],
+        "sites": [[one.client, one.site] for one in sites],
+        "verdicts": SHOWN,
+        "rows": [
+            [
+                *(one.sample, one.source, number[one.client], one.given, one.proposed),
+                *(round(one.p_wrong, 3), round(one.p_proposed, 3), SHOWN.index(one.verdict)),
+            ]
+            for one in chosen
+        ],
+        "side": packed.side,
+        "type": packed.type,
+        "across": COLUMNS,
+        "per": PER_SHEET,
+    }
 
 
 def _check_files(arrays: Arrays, labels: Labels, suspects: Sequence[Suspect], sites: Sequence[Site]) -> None:

@@ -66,4 +66,4 @@ def name_problem(name: str, *, study: bool = False) -> str | None:
     if (STUDY_NAME if study else OTHER_NAME).match(name):
         return None
     marks = "_ -" if study else ". _ + -"
-    return f"{name[:64]!r} is no id: letters, digits, and {marks} after the first; 64 at most"
+    return f"expected an id of at most 64 letters and digits, after the first also {marks}, got {name[:64]!r}"

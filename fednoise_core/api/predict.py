@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fednoise_core.data.array_checks import as_images
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 
 if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
@@ -187,7 +187,7 @@ def _owner_of_prefix(prefix: str) -> int | None:
 
 def _build_net(described: Mapping[str, Any]) -> Net:
     spec = {"name": described["name"], **described["options"], "dropout_at_eval": described["dropout_at_eval"]}
-    return build(spec, tuple(described["shape"]), int(described["classes"]))
+    return build_net(spec, tuple(described["shape"]), int(described["classes"]))
 
 
 def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predictions:
@@ -211,7 +211,7 @@ def predict_images(module: nn.Module, images: Any, batch: int = 500) -> Predicti
     shape = tuple(net._net.shape)
     if tuple(x.shape[1:]) != shape:
         wanted = shape[1:] if shape[0] == 1 else (*shape[1:], shape[0])
-        raise SpecError(f"images: they are {tuple(images.shape[1:])}; the model was trained on {wanted}")
+        raise SpecError(f"images: expected {wanted} as in training, got {tuple(images.shape[1:])}")
     device = net.mean.device
     with torch.inference_mode():
         shares = torch.cat([module(part.to(device)).softmax(1).cpu() for part in x.split(batch)])
@@ -239,5 +239,5 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {})["fednoise"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ArtifactError(f"{path}: damaged, or no model of a run ({type(error).__name__}: {error})") from error
+        raise ArtifactError(f"{path}: damaged, or not the model of a run ({type(error).__name__}: {error})") from error
     return tensors, facts

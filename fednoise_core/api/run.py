@@ -103,7 +103,7 @@ class Run(_Uses, simulate.FinishedRun):
             SpecError: `above` is not in 0..1.
         """
         if isinstance(above, bool) or not isinstance(above, int | float | np.number) or not 0 <= above <= 1:
-            raise SpecError(f"above: got {above!r}; a probability in 0..1 is needed")
+            raise SpecError(f"above: expected a probability in 0..1, got {above!r}")
         labels = self.labels.noisy.copy()
         for sample, _, p_wrong, proposed in sorted(self.suspects, key=lambda row: row[2]):
             if p_wrong > above:

@@ -33,7 +33,7 @@ from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, json_digest
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.declare import check_value
@@ -175,7 +175,7 @@ class Options:
         for name, (kind, cure) in OPTIONS.items():
             expect_type(getattr(self, name), kind, name, cure)
         if self.out is not None and (not os.fspath(self.out) or Path(self.out).is_file()):
-            raise SpecError(f"out: {os.fspath(self.out)!r} is no folder")
+            raise SpecError(f"out: expected the path of a folder, got {os.fspath(self.out)!r}")
         if self.spec is not None:
             check_value(dict[str, JsonValue], self.spec, "spec")
             if "spec" not in self.spec:
@@ -217,7 +217,7 @@ def run_federation(
     how = Options(**options)
     check_data(arrays, labels, partition, donor)
     method, settings, seed = checked_settings(method, train, seed)
-    chosen = how.made or make(method, settings)
+    chosen = how.made or make_method(method, settings)
     arrays = apply_openset_images(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
     check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
@@ -258,7 +258,7 @@ def check_device(device: Any) -> None:
     except RuntimeError:
         found = None
     if found is None or found.type not in ("cpu", "cuda"):
-        raise SpecError(f"device: {str(device)!r} is none of cpu, cuda, cuda:N")
+        raise SpecError(f"device: expected cpu, cuda or cuda:N, got {str(device)!r}")
     if found.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (found.index or 0) >= count:
@@ -348,7 +348,7 @@ def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -
     images = arrays.x_public if own else None if donor is None else donor.x_train
     if images is None:
         what = "public images" if own else "the donor data set's arrays"
-        raise SpecError(f"these labels come with open-set noise: the run needs {what}")
+        raise SpecError(f"labels: their open-set noise needs {what}")
     return dataclasses.replace(arrays, x_train=labels.replace_images(arrays.x_train, images))
 
 

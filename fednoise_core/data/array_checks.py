@@ -42,12 +42,12 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
     Raises:
         ArraysError: the type, the shape or a value does not fit.
     """
-    _require(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
-    _require(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
-    _require(x.size, f"{name} has shape {x.shape}: it holds no pixel")
+    _require_valid(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
+    _require_valid(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
+    _require_valid(x.size, f"{name} has shape {x.shape}: it holds no pixel")
     if x.dtype != np.uint8:  # every uint8 is a grey level
         low, high = x.min(), x.max()
-        _require(low >= 0 and high <= 255, f"{name} holds {low}..{high}; images are integers 0..255")
+        _require_valid(low >= 0 and high <= 255, f"{name} holds {low}..{high}; images are integers 0..255")
     return np.ascontiguousarray(x, np.uint8)
 
 
@@ -61,15 +61,15 @@ def as_labels(name: str, y: np.ndarray) -> np.ndarray:
     Raises:
         ArraysError: the type, the shape or a value does not fit.
     """
-    _require(y.dtype.kind in "ui", f"{name} is {y.dtype}; integers are needed")
-    _require(y.ndim == 1, f"{name} has shape {y.shape}; a vector is needed")
+    _require_valid(y.dtype.kind in "ui", f"{name} is {y.dtype}; integers are needed")
+    _require_valid(y.ndim == 1, f"{name} has shape {y.shape}; a vector is needed")
     if y.size:
         low, high = y.min(), y.max()
-        _require(low >= 0 and high < 1 << 62, f"{name} holds {low}..{high}; they count from 0")
+        _require_valid(low >= 0 and high < 1 << 62, f"{name} holds {low}..{high}; they count from 0")
     return y.astype(np.int64)
 
 
-def _require(condition: Any, problem: str) -> None:
+def _require_valid(condition: Any, problem: str) -> None:
     if not condition:
         raise ArraysError(problem)
 
@@ -81,62 +81,64 @@ def _check_images(arrays: Any) -> None:
         if x is None and name == "x_public":
             continue
         readable = isinstance(x, np.ndarray) or hasattr(x, "paths")  # paths: ImageFiles, read on demand
-        _require(readable, f"{name} is of type {type(x).__name__}; a numpy array is needed")
+        _require_valid(readable, f"{name} is of type {type(x).__name__}; a numpy array is needed")
         cure = ": np.rint(255 * x).astype(np.uint8) for images in 0..1" if x.dtype.kind == "f" else ""
-        _require(x.dtype == np.uint8, f"{name} is {x.dtype}, not uint8 (0..255){cure}")
+        _require_valid(x.dtype == np.uint8, f"{name} is {x.dtype}, not uint8 (0..255){cure}")
         shape, train = tuple(x.shape), tuple(arrays.x_train.shape[1:])
-        _require(len(shape) in (3, 4), f"{name} has shape {shape}, not [n, H, W] or [n, H, W, C]")
-        _require(0 not in shape, f"{name} has shape {shape}: it holds no pixel")
+        _require_valid(len(shape) in (3, 4), f"{name} has shape {shape}, not [n, H, W] or [n, H, W, C]")
+        _require_valid(0 not in shape, f"{name} has shape {shape}: it holds no pixel")
         first = len(shape) == 4 and shape[1] <= 4 < shape[3]
         cure = f"channels last are needed: {name}.transpose(0, 2, 3, 1)"
-        _require(not first, f"{name} has shape {shape}, which looks like channels first; {cure}")
-        _require(shape[1:] == train, f"{name} has images {shape[1:]}, x_train {train}")
+        _require_valid(not first, f"{name} has shape {shape}, which looks like channels first; {cure}")
+        _require_valid(shape[1:] == train, f"{name} has images {shape[1:]}, x_train {train}")
 
 
 def _check_labels(arrays: Any) -> None:
     k, n = arrays.classes, len(arrays.x_train)
     whole = isinstance(k, int | np.integer) and not isinstance(k, bool)
-    _require(whole and k >= 2, f"classes is {k}; a whole number of at least 2 is needed")
-    _require(isinstance(arrays.given, Mapping), "given is no mapping from a name to labels")
+    _require_valid(whole and k >= 2, f"classes is {k}; a whole number of at least 2 is needed")
+    _require_valid(isinstance(arrays.given, Mapping), "given is no mapping from a name to labels")
     labels = {"y_train": (arrays.y_train, n), "y_test": (arrays.y_test, len(arrays.x_test))}
     labels |= {f"given_{key}": (given, n) for key, given in arrays.given.items()}
     for name, (y, length) in labels.items():
         _check_vector(name, y, length)
         where = "; classes are counted from 0: subtract 1" if y.min() == 1 and y.max() == k else ""
-        _require(y.min() >= 0 and y.max() < k, f"{name} holds {y.min()}..{y.max()}; labels are 0..{k - 1}{where}")
+        _require_valid(y.min() >= 0 and y.max() < k, f"{name} holds {y.min()}..{y.max()}; labels are 0..{k - 1}{where}")
     if arrays.client is not None:
         _check_vector("client", arrays.client, n)
         low, high = arrays.client.min(), arrays.client.max()
         named = len(arrays.sites) or high + 1
-        _require(low >= 0 and high < named, f"client holds {low}..{high}; owners are 0..{named - 1}")
+        _require_valid(low >= 0 and high < named, f"client holds {low}..{high}; owners are 0..{named - 1}")
     if arrays.origin is not None:
         fits = isinstance(arrays.origin, np.ndarray) and arrays.origin.dtype.kind in "Ui"
-        _require(fits and arrays.origin.shape == (n,), f"origin: {n} integers or texts are needed")
+        _require_valid(fits and arrays.origin.shape == (n,), f"origin: {n} integers or texts are needed")
     if arrays.coarse is not None:
         _check_vector("coarse", arrays.coarse, k)
 
 
 def _check_vector(name: str, y: Any, length: int) -> None:
-    _require(
+    _require_valid(
         isinstance(y, np.ndarray), f"{name} is of type {type(y).__name__}; a numpy array is needed: np.array({name})"
     )
-    _require(y.shape == (length,), f"{name} has shape {y.shape}; {(length,)} is needed")
-    _require(y.dtype == np.int64, f"{name} is {y.dtype}, not int64: {name}.astype(np.int64)")
+    _require_valid(y.shape == (length,), f"{name} has shape {y.shape}; {(length,)} is needed")
+    _require_valid(y.dtype == np.int64, f"{name} is {y.dtype}, not int64: {name}.astype(np.int64)")
 
 
 def _check_facts(arrays: Any) -> None:
     """Names, mean and std. Names stand in tables and pages, so they are texts of one line."""
     names, channels = arrays.names, arrays.image_shape[0]
-    _require(isinstance(names, tuple | list), f"names is of type {type(names).__name__}; a tuple of texts is needed")
-    _require(len(names) in (0, arrays.classes), f"{len(names)} class names for {arrays.classes} classes")
+    _require_valid(
+        isinstance(names, tuple | list), f"names is of type {type(names).__name__}; a tuple of texts is needed"
+    )
+    _require_valid(len(names) in (0, arrays.classes), f"{len(names)} class names for {arrays.classes} classes")
     for what, texts in (("class name", names), ("key of given", arrays.given)):
         for text in texts:
             good = isinstance(text, str) and text.strip() and text.isprintable()
-            _require(good, f"{what} {text!r}: a text of visible letters in one line is needed")
+            _require_valid(good, f"{what} {text!r}: a text of visible letters in one line is needed")
     twice = [name for name, count in Counter(names).items() if count > 1]
-    _require(not twice, f"names: {', '.join(map(repr, twice[:3]))} comes twice")
+    _require_valid(not twice, f"names: {', '.join(map(repr, twice[:3]))} comes twice")
     for name, values, low in (("mean", arrays.mean, -math.inf), ("std", arrays.std, 0)):
         several = isinstance(values, tuple | list) and len(values) == channels
-        _require(several, f"{name}: mean and std need {channels} value(s) each, one per channel")
+        _require_valid(several, f"{name}: mean and std need {channels} value(s) each, one per channel")
         numbers = all(isinstance(value, int | float) and math.isfinite(value) and value > low for value in values)
-        _require(numbers, f"{name} is {values}; finite numbers{' above 0' if name == 'std' else ''} are needed")
+        _require_valid(numbers, f"{name} is {values}; finite numbers{' above 0' if name == 'std' else ''} are needed")

@@ -15,7 +15,7 @@ import numpy as np
 from fednoise_core.data.array_checks import ArraysError, check
 from fednoise_core.io import ArtifactError, load_npz, open_atomic, save_npz
 
-__all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "content_sha256", "take"]
+__all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "content_sha256", "take_rows"]
 
 SIDE_BYTES = 1 << 30  # images above this go to a memory-mapped .npy beside the npz
 IMAGES = ("x_train", "x_test", "x_public")  # arrays of images
@@ -24,7 +24,7 @@ FACTS = ("classes", "clean_known", "test_known", "mean", "std", "source_sha256")
 BLOCK = 256  # images decoded at a time on their way to a side file
 
 
-def take(x: Any, index: np.ndarray) -> Any:
+def take_rows(x: Any, index: np.ndarray) -> Any:
     """Images at the positions `index` int [k]; those that are read on demand stay unread."""
     return x.take(index) if hasattr(x, "paths") else x[index]
 
@@ -96,7 +96,7 @@ class Arrays:
         """The same data set with only these training samples (positions, int [k]), in this order."""
         return dataclasses.replace(
             self,
-            x_train=take(self.x_train, index),
+            x_train=take_rows(self.x_train, index),
             y_train=self.y_train[index],
             given={key: labels[index] for key, labels in self.given.items()},
             client=None if self.client is None else self.client[index],

@@ -33,17 +33,17 @@ __all__ = [
     "Grayscale",
     "Part",
     "Rotate",
-    "build",
-    "channel",
-    "model",
+    "channel_tensor",
+    "make_augmentation",
     "normalise",
-    "prepare",
+    "prepare_images",
+    "settings_model",
 ]
 
 RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # ITU-R 601-2 luma, in the precision that torchvision uses
 
 
-def channel(values: Sequence[float], device: Any = None) -> Tensor:
+def channel_tensor(values: Sequence[float], device: Any = None) -> Tensor:
     """Per-channel numbers as float32 [C, 1, 1]; make it once, outside any captured graph."""
     return torch.tensor(list(values), dtype=torch.float32, device=device).view(-1, 1, 1)
 
@@ -293,7 +293,7 @@ class Augment:
             part.check_shape(shape)
 
 
-def prepare(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
+def prepare_images(x: Tensor, u: Tensor, how: Augment, mean: Tensor, std: Tensor) -> Tensor:
     """What a network sees: images that are augmented and normalised.
 
     Args:
@@ -342,7 +342,7 @@ AUGMENTS: dict[str, Augment] = {
 }
 
 
-def model(name: str) -> type[Settings]:
+def settings_model(name: str) -> type[Settings]:
     """The settings of an augmentation, those of its parts, with its values as defaults."""
     found: dict[str, Any] = {}
     for part in AUGMENTS[name].parts:
@@ -351,7 +351,7 @@ def model(name: str) -> type[Settings]:
     return create_model(name, __base__=Settings, **found)
 
 
-def build(spec: str | Mapping[str, Any]) -> Augment:
+def make_augmentation(spec: str | Mapping[str, Any]) -> Augment:
     """The augmentation of a setting: a name, or {name, per, on, degrees, ...} with changed settings of all parts.
 
     Raises SpecError for an unknown name, for a setting that none of its parts has, or for a value out of range,
@@ -361,6 +361,6 @@ def build(spec: str | Mapping[str, Any]) -> Augment:
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in AUGMENTS:
         raise SpecError(f"train.augment: unknown augmentation {name!r}{did_you_mean(name, AUGMENTS)}")
-    given = check_value(model(name), options, "train.augment").model_dump(exclude_unset=True)
+    given = check_value(settings_model(name), options, "train.augment").model_dump(exclude_unset=True)
     known = [(part, given.keys() & settings_of(type(part)).keys()) for part in AUGMENTS[name].parts]
     return Augment(tuple(dataclasses.replace(part, **{key: given[key] for key in keys}) for part, keys in known))

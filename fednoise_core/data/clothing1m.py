@@ -24,8 +24,9 @@ __all__ = ["Clothing1M"]
 
 
 class Clothing1M(Dataset):
-    """Clothing1M, a million web images of 14 kinds of clothing with the web's labels (Xiao et al. 2015); from the
-    user's copy, clean labels unknown.
+    """Clothing1M, a million web images of 14 kinds of clothing with the web's labels (Xiao et al. 2015).
+
+    It is read from the user's copy. The clean labels are unknown.
     """
 
     display_name = "Clothing1M"

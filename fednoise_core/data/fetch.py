@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fednoise_core.io import ArtifactError, open_atomic, sha256_file
 
-__all__ = ["fetch", "intact"]
+__all__ = ["fetch", "is_intact"]
 
 
-def intact(path: Path, sha256: str) -> bool:
+def is_intact(path: Path, sha256: str) -> bool:
     """Whether `path` is a file with this SHA-256 (hex)."""
     return path.is_file() and sha256_file(path) == sha256
 
@@ -24,7 +24,7 @@ def fetch(urls: Sequence[str], path: Path, sha256: str, timeout: float = 30.0) -
     Each address is tried in turn; a server may be silent for `timeout` seconds. Raises ArtifactError naming the file
     and what went wrong at each address.
     """
-    if intact(path, sha256):
+    if is_intact(path, sha256):
         return path
     problems = []
     for url in urls:

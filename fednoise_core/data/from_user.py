@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.data.arrays import Arrays, take
+from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.splits import all_classes_occur, hold_out
 
@@ -38,7 +38,7 @@ def from_user(
     """
     given = given or {}
     if test is None:  # one image stands there until `hold_out` has chosen
-        test = take(x_train, np.arange(1)), y_train[:1]
+        test = take_rows(x_train, np.arange(1)), y_train[:1]
     mean, std = mean_and_std(x_train)
     made = Arrays(
         x_train=x_train,

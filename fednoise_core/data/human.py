@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import content_sha256
-from fednoise_core.data.fetch import fetch, intact
-from fednoise_core.data.locate import candidates, not_found
-from fednoise_core.data.npz import members
+from fednoise_core.data.fetch import fetch, is_intact
+from fednoise_core.data.locate import list_folders, not_found
+from fednoise_core.data.npz import read_members
 from fednoise_core.io import ArtifactError
 
-__all__ = ["FILES", "KEYS", "labels"]
+__all__ = ["FILES", "KEYS", "read_human_labels"]
 
 URLS = tuple(  # the commit that was checked, then the branch: the content is pinned by its SHA-256 either way
     f"https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/{version}/data/" for version in ("49df7d8", "main")
@@ -43,7 +43,7 @@ KEYS = {  # source -> key in the authors' file -> SHA-256 of the 50,000 labels a
 }
 
 
-def labels(
+def read_human_labels(
     source: str, y_train: np.ndarray, places: Sequence[Path], cache: Path
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Human labels of CIFAR's training images (CIFAR-N, Wei et al. 2022).
@@ -61,9 +61,9 @@ def labels(
         ArtifactError: they are missing and cannot be fetched, damaged, or of another order of images.
     """
     name, sha256 = FILES[source]
-    for folder in candidates(places, cache):
+    for folder in list_folders(places, cache):
         npz = folder / f"{source}.npz"
-        found = members(npz, KEYS[source].__contains__) if npz.is_file() else {}
+        found = read_members(npz, KEYS[source].__contains__) if npz.is_file() else {}
         if len(found) < len(KEYS[source]) and (folder / name).is_file():
             found = _from_pt(folder / name, sha256, y_train)
         if len(found) >= len(KEYS[source]):
@@ -82,7 +82,7 @@ def labels(
 
 def _from_pt(path: Path, sha256: str, y_train: np.ndarray) -> dict[str, np.ndarray]:
     """The authors' file, through torch's restricted unpickler, its clean labels compared with `y_train` one by one."""
-    if not intact(path, sha256):
+    if not is_intact(path, sha256):
         raise ArtifactError(f"{path}: not the authors' file: its SHA-256 is not {sha256}")
     import torch
 

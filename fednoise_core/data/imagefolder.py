@@ -26,9 +26,10 @@ Side = Annotated[int, Field(ge=1)]
 
 
 class ImageFolder(Dataset):
-    """The user's images: train/<class>/… and test/<class>/…, with an optional CSV (file, label, client) of given labels
-    and owners; every class needs a training image, links must lead to images below path. With clean_known: false and
-    labels in the CSV, the folders in train/ may be any.
+    """The user's images in train/<class>/… and test/<class>/…, with an optional CSV (file, label, client).
+
+    The CSV gives labels and owners. Every class needs a training image. Links must lead to images below path. With
+    clean_known: false and labels in the CSV, the folders in train/ may be any.
     """
 
     example: ClassVar = {"path": "photos", "size": 32, "given": "labels.csv"}
@@ -115,8 +116,10 @@ class ImageFolder(Dataset):
 
 
 class _Listed(NamedTuple):
-    """What is known of the folder without opening an image. names: of the classes; paths: training images below train/;
-    labels int64 [n]: of the folders, or the CSV's where these are the only ones, else they are `given`; owners: texts.
+    """What is known of the folder without opening an image.
+
+    names: of the classes. paths: training images below train/. labels int64 [n]: of the folders, or the CSV's where
+    these are the only ones, else they are `given`. owners: texts.
     """
 
     root: Path

@@ -8,15 +8,15 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["candidates", "missing", "not_found", "user_path"]
+__all__ = ["list_folders", "list_missing", "not_found", "user_path"]
 
 
-def candidates(places: Sequence[Path], cache: Path) -> Iterator[Path]:
+def list_folders(places: Sequence[Path], cache: Path) -> Iterator[Path]:
     """Folders in the order in which they are searched, each once."""
     yield from dict.fromkeys([*places, cache])
 
 
-def missing(folder: Path, files: Sequence[str]) -> list[str]:
+def list_missing(folder: Path, files: Sequence[str]) -> list[str]:
     """Those of `files` (names below `folder`) that are not there."""
     return [name for name in files if not (folder / name).is_file()]
 
@@ -31,7 +31,7 @@ def not_found(source: str, files: Sequence[str], places: Sequence[Path], cache: 
         cache: folder for downloads.
         problem: why they were not fetched.
     """
-    looked = ", ".join(str(folder) for folder in candidates(places, cache))
+    looked = ", ".join(str(folder) for folder in list_folders(places, cache))
     return ArtifactError(
         f"{source}: {', '.join(files)} missing; looked in {looked}. The download failed: {problem}. Two ways to get "
         f"it: with a network, run the same command again (it downloads into {cache}); or put the files into a folder "

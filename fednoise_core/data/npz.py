@@ -10,10 +10,10 @@ import numpy as np
 
 from fednoise_core.io import ArtifactError, read_npz
 
-__all__ = ["arrays_in", "members", "shape"]
+__all__ = ["arrays_in", "read_members", "read_shape"]
 
 
-def members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
     """Read some arrays of an npz.
 
     Args:
@@ -42,7 +42,7 @@ def arrays_in(path: Path) -> list[str]:
         raise ArtifactError(f"{path}: damaged ({type(error).__name__}: {error})") from error
 
 
-def shape(path: Path, name: str) -> tuple[int, ...]:
+def read_shape(path: Path, name: str) -> tuple[int, ...]:
     """Shape of one array in an npz, from its header.
 
     Raises:

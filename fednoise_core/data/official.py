@@ -21,8 +21,8 @@ from pydantic import Field
 
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.facts import CIFAR100_COARSE, CIFAR100_COARSE_NAMES, CIFAR100_NAMES, DIGITS, Facts
-from fednoise_core.data.locate import candidates, missing, not_found
-from fednoise_core.data.npz import members
+from fednoise_core.data.locate import list_folders, list_missing, not_found
+from fednoise_core.data.npz import read_members
 from fednoise_core.data.settings import Dataset
 from fednoise_core.io import ArtifactError, SpecError
 
@@ -72,7 +72,7 @@ class Official(Dataset):
         if spec.get("human"):
             from fednoise_core.data import human
 
-            given, more = human.labels(source, arrays.y_train, places, cache)
+            given, more = human.read_human_labels(source, arrays.y_train, places, cache)
             hashes |= more
         if coarse is not None and spec.get("labels") == "coarse":
             y_train, y_test = coarse[arrays.y_train], coarse[arrays.y_test]
@@ -130,8 +130,9 @@ class FashionMNIST(Official):
 
 
 class CIFAR10(Official):
-    """CIFAR-10, 50,000 + 10,000 colour images, 32×32, 10 classes (Krizhevsky 2009); with human: true also CIFAR-10N's
-    labels (Wei et al. 2022, CC BY-NC 4.0).
+    """CIFAR-10, 50,000 + 10,000 colour images, 32×32, 10 classes (Krizhevsky 2009).
+
+    With human: true it also has the labels of CIFAR-10N (Wei et al. 2022, CC BY-NC 4.0).
     """
 
     display_name = "CIFAR-10"
@@ -156,8 +157,9 @@ class CIFAR10(Official):
 
 
 class CIFAR100(Official):
-    """CIFAR-100, 50,000 + 10,000 colour images, 32×32, 100 classes in 20 superclasses (Krizhevsky 2009); with human:
-    true also CIFAR-100N's labels.
+    """CIFAR-100, 50,000 + 10,000 colour images, 32×32, 100 classes in 20 superclasses (Krizhevsky 2009).
+
+    With human: true it also has the labels of CIFAR-100N.
     """
 
     display_name = "CIFAR-100"
@@ -191,10 +193,10 @@ class SVHN(Official):
 def _read_content(kind: type[Official], source: str, places: Sequence[Path], cache: Path) -> Content:
     files = kind.raw
     best = list(files)
-    for folder in candidates(places, cache):
+    for folder in list_folders(places, cache):
         if (folder / f"{source}.npz").is_file():
             return _from_npz(folder / f"{source}.npz")
-        absent = missing(folder, files)
+        absent = list_missing(folder, files)
         if not absent:
             return _from_raw(kind, source, folder)
         best = min(best, absent, key=len)
@@ -208,7 +210,7 @@ def _read_content(kind: type[Official], source: str, places: Sequence[Path], cac
 
 def _from_npz(path: Path) -> Content:
     names = ("x_train", "y_train", "x_test", "y_test")
-    content = members(path, names.__contains__)
+    content = read_members(path, names.__contains__)
     absent = [name for name in names if name not in content]
     if absent:
         raise ArtifactError(f"{path}: it has no {', '.join(absent)}")
@@ -231,8 +233,12 @@ def _from_raw(kind: type[Official], source: str, folder: Path) -> Content:
 
 
 def _open_torchvision(kind: type[Official], source: str, folder: Path, download: bool = False) -> list[Any]:
-    """torchvision's data sets of training and test part. CIFAR's and SVHN's files are read only if their MD5 is the
-    published one. Raises SpecError if torchvision is missing.
+    """Torchvision's data sets of training and test part.
+
+    CIFAR's and SVHN's files are read only if their MD5 is the published one.
+
+    Raises:
+        SpecError: torchvision is missing.
     """
     try:
         import torchvision.datasets
@@ -266,14 +272,15 @@ def _check_content(source: str, facts: Facts, content: Content) -> dict[str, str
 
 
 def _download_files(kind: type[Official], source: str, cache: Path) -> None:
-    """Let torchvision fetch, check and unpack the official files, which then go to `cache`; under a lock against other
-    jobs.
+    """Let torchvision fetch, check and unpack the official files, which then go to `cache`.
+
+    A lock keeps other jobs from doing the same.
     """
     from filelock import FileLock
 
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f".{source}.lock"), tempfile.TemporaryDirectory(dir=cache, prefix=".") as scratch:
-        if not missing(cache, kind.raw):
+        if not list_missing(cache, kind.raw):
             return  # another job was faster
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(SILENCE)

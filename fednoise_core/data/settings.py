@@ -90,8 +90,10 @@ OwnTest = Annotated[
 
 
 class Dataset(Settings):
-    """A data set. All that the library and the workflow know about one stands in its class, and its fields are its
-    settings. The first paragraph of its docstring says what it is on the reference page.
+    """A data set: all that the library and the workflow know about one.
+
+    The fields of a class are the settings of its data set. The first paragraph of the class's docstring says what it is
+    on the reference page.
 
     Attributes:
         display_name: the name in tables and figures. Where there is none, they show the id from config/datasets.yaml.

@@ -1,5 +1,7 @@
-"""Data sets by their spec: reading one, and the cheap facts (samples, classes, size of the images) that a config is
-checked against. What each data set is says its class (`fednoise_core.data.SOURCES`).
+"""Data sets by their spec: reading one, and the cheap facts that a config is checked against.
+
+Facts are the numbers of samples and classes and the size of the images. The class of a data set
+(`fednoise_core.data.SOURCES`) states them.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.data.arrays import SIDE_BYTES, Arrays, ArraysError, take
+from fednoise_core.data.arrays import SIDE_BYTES, Arrays, ArraysError, take_rows
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.settings import load_source
-from fednoise_core.data.splits import public_count, split_off, trim
+from fednoise_core.data.splits import apply_split, public_count, split_off
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.settings.declare import check_value
 from fednoise_core.settings.functions import expect_type, spec_of
 
-__all__ = ["classes", "files", "n_train", "read", "sides"]
+__all__ = ["count_classes", "image_sides", "list_files", "n_train", "read"]
 
 Places = Sequence[str | Path]
 
@@ -48,7 +50,7 @@ def read(spec: Mapping[str, Any] | str, places: Places | None = None, cache: str
         found = source.read_arrays(spec, folders, Path(cache))
         if found.origin is None:
             found = dataclasses.replace(found, origin=np.arange(found.n))
-        arrays = trim(found, {"public": checked.public, **spec})
+        arrays = apply_split(found, {"public": checked.public, **spec})
         if isinstance(spec.get("public"), Mapping):
             arrays = dataclasses.replace(arrays, x_public=_read_foreign(spec, folders, Path(cache)))
         x_train, x_test = (
@@ -77,7 +79,7 @@ def n_train(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     return _read_facts(spec, places)[0] - public_count({"public": default, **spec})
 
 
-def classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
+def count_classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     """Number of classes of a data set. No image is opened.
 
     Args:
@@ -90,7 +92,7 @@ def classes(spec: Mapping[str, Any], places: Places = ()) -> int | None:
     return _read_facts(spec, places)[1]
 
 
-def sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
+def image_sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
     """Height and width of a data set's images. One image at most is opened.
 
     Args:
@@ -103,7 +105,7 @@ def sides(spec: Mapping[str, Any], places: Places = ()) -> tuple[int, int]:
     return _read_facts(spec, places)[2]
 
 
-def files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
+def list_files(spec: Mapping[str, Any], places: Places = ()) -> list[Path]:
     """The user's own files that a data set reads, which are inputs of its rule. Published data sets have none.
 
     Args:
@@ -122,7 +124,7 @@ def _read_foreign(spec: Mapping[str, Any], places: Sequence[Path], cache: Path) 
     if not 0 < n <= arrays.n:
         raise SpecError(f"dataset: public: n: {n}, but {public['dataset']} has {arrays.n} training samples")
     index = split_off(arrays.y_train, n, int(spec.get("split_seed", 0)), "public")[1]
-    return np.asarray(take(arrays.x_train, index))
+    return np.asarray(take_rows(arrays.x_train, index))
 
 
 def _read_facts(spec: Mapping[str, Any], places: Places) -> tuple[int, int, tuple[int, int]]:

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 
 from fednoise_core import rng
-from fednoise_core.data.arrays import Arrays, ArraysError, take
+from fednoise_core.data.arrays import Arrays, ArraysError, take_rows
 from fednoise_core.io import SpecError
 
 __all__ = [
     "all_classes_occur",
+    "apply_split",
+    "choose_stratified",
     "held_out",
     "hold_out",
     "holdout_share",
     "public_count",
-    "shares",
     "split_off",
-    "stratified",
-    "trim",
+    "split_shares",
 ]
 
 
-def shares(counts: np.ndarray, n: int) -> np.ndarray:
+def split_shares(counts: np.ndarray, n: int) -> np.ndarray:
     """Samples to take of each class, in proportion, by largest remainders.
 
     Args:
@@ -42,7 +42,7 @@ def shares(counts: np.ndarray, n: int) -> np.ndarray:
     return floor
 
 
-def stratified(labels: np.ndarray, n: int, draw: np.random.Generator) -> np.ndarray:
+def choose_stratified(labels: np.ndarray, n: int, draw: np.random.Generator) -> np.ndarray:
     """Choose samples with classes in proportion.
 
     Args:
@@ -63,7 +63,7 @@ def stratified(labels: np.ndarray, n: int, draw: np.random.Generator) -> np.ndar
     classes, counts = np.unique(labels, return_counts=True)
     parts = [
         draw.permutation(np.flatnonzero(labels == label))[:share]
-        for label, share in zip(classes, shares(counts, n), strict=True)
+        for label, share in zip(classes, split_shares(counts, n), strict=True)
     ]
     return np.sort(np.concatenate(parts)).astype(np.int64)
 
@@ -83,7 +83,7 @@ def split_off(labels: np.ndarray, n: int, seed: int, part: str) -> tuple[np.ndar
     Raises:
         ValueError: n is above m.
     """
-    taken = stratified(labels, n, rng.stream(seed, "split", part))
+    taken = choose_stratified(labels, n, rng.stream(seed, "split", part))
     rest = np.setdiff1d(np.arange(len(labels), dtype=np.int64), taken, assume_unique=True)
     return rest, taken
 
@@ -115,7 +115,7 @@ def hold_out(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
     parts = [draw.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
     taken = np.sort(np.concatenate([part[: int(len(part) * share + 1e-9)] for part in parts]))
     rest = np.setdiff1d(np.arange(arrays.n, dtype=np.int64), taken, assume_unique=True)
-    test = {"x_test": take(arrays.x_train, taken), "y_test": y[taken], "test_known": arrays.clean_known}
+    test = {"x_test": take_rows(arrays.x_train, taken), "y_test": y[taken], "test_known": arrays.clean_known}
     return dataclasses.replace(arrays.take(rest), **test)
 
 
@@ -149,7 +149,7 @@ def all_classes_occur(labels: Iterable[np.ndarray], classes: int, names: Sequenc
     raise ArraysError(f"{where}: no training image has class {first}{named} of 0..{classes - 1}{one}")
 
 
-def trim(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
+def apply_split(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
     """Apply `public: n` (set aside, labels dropped), then `subset: {train, test}` to what is left.
 
     Subsets are of the private part, so `train: 1000` means 1,000 private samples with or without a public part.
@@ -161,7 +161,7 @@ def trim(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
         if public >= arrays.n:
             raise SpecError(f"dataset: public: {public} leaves nothing of {arrays.n} training samples")
         rest, taken = split_off(arrays.y_train, public, seed, "public")
-        arrays = dataclasses.replace(arrays.take(rest), x_public=np.asarray(take(arrays.x_train, taken)[:]))
+        arrays = dataclasses.replace(arrays.take(rest), x_public=np.asarray(take_rows(arrays.x_train, taken)[:]))
     subset = spec.get("subset", {})
     if "train" in subset:
         _check_subset("train", subset["train"], arrays.n)
@@ -169,7 +169,7 @@ def trim(arrays: Arrays, spec: Mapping[str, Any]) -> Arrays:
     if "test" in subset:
         _check_subset("test", subset["test"], len(arrays.y_test))
         index = split_off(arrays.y_test, subset["test"], seed, "test")[1]
-        arrays = dataclasses.replace(arrays, x_test=take(arrays.x_test, index), y_test=arrays.y_test[index])
+        arrays = dataclasses.replace(arrays, x_test=take_rows(arrays.x_test, index), y_test=arrays.y_test[index])
     return arrays
 
 

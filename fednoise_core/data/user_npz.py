@@ -13,19 +13,20 @@ from fednoise_core.data.array_checks import as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.npz import arrays_in, members, shape
+from fednoise_core.data.npz import arrays_in, read_members, read_shape
 from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["Npz", "content", "is_given"]
+__all__ = ["Npz", "hash_content", "is_given"]
 
 
 class Npz(Dataset):
-    """The user's arrays: x_train, x_test uint8 [n,H,W] or [n,H,W,C] (channels last), y_train, y_test from 0, every
-    class in training; optional given or given_<name> (labels as collected), client (owners: integers or texts),
-    x_public, names.
+    """The user's arrays x_train, x_test, y_train, y_test in an npz file.
+
+    Images are uint8 [n,H,W] or [n,H,W,C] (channels last). Labels count from 0, with every class in training. Optional
+    arrays are given or given_<name> (labels as collected), client (owners: integers or texts), x_public and names.
     """
 
     example: ClassVar = {"path": "mine.npz", "clean_known": False}
@@ -53,7 +54,7 @@ class Npz(Dataset):
             SpecError: `clean_known: false`, and the file has both y_train and given labels.
         """
         path = user_path(spec, places)
-        found = members(path, lambda name: name in KNOWN or is_given(name))
+        found = read_members(path, lambda name: name in KNOWN or is_given(name))
         _check_test(path, spec, found)
         labels = _label_sets(found)
         given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
@@ -84,19 +85,19 @@ class Npz(Dataset):
             x_public=images.get("x_public"),
             clean_known=clean_known,
             origin=np.arange(len(images["x_train"])),
-            source_sha256=content(found),
+            source_sha256=hash_content(found),
         )
 
     @classmethod
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """From the headers and the labels."""
         path = user_path(spec, places)
-        images = shape(path, "x_train")
+        images = read_shape(path, "x_train")
         if len(images) not in (3, 4):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
         _check_test(path, spec, arrays_in(path))
-        found = members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
+        found = read_members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
         labels = _label_sets(found)
         share = holdout_share(spec)
         used = labels[max(labels)] if labels else None  # y_train, else the given ones
@@ -112,7 +113,7 @@ class Npz(Dataset):
 KNOWN = ("x_train", "y_train", "x_test", "y_test", "x_public", "client", "names")  # others are left alone
 
 
-def content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
+def hash_content(found: Mapping[str, np.ndarray]) -> dict[str, str]:
     """Checksums of the arrays of integers that are read.
 
     Args:

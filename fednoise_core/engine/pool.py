@@ -94,9 +94,9 @@ class Pool:
         Returns:
             float32 [B, C, H, W].
         """
-        from fednoise_core.data.augment import prepare
+        from fednoise_core.data.augment import prepare_images
 
-        return prepare(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
+        return prepare_images(x.permute(0, 3, 1, 2), u, how, self.mean.view(-1, 1, 1), self.std.view(-1, 1, 1))
 
 
 def build_augmentation(spec: Any) -> Augment | None:
@@ -107,6 +107,6 @@ def build_augmentation(spec: Any) -> Augment | None:
     """
     if spec in ("none", None):
         return None
-    from fednoise_core.data.augment import build
+    from fednoise_core.data.augment import make_augmentation
 
-    return build(spec)
+    return make_augmentation(spec)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fednoise_core.engine.pool import Pool
 from fednoise_core.io import SpecError
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.rng import stream_key, torch_stream
 from fednoise_core.settings.train import Train
@@ -77,7 +77,7 @@ class World:
         nets = train.net if isinstance(train.net, list) else [train.net]
         if not nets:
             raise SpecError("train.net: the list of nets is empty")
-        self.nets = [build(spec, shape, self.classes) for spec in nets]
+        self.nets = [build_net(spec, shape, self.classes) for spec in nets]
         self.eval_masks = stream_key(self.seed, "dropout at evaluation")
         if self.device.type != "cpu":  # fp32 is what it says. The switch is torch's, for all runs of a process
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = train.precision != "fp32"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
     from fednoise_core.settings.train import Train
 
-__all__ = ["METHODS", "make", "method_class"]
+__all__ = ["METHODS", "make_method", "method_class"]
 
 METHODS: dict[str, str] = {
     "fedavg": "fednoise_core.methods.fedavg:FedAvg",
@@ -74,7 +74,7 @@ def method_class(name: str) -> type[FedAvg]:
     return getattr(import_module(module), cls)
 
 
-def make(spec: dict[str, Any], train: Train) -> FedAvg:
+def make_method(spec: dict[str, Any], train: Train) -> FedAvg:
     """Make a method and check its settings.
 
     Args:

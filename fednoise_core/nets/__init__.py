@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
 
-__all__ = ["NETS", "build"]
+__all__ = ["NETS", "build_net"]
 
 NETS: dict[str, str] = {
     "cnn9": "fednoise_core.nets.cnn9:cnn9",
@@ -26,7 +26,7 @@ NETS: dict[str, str] = {
 }
 
 
-def build(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
+def build_net(spec: Any, shape: tuple[int, int, int], classes: int) -> Net:
     """The Net that `spec` names: a name, or {"name": …, options…}; docs/reference.md lists both.
 
     shape: (C, H, W) of one image. Raises SpecError for an unknown name or option, a value out of range, or too small

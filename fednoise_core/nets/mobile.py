@@ -41,7 +41,8 @@ Stem = Annotated[
 def mobilenet_v1(*, width: Stem = 32) -> Body:
     """MobileNet (Howard et al., 2017) with a stem of stride 1.
 
-    32 * `width` features."""
+    32 * `width` features.
+    """
     scale = _scale_width(width)
 
     def run_body(ops: Ops, x: Tensor) -> Tensor:
@@ -65,7 +66,8 @@ def mobilenet_v2(*, width: Stem = 32) -> Body:
     """MobileNetV2 (Sandler et al., CVPR 2018) in RHFL's form for 32×32 images.
 
     ReLU instead of ReLU6, and every block of stride 1 has a
-    shortcut, through a 1x1 convolution with batch norm where the channels change; 40 * `width` features."""
+    shortcut, through a 1x1 convolution with batch norm where the channels change; 40 * `width` features.
+    """
     scale = _scale_width(width)
 
     def run_block(ops: Ops, x: Tensor, name: str, expansion: int, out: int, stride: int) -> Tensor:

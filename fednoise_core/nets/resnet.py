@@ -95,10 +95,10 @@ def resnet50(
         ),
     ] = "7x7",
 ) -> Body:
-    """Bottleneck blocks 3, 4, 6, 3 (He et al., CVPR 2016), the stride on the 3×3 convolution; equal to torchvision's.
-    ImageNet's weights: docs/nets.md.
+    """Bottleneck blocks 3, 4, 6, 3 (He et al., CVPR 2016), the stride on the 3×3 convolution.
 
-    2048 features; torchvision calls this place of the stride "v1.5".
+    It is equal to torchvision's net. docs/nets.md has ImageNet's weights. 2048 features; torchvision calls this place
+    of the stride "v1.5".
     """
     return _resnet_body(_bottleneck_block, (3, 4, 6, 3), stem)
 

@@ -1,5 +1,7 @@
-"""Small nets: a two-layer perceptron, LeNet-5, and a two-convolution net, by default without normalisation (needed for
-exact invariants)."""
+"""Small nets: a two-layer perceptron, LeNet-5, and a two-convolution net.
+
+By default they have no normalisation, which exact invariants need.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ __all__ = ["lenet", "mlp", "small_cnn"]
 def mlp(*, hidden: Annotated[int, Field(ge=1, description="Units of the hidden layer.")] = 64) -> Body:
     """Two linear layers.
 
-    pixels -> `hidden` -> ReLU (784-64-10 for 28x28: 50,890 parameters)."""
+    pixels -> `hidden` -> ReLU (784-64-10 for 28x28: 50,890 parameters).
+    """
 
     def run_body(ops: Ops, x: Tensor) -> Tensor:
         return torch.relu(ops.linear("hidden", x.flatten(1), hidden))

@@ -52,7 +52,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def rename_torchvision(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """torchvision's names as ours: `fc` is `head`, and the counters of batch norm, which nothing uses, are left out."""
+    """Torchvision's names as ours: `fc` is `head`, and the counters of batch norm, which nothing uses, are left out."""
     kept = {name: tensor for name, tensor in named.items() if not name.endswith(".num_batches_tracked")}
     return {f"head.{name[3:]}" if name.startswith("fc.") else name: tensor for name, tensor in kept.items()}
 

@@ -2,7 +2,8 @@
 
 Written from the description, in the generator's own orientation: M = Tᵀ, column = true class, columns sum to one. It
 draws from numpy's legacy generator in a fixed call order, because the published experiments depend on that order: with
-`np.random.RandomState(42)` the matrices and the noisy labels of FedEFC come out."""
+`np.random.RandomState(42)` the matrices and the noisy labels of FedEFC come out.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +40,13 @@ def asymmetric(
         Rounding, Field(description="How the exact modes make counts whole; the paper's code rounds down.")
     ] = "floor",
 ) -> NoiseResult:
-    """Class-dependent with a mean rate ρ and a share ζ of impossible flips; the diagonal is random per class (FedEFC;
-    cleanlab's generator). With noise_seed 42 the published matrices and labels come out.
+    """Class-dependent with a mean rate ρ and a share ζ of impossible flips (FedEFC; cleanlab's generator).
 
-    The diagonal is random per class (`diag="constant"`: 1 - ρ everywhere). ζ is at most (K-2)/(K-1), ρ below 1 - 1/K; ρ
-    = 0 is no noise. The default `exact`, `floor` rounds every count down as the paper's code does: with 100 classes a
-    large part of the noise is lost in the rounding (ρ = .1, ζ = 0 on CIFAR-100 flips 4 %). A Generator seeds a legacy
-    one."""
+    With noise_seed 42 the published matrices and labels come out. The diagonal is random per class (`diag="constant"`:
+    1 - ρ everywhere). ζ is at most (K-2)/(K-1), ρ below 1 - 1/K; ρ = 0 is no noise. The default `exact`, `floor` rounds
+    every count down as the paper's code does: with 100 classes a large part of the noise is lost in the rounding (ρ =
+    .1, ζ = 0 on CIFAR-100 flips 4 %). A Generator seeds a legacy one.
+    """
     legacy = rng if isinstance(rng, np.random.RandomState) else np.random.RandomState(int(rng.integers(1 << 32)))
     prior = np.bincount(y, minlength=K) / max(1, len(y))
     M = asymmetric_matrix(K, rate, sparsity, prior, legacy, constant=diag == "constant")
@@ -109,7 +110,7 @@ def _two_class_matrix(
 
 
 def random_sum(n: int, total: float, high: float, low: float, rng: np.random.RandomState) -> np.ndarray:
-    """n numbers in [low, high] (within 1e-6) that sum to `total`: Dir(1)·total, outliers pushed back pairwise."""
+    """N numbers in [low, high] (within 1e-6) that sum to `total`: Dir(1)·total, outliers pushed back pairwise."""
     if n == 0:
         return np.zeros(0)
     if high + SLACK < total / n or low > (total + SLACK) / n:

@@ -33,15 +33,15 @@ def instance(
         Field(description="Pixels as 0..255 (the authors' code) or 0..1, which makes the flips less certain."),
     ] = "raw",
 ) -> NoiseResult:
-    """The wrong label is a function of the image: part-dependent noise of Xia et al. 2020 (random projection per
-    class).
+    """The wrong label is a function of the image: part-dependent noise (Xia et al. 2020).
 
-    Sample n flips with probability q_n ~ Normal(rate, spread) truncated to
+    Each class has a random projection. Sample n flips with probability q_n ~ Normal(rate, spread) truncated to
     [0, 1], to class softmax(x_nᵀ W[y_n]) without its own, W ~ N(0, 1).
 
     x is the flattened image, 0..255 as in the authors' code (`raw`; the softmax is then nearly one-hot) or 0..1
     (`unit`). With a RandomState the draws follow the original's order (q, W, labels); with a Generator W is drawn class
-    by class, which needs K times less memory. T_nominal is the mean over a class's samples. `rate` 0 is no noise."""
+    by class, which needs K times less memory. T_nominal is the mean over a class's samples. `rate` 0 is no noise.
+    """
     factor = 1.0 if scale == "raw" else 1 / 255
     if rate == 0:
         return none(y, K, np.random.default_rng(0))
@@ -79,7 +79,7 @@ def _truncated_normal(mean: float, spread: float, u: np.ndarray) -> np.ndarray:
 
 
 def _class_weights(K: int, D: int, rng: np.random.Generator | np.random.RandomState) -> Any:
-    """k → W[k] float64 [D, K]; float32 values, as in the authors' code."""
+    """K → W[k] float64 [D, K]; float32 values, as in the authors' code."""
     if isinstance(rng, np.random.RandomState):
         W = rng.standard_normal((K, D, K)).astype(np.float32)
         return lambda k: W[k].astype(np.float64)

@@ -105,8 +105,10 @@ class Labels:
 
     @property
     def wrong(self) -> np.ndarray | None:
-        """bool [n]: the label does not fit the image (flipped, or the image was replaced); None if unknown. Diagnostics
-        only."""
+        """Which labels do not fit their image: bool [n], or None if unknown. For diagnostics only.
+
+        The label was flipped, or the image was replaced.
+        """
         if self.clean is None:
             return None
         wrong = self.noisy != self.clean
@@ -118,7 +120,8 @@ class Labels:
         """`images` [n, H, W(, C)] with open-set noise applied: sample `replaced[i]` shows donor image `donor[i]`.
 
         The engine calls this once, before training; the labels stay. Without open-set noise, `images` itself is
-        returned. Raises SpecError for donor images of another size."""
+        returned. Raises SpecError for donor images of another size.
+        """
         if self.replaced is None or self.donor is None or not len(self.replaced):
             return images
         if int(self.donor.max()) >= len(donor_images):
@@ -185,8 +188,9 @@ class Labels:
             raise SpecError(f"labels: rate says {self.rate}, the labels say {wrong.mean()}")
 
     def check_made_for(self, y_train: np.ndarray, classes: int, clean_known: bool) -> None:
-        """Check that these labels were made for a data set. Compared are the clean labels where both sides know them,
-        else the digest that `inject` put into the spec.
+        """Check that these labels were made for a data set.
+
+        The clean labels are compared where both sides know them, else the digest that `inject` put into the spec.
 
         Args:
             y_train: the data set's labels, int64 [n].

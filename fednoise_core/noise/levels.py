@@ -1,7 +1,8 @@
 """Noise that differs from client to client: who gets how much.
 
 These models need the partition, as `clients`: one array of sample numbers per client, disjoint. Samples of nobody stay
-clean. `level` in the result is the probability (or share) each client was assigned; T_nominal is [C, K, K]."""
+clean. `level` in the result is the probability (or share) each client was assigned; T_nominal is [C, K, K].
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,7 @@ def fedcorr(
     rho: Annotated[Share, Field(description="Probability that a client is noisy.")],
     tau: Annotated[Share, Field(description="Lowest level of a noisy client.")],
 ) -> NoiseResult:
-    """Client-level noise of FedCorr: a client is noisy with probability ρ, at level U(τ, 1); labels uniform over all K
-    classes.
+    """Client-level noise of FedCorr: a client is noisy with probability ρ, at level U(τ, 1).
 
     Each sample of a noisy client gets, with that probability, a label uniform over all K, the true one included: the
     real rate is level·(K-1)/K. (FedCorr's code draws the label from 0..9 for CIFAR-100, too.)
@@ -67,7 +67,8 @@ def fednoro(
 ) -> NoiseResult:
     """Client-level noise of FedNoRo: exactly ⌊ρC⌋ clients are noisy, at levels U(lower, upper).
 
-    Labels as in `fedcorr`, or uniform over the K-1 others (`inclusive=False`)."""
+    Labels as in `fedcorr`, or uniform over the K-1 others (`inclusive=False`).
+    """
     check_float(lower, "lower", 0, upper)
     C = len(clients)
     level = np.zeros(C)
@@ -130,7 +131,8 @@ def client_groups(
 ) -> NoiseResult:
     """Groups of clients whose rates rise from client to client, with exact counts (FedRN, FNBench).
 
-    Client c flips exactly ⌊N_c·rate_c⌋ random samples, always to a wrong class."""
+    Client c flips exactly ⌊N_c·rate_c⌋ random samples, always to a wrong class.
+    """
     shares = [group.share for group in groups]
     if abs(sum(shares) - 1) > 1e-9:
         raise SpecError(f"groups: shares must sum to 1, they sum to {sum(shares):g}")
@@ -196,7 +198,8 @@ def localized(
     Client c flips ⌊N_c·η_c⌋ random samples, η_c ~ U(low, high), inside its classes 𝒴_c. symmetric: uniform over 𝒴_c
     without the true class; pair: the next larger class of 𝒴_c, cyclically (within the superclass if asked for). A
     client with fewer than two classes stays clean and is named in the notes; so does a sample that is alone in its
-    superclass."""
+    superclass.
+    """
     check_float(low, "low", 0, high)
     blocks = superclass_of(K, within_superclass, coarse)
     level = rng.uniform(low, high, len(clients))

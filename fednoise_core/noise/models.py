@@ -1,7 +1,8 @@
 """Class-dependent noise: a transition matrix, then a draw.
 
 Every model is `model(y, K, rng, *, settings…) -> NoiseResult`, a function of its arguments only. Labels are
-0..K-1, `y` int64 [n] is not changed. A wrong setting raises SpecError."""
+0..K-1, `y` int64 [n] is not changed. A wrong setting raises SpecError.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def symmetric(
 
     T[i, i] = 1 - rate, the rest is spread evenly over the other K - 1 classes. With `inclusive` the new label is drawn
     from all K classes, so that only rate·(K-1)/K of the labels change (DivideMix). `sampling="exact_rate",
-    rounding="floor"` is FedLSR's recipe, which FedMixCon follows."""
+    rounding="floor"` is FedLSR's recipe, which FedMixCon follows.
+    """
     T = symmetric_matrix(K, rate, inclusive=inclusive)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
 
@@ -106,12 +108,13 @@ def random(
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
 ) -> NoiseResult:
-    """Class-dependent: class i keeps its label with 1 - rate + U(-spread, spread), the rest follows Dir(1) (FedDPCont
-    section 5.2).
+    """Class-dependent: class i keeps its label with 1 - rate + U(-spread, spread), the rest follows Dir(1).
 
-    T[i, i] is clipped to [0, 1]; the rest of row i is (1 - T[i, i])·Dir(1). The paper prints the diagonal as rate +
-    U(…), against its own words; `diag="printed"` gives that. T is drawn from `rng`, so once per noise seed. From a rate
-    of about .6 on with few classes, the most frequent label of a class may be a wrong one."""
+    The source is FedDPCont, section 5.2. T[i, i] is clipped to [0, 1]; the rest of row i is (1 - T[i, i])·Dir(1). The
+    paper prints the diagonal as rate + U(…), against its own words; `diag="printed"` gives that. T is drawn from `rng`,
+    so once per noise seed. From a rate of about .6 on with few classes, the most frequent label of a class may be a
+    wrong one.
+    """
     if rate == 0 and diag == "corrected":
         return none(y, K, rng)  # η = 0 is no noise, also where U(…) would have added some
     u = rng.uniform(-spread, spread, K)
@@ -191,7 +194,8 @@ def pair(
     """A label becomes the next class, cyclically (Co-teaching; RHFL and FedHNL).
 
     T[i, i] = 1 - rate, T[i, i + offset] = rate. FedRN, FedLSR and FNBench flip to the class before: `offset=-1`. From a
-    rate of .5 on, clean and noisy cannot be told apart."""
+    rate of .5 on, clean and noisy cannot be told apart.
+    """
     blocks = superclass_of(K, within_superclass, coarse)
     T = pair_matrix(next_classes(np.arange(K), blocks, offset), rate)
     return NoiseResult(sample(y, T, rng, sampling, rounding), T)
@@ -215,11 +219,11 @@ def semantic(
     sampling: Sampling = "iid",
     rounding: Rounding = "largest_remainder",
 ) -> NoiseResult:
-    """Flips between look-alike classes; without a map CIFAR-10's: truck → automobile, bird → airplane, deer → horse,
-    cat ↔ dog (DivideMix).
+    """Flips between look-alike classes, by default those of CIFAR-10 (DivideMix).
 
-    Class i becomes `map[i]` with probability `rate`; classes not in the map stay clean. The keys of a map may be
-    written as strings, as JSON does."""
+    These are truck → automobile, bird → airplane, deer → horse, cat ↔ dog. Class i becomes `map[i]` with probability
+    `rate`; classes not in the map stay clean. The keys of a map may be written as strings, as JSON does.
+    """
     if map is None and K != 10:
         raise SpecError(f"semantic: map: required unless the classes are CIFAR-10's, there are {K}")
     targets = np.arange(K)

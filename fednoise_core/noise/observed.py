@@ -66,11 +66,13 @@ def given(
         ),
     ] = None,
 ) -> NoiseResult:
-    """Labels as they came with the data; the only kind for data sets whose clean labels are unknown (Clothing1M, your
-    own).
+    """Labels as they came with the data.
+
+    It is the only kind for data sets whose clean labels are unknown (Clothing1M, your own).
 
     Without a key: the only set there is, or, where the clean labels are unknown, the data set's labels themselves.
-    Rates and T_realised are then unknown too (NaN, None)."""
+    Rates and T_realised are then unknown too (NaN, None).
+    """
     if key is None and not clean_known:
         return NoiseResult(y, None)
     if key is None and len(given) == 1:

@@ -54,7 +54,8 @@ class NoiseResult:
     """What a noise model returns.
 
     y_noisy int64 [n]; T_nominal [K, K], [C, K, K] or None (unknown); level [C]: the rate each client was assigned, or
-    None; arrays: further arrays for the artifact; notes: further facts (JSON)."""
+    None; arrays: further arrays for the artifact; notes: further facts (JSON).
+    """
 
     y_noisy: np.ndarray
     T_nominal: np.ndarray | None
@@ -125,7 +126,8 @@ def sample(
     `iid`: every label on its own. `exact`: class i gets the whole counts n_i·T[i, j], on a random subset; `floor`
     rounds the off-diagonal counts down (the diagonal takes the rest), `largest_remainder` keeps the row sum.
     `exact_rate`: the number of flips per class is exact (`floor`, or to the nearest whole number), their targets are
-    drawn one by one (FedLSR's way)."""
+    drawn one by one (FedLSR's way).
+    """
     K = len(T)
     noisy = y.copy()
     if sampling == "iid":

@@ -16,9 +16,12 @@ __all__ = ["Partition"]
 
 @dataclass(frozen=True, repr=False)
 class Partition:
-    """index int64 [m]: sample numbers, client after client, sorted within a client; offsets int64 [C + 1]; valid bool
-    [m]: the sample belongs to its client's validation split. Clients may be empty; with `overlap` in the spec's notes a
-    sample may belong to several."""
+    """Which client holds which sample.
+
+    index int64 [m]: sample numbers, client after client, sorted within a client. offsets int64 [C + 1]: where each
+    client begins. valid bool [m]: the sample belongs to its client's validation split. Clients may be empty. With
+    `overlap` in the spec's notes a sample may belong to several.
+    """
 
     index: np.ndarray
     offsets: np.ndarray

@@ -1,7 +1,8 @@
 """Partitions: who holds which training sample. `make` takes a data set and a spec and gives the partition artifact.
 
 A spec is `{"kind": …, "clients": C, settings…}`; the kinds and their settings stand in config/schema/partition.yaml.
-Every kind takes `validation`, the share of each client's samples that it keeps for validation."""
+Every kind takes `validation`, the share of each client's samples that it keeps for validation.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Partitions without a skew (iid, random draws, natural) and those by who has which class (open set, Bernoulli +
-Dirichlet).
+"""Partitions without a skew (iid, random draws, natural), and those by which client has which class.
 
 Every scheme is `scheme(labels, C, rng, *, settings…) -> list of C sorted int64 arrays`. `labels` int64 [n] in 0..K-1
 are the clean or the noisy ones; which, the caller decides. A scheme that takes `notes` puts facts for the artifact
-there. Wrong settings raise SpecError."""
+there. Wrong settings raise SpecError.
+"""
 
 from __future__ import annotations
 
@@ -74,11 +74,12 @@ def iid(labels: np.ndarray, C: int, rng: np.random.Generator) -> list[np.ndarray
 def draw_presence(
     C: int, K: int, p: float, rng: np.random.Generator, *, forbid_full: bool, notes: dict[str, Any]
 ) -> np.ndarray:
-    """Indicators bool [C, K], independent Bernoulli(p); a client's whole row is drawn again while it is all 0 (or, with
-    `forbid_full`, all 1).
+    """Draw which client has which class: bool [C, K], independent Bernoulli(p).
 
-    A class that no client has is handed to one client, uniformly among the rows that stay admissible; if there is none,
-    all rows are drawn again. Raises SpecError after 10 000 redraws."""
+    A client's whole row is drawn again while it is all 0 (or, with `forbid_full`, all 1). A class that no client has is
+    handed to one client, uniformly among the rows that stay admissible; if there is none, all rows are drawn again.
+    Raises SpecError after 10 000 redraws.
+    """
     for _ in range(REDRAWS):
         rows = _draw_rows(C, K, p, rng, forbid_full)
         missing = np.flatnonzero(~rows.any(0))
@@ -121,12 +122,13 @@ def openset(
         float, Field(gt=0, lt=1, description="Probability that a client has a class. The paper does not say it.")
     ] = 0.5,
 ) -> list[np.ndarray]:
-    """Every client has at least one class and lacks at least one entirely (FedDPCont section 3.3), drawn over the noisy
-    labels.
+    """Every client has at least one class and lacks at least one entirely (FedDPCont section 3.3).
 
-    The samples of class k go to the clients that have it: in equal shares (`mode="uniform"`, sizes differ by at most 1)
-    or in shares drawn from Dir(1) (`"nonuniform"`, whole numbers by largest remainder). The paper draws it over the
-    noisy labels and never says what `q`, the probability to have a class, is. Clients may end up empty."""
+    The partition is drawn over the noisy labels. The samples of class k go to the clients that have it: in equal shares
+    (`mode="uniform"`, sizes differ by at most 1) or in shares drawn from Dir(1) (`"nonuniform"`, whole numbers by
+    largest remainder). The paper draws it over the noisy labels and never says what `q`, the probability to have a
+    class, is. Clients may end up empty.
+    """
     rows = draw_presence(C, classes, q, rng, forbid_full=True, notes=notes)
     owner = np.empty(len(labels), dtype=np.int64)
     for k in range(classes):
@@ -177,7 +179,8 @@ def random_draws(
 ) -> list[np.ndarray]:
     """Every client draws a number of random samples, for itself (RHFL, FedHNL).
 
-    Without replacement, so that only different clients hold the same sample."""
+    Without replacement, so that only different clients hold the same sample.
+    """
     n = len(labels)
     check_int(size, "size", 1, n if overlap else n // C)
     if overlap:
@@ -189,7 +192,8 @@ def random_draws(
 def natural(labels: np.ndarray, C: int, rng: np.random.Generator, *, client_ids: np.ndarray | None) -> list[np.ndarray]:
     """The clients that the data set itself names.
 
-    In the order of their ids; `C` is not used."""
+    In the order of their ids; `C` is not used.
+    """
     if client_ids is None:
         raise SpecError("partition natural: this data set has no client ids")
     ids, owner = np.unique(client_ids, return_inverse=True)

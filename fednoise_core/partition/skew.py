@@ -33,7 +33,8 @@ def dirichlet(
     """Label skew: the samples of a class go to all clients by Dir(α).
 
     Drawn again until every client has `min_size` samples, at most 100 times; then random samples of the largest clients
-    move to those that have too few (noted as `moved`)."""
+    move to those that have too few (noted as `moved`).
+    """
     n = len(labels)
     if min_size * C > n:
         raise SpecError(f"partition dirichlet: min_size: {C} clients with {min_size} samples each need more than {n}")
@@ -110,7 +111,8 @@ def quantity(
 ) -> list[np.ndarray]:
     """Quantity skew: sizes by Dir(α), samples at random.
 
-    Clients below `min_size` are filled up from the largest."""
+    Clients below `min_size` are filled up from the largest.
+    """
     n = len(labels)
     if min_size * C > n:
         raise SpecError(f"partition quantity: min_size: {C} clients with {min_size} samples each need more than {n}")
@@ -137,14 +139,15 @@ def classes_per_client(
         ),
     ] = "fedlsr",
 ) -> list[np.ndarray]:
-    """n classes per client: FedLSR's overlapping draws (FedMixCon), shards, or classes dealt out evenly.
+    """N classes per client: FedLSR's overlapping draws (FedMixCon), shards, or classes dealt out evenly.
 
     `fedlsr` (FedLSR, FedMixCon): a client picks n classes, weights U(0, 1), and draws that many of its ⌊N/C⌋ samples
     from each, without replacement within the client: clients overlap, and not every sample is used. Where a class has
     too few samples, the client's other classes fill up; if they cannot, it stays smaller (noted as `short_clients`).
     `shards`: sorted by label, cut into C·n shards of equal size (±1), n random shards per client: disjoint, complete,
     fewer than n classes are possible. `disjoint_classes`: every class goes to the same number of clients (nC/K, ±1) in
-    equal parts (±1)."""
+    equal parts (±1).
+    """
     check_int(n, "n", 1, None if mode == "shards" else classes)
     if mode == "shards":
         return _deal_shards(labels, C, rng, n)

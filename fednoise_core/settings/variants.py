@@ -120,11 +120,11 @@ def swept_field(methods: Iterable[str], asked: str | None = None) -> str:
     """
     fields = list(dict.fromkeys(field for method in methods for field in parse_settings(method)))
     if not fields:
-        raise SpecError("none of its methods has a `sweep`")
+        raise SpecError("expected a method with a `sweep`, got none")
     if asked is not None and asked not in fields:
         raise SpecError(f"no method sweeps {asked!r}; swept: {', '.join(fields)}")
     if asked is None and len(fields) > 1:
-        raise SpecError(f"its methods sweep {', '.join(fields)}: say which by `field`")
+        raise SpecError(f"its methods sweep {', '.join(fields)}; choose one by `field`")
     return asked or fields[0]
 
 
@@ -136,4 +136,4 @@ def _path_value(value: Any) -> str:
         return repr(float(value)).removesuffix(".0") if abs(value) < 1e15 else repr(value)
     if isinstance(value, str) and WORD.match(value):
         return value
-    raise SpecError(f"{str(value)[:40]!r} can stand in no path: a sweep takes numbers, true, false, null, and words")
+    raise SpecError(f"{str(value)[:40]!r} cannot be part of a path; a sweep takes numbers, true, false, null and words")

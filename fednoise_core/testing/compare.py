@@ -11,23 +11,23 @@ from torch import Tensor
 
 from fednoise_core.ops.weights import Weights
 
-__all__ = ["golden_numbers", "nearly_same", "same"]
+__all__ = ["golden_numbers", "nearly_same", "same_state"]
 
 
-def same(a: Any, b: Any) -> bool:
+def same_state(a: Any, b: Any) -> bool:
     """Compare two trees bit for bit.
 
     NaN equals NaN. Tensors must also agree in dtype and shape.
     Dataclasses are compared by their fields.
     """
     if dataclasses.is_dataclass(a):
-        return same(vars(a), vars(b))
+        return same_state(vars(a), vars(b))
     if isinstance(a, Mapping):
-        return isinstance(b, Mapping) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(same_state(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(same_state(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, Weights):
-        return a.layout == b.layout and same(a.flat, b.flat)
+        return a.layout == b.layout and same_state(a.flat, b.flat)
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
     return bool(a == b or (a != a and b != b))

@@ -141,17 +141,14 @@ def tells_labels(value: Any, y: Tensor) -> bool:
 
 @contextlib.contextmanager
 def watch_crossing() -> Iterator[Crossed]:
-    """Record what crosses in every federation that runs in this process.
-
-    It works with the executor `sequential` only.
+    """Record what crosses in every federation that runs in this process with the executor `sequential`.
 
     Yields:
         What has crossed so far.
     """
     crossed = Crossed()
-    requests_of, collect, on_clients, lockstep = (
-        getattr(Federation, name) for name in ("_make_requests", "_collect_results", "run_on_clients", "fit_lockstep")
-    )
+    requests_of, collect = Federation._make_requests, Federation._collect_results
+    on_clients, lockstep = Federation.run_on_clients, Federation.fit_lockstep
 
     def seen_requests(self: Federation, state: Any, common: Any, clients: Any, per_client: Any, *rest: Any) -> Any:
         made = requests_of(self, state, common, clients, per_client, *rest)
@@ -198,10 +195,6 @@ def watch_crossing() -> Iterator[Crossed]:
 
         return lockstep(self, local, state, clients, broadcast, combined, **fit_options)
 
-    with (
-        patch.object(Federation, "_make_requests", seen_requests),
-        patch.object(Federation, "_collect_results", seen_results),
-        patch.object(Federation, "run_on_clients", seen_calls),
-        patch.object(Federation, "fit_lockstep", seen_lockstep),
-    ):
+    seen: dict[str, Any] = {"_make_requests": seen_requests, "_collect_results": seen_results}
+    with patch.multiple(Federation, **seen, run_on_clients=seen_calls, fit_lockstep=seen_lockstep):
         yield crossed

@@ -20,7 +20,7 @@ from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import FitResult
 from fednoise_core.engine.state import save_checkpoint
 from fednoise_core.io import SpecError
-from fednoise_core.methods import METHODS, make, method_class
+from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.weights import Weights, all_finite, tree_map
@@ -90,8 +90,8 @@ class Subject:
         """
         return simulate.run_federation(
             data or world.arrays(),
-            given or world.labels(),
-            split or world.partition(),
+            given or world.toy_labels(),
+            split or world.toy_partition(),
             {**self.method, **(method or {})},
             {**self.train, **train},
             seed,
@@ -156,7 +156,7 @@ def find_subject(
     method = {"name": where, **{name: cls.example[name] for name in needed}, **(fields or {})}
     several = {"net": world.PAIR} if cls.several_nets else {}
     subject = Subject(method, {**world.TRAIN, **several, **(train or {})})
-    make(dict(subject.method), build_settings(Train, subject.train, "train"))
+    make_method(dict(subject.method), build_settings(Train, subject.train, "train"))
     return subject
 
 

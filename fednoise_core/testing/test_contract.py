@@ -29,7 +29,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.loop import Diverged, Saving
 from fednoise_core.engine.truth import Truth
 from fednoise_core.testing import world
-from fednoise_core.testing.compare import golden_numbers, nearly_same, same
+from fednoise_core.testing.compare import golden_numbers, nearly_same, same_state
 from fednoise_core.testing.crossing import compare_wire
 from fednoise_core.testing.subject import Played, Subject, poison_updates
 from fednoise_core.testing.tape import TapeGraphs
@@ -79,9 +79,9 @@ def test_it_resumes_bit_exactly_after_every_round(subject: Subject, whole: Playe
         resumed = subject.play(out=folder / "out", saving=Saving(folder / "checkpoint.pt", "key"))
         assert resumed.outcome.resumed == after
         where = f"resumed after round {after}"
-        assert same(resumed.outcome.state, whole.run.outcome.state), f"{where}, it ends in another state"
+        assert same_state(resumed.outcome.state, whole.run.outcome.state), f"{where}, it ends in another state"
         assert resumed.outcome.record.metrics == whole.run.outcome.record.metrics, f"{where}, other metrics"
-        assert same(resumed.outcome.record, whole.run.outcome.record), where
+        assert same_state(resumed.outcome.record, whole.run.outcome.record), where
         for file in FILES:
             assert (folder / "out" / file).read_bytes() == (whole.out / file).read_bytes(), f"{where}: {file} differs"
 
@@ -96,9 +96,9 @@ def test_executors_agree(subject: Subject, executor: str, whole: Played, tmp_pat
         assert made.cost["executor"] == executor.partition(":")[0]
         if executor.startswith("lanes"):
             assert nearly_same(golden_numbers(made), golden_numbers(whole.run)), "on lanes other numbers come out"
-            assert same(subject.play(executor=executor, saving=saving).outcome.state, made.outcome.state)
+            assert same_state(subject.play(executor=executor, saving=saving).outcome.state, made.outcome.state)
             return
-    assert same(made.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
+    assert same_state(made.outcome.state, whole.run.outcome.state), f"{executor} and sequential end in other states"
     for file in FILES:
         assert (tmp_path / file).read_bytes() == (whole.out / file).read_bytes(), f"{executor}: {file} differs"
 
@@ -123,7 +123,7 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
     if warned:
         pytest.fail(f"{warned[0]}; see \"The rules of the step\" in docs/method_reference.md", pytrace=False)
     assert graphs.captures or not made.outcome.fed.passes, "it trains, but no step was captured"
-    assert same(made.outcome.state, eager.outcome.state), (
+    assert same_state(made.outcome.state, eager.outcome.state), (
         "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "
         "(a global, an attribute, a number worked out in Python)"
     )
@@ -152,7 +152,7 @@ def test_global_random_generators_are_neither_used_nor_changed(subject: Subject,
     torch.set_rng_state(kept["torch's"])
     advice = "draw from client.random_stream(words), client.numpy_rng(words), fed.random_stream(words), or from batch.u"
     assert not changed, f"{subject.name} uses {' and '.join(changed)} global random generator: {advice}"
-    assert same(made.outcome.state, expected), f"its result depends on a global random generator: {advice}"
+    assert same_state(made.outcome.state, expected), f"its result depends on a global random generator: {advice}"
 
 
 def _global_states() -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _same_state(a: Any, b: Any) -> bool:
 def test_clean_labels_are_never_read_and_out_of_reach(
     subject: Subject, whole: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clean = Trap(np.asarray(world.labels().clean))
+    clean = Trap(np.asarray(world.toy_labels().clean))
     y_train = Trap(world.arrays().y_train)
     for diagnostic in ("_noise_rate", "suspects", "estimates"):  # where the engine may look
         monkeypatch.setattr(Truth, diagnostic, allow_clean(getattr(Truth, diagnostic)))
@@ -190,13 +190,13 @@ def test_clean_labels_are_never_read_and_out_of_reach(
 
     monkeypatch.setattr(Sequential, "run", watched_run)
     monkeypatch.setattr(Sequential, "call", watched_call)
-    given = dataclasses.replace(world.labels(), clean=clean, T_realised=None)  # type: ignore[arg-type]
+    given = dataclasses.replace(world.toy_labels(), clean=clean, T_realised=None)  # type: ignore[arg-type]
     data = dataclasses.replace(world.arrays())
     object.__setattr__(data, "y_train", y_train)  # past the check of its type
     # before anything is made of them, labels and arrays are compared
     monkeypatch.setattr(simulate, "check_data", allow_clean(check_data))
     made = subject.play(given=given, data=data)
-    assert same(made.outcome.state, whole.run.outcome.state)
+    assert same_state(made.outcome.state, whole.run.outcome.state)
     assert made.summary["diagnostics"] == whole.run.summary["diagnostics"]
     reached.append(reachable_ids([made.outcome.fed, made.outcome.state, made.outcome.views]))
     trapped = {id(clean), id(y_train), id(clean.__dict__["values"]), id(y_train.__dict__["values"])}

@@ -47,22 +47,22 @@ __all__ = [
     "TWO_NETS",
     "N",
     "arrays",
-    "bounds",
-    "dropping",
-    "federation",
+    "client_bounds",
+    "count_passes",
+    "dropping_body",
     "federation_on",
-    "finished",
     "images_of",
-    "labels",
-    "linear",
-    "net",
-    "normed",
+    "linear_body",
+    "normed_body",
     "normed_point",
-    "partition",
-    "passes",
     "round_of",
+    "run_method",
+    "toy_federation",
+    "toy_labels",
+    "toy_net",
+    "toy_partition",
+    "toy_world",
     "two_classes",
-    "world",
 ]
 
 SIZES = (17, 1, 0, 12, 9, 14, 11, 8)  # client 1: a single sample; 2: empty; 4: one class only
@@ -99,7 +99,7 @@ def arrays() -> Arrays:
         return x.astype(np.uint8)
 
     y = draw.permutation(np.arange(N) % CLASSES).astype(np.int64)
-    y[slice(*bounds(4))] = 2
+    y[slice(*client_bounds(4))] = 2
     y_test = (np.arange(40) % CLASSES).astype(np.int64)
     return Arrays(
         x_train=images(y),
@@ -114,7 +114,7 @@ def arrays() -> Arrays:
     )
 
 
-def bounds(client: int) -> tuple[int, int]:
+def client_bounds(client: int) -> tuple[int, int]:
     """Look up where a client's samples begin and end.
 
     Returns:
@@ -125,7 +125,7 @@ def bounds(client: int) -> tuple[int, int]:
 
 
 @functools.cache
-def labels() -> Labels:
+def toy_labels() -> Labels:
     """Make the given labels.
 
     Half of each noisy client's labels are moved to the next class.
@@ -133,7 +133,7 @@ def labels() -> Labels:
     """
     clean, noisy = arrays().y_train, arrays().y_train.copy()
     for client in NOISY:
-        a, b = bounds(client)
+        a, b = client_bounds(client)
         noisy[a:b:2] = (noisy[a:b:2] + 1) % CLASSES
     return Labels(
         noisy=noisy,
@@ -154,13 +154,13 @@ def two_classes() -> tuple[Arrays, Labels]:
     clean = arrays().y_train % 2
     data = dataclasses.replace(arrays(), y_train=clean, y_test=arrays().y_test % 2, classes=2)
     noisy = np.where(np.arange(len(clean)) % 3 == 0, 1 - clean, clean)
-    spec = {**labels().spec, "classes": 2}
+    spec = {**toy_labels().spec, "classes": 2}
     rate, realised = float((noisy != clean).mean()), realised_matrix(clean, noisy, 2)
     return data, Labels(noisy=noisy, clean=clean, rate=rate, T_realised=realised, spec=spec)
 
 
 @functools.cache
-def partition(sizes: tuple[int, ...] = SIZES) -> Partition:
+def toy_partition(sizes: tuple[int, ...] = SIZES) -> Partition:
     """Make a partition in which clients hold stretches of the samples, in order.
 
     Args:
@@ -176,7 +176,7 @@ def partition(sizes: tuple[int, ...] = SIZES) -> Partition:
     return Partition.from_parts([np.arange(a, b) for a, b in pairwise(ends)], spec)
 
 
-def world(
+def toy_world(
     train: dict[str, Any] | None = None, seed: int = 0, net: Net | None = None, split: Partition | None = None
 ) -> World:
     """Make the engine's World of the small world.
@@ -187,19 +187,19 @@ def world(
         net: An architecture of the test's own for all clients.
         split: Another partition.
     """
-    made = World(arrays(), labels().noisy, split or partition(), Train(**{**TRAIN, **(train or {})}), seed)
+    made = World(arrays(), toy_labels().noisy, split or toy_partition(), Train(**{**TRAIN, **(train or {})}), seed)
     if net is not None:
         made.nets = [net]
     return made
 
 
-def federation(**options: Any) -> Federation:
+def toy_federation(**options: Any) -> Federation:
     """Make a federation of the small world on the executor `sequential`.
 
     Args:
-        **options: Those of `world`.
+        **options: Those of `toy_world`.
     """
-    made = world(**options)
+    made = toy_world(**options)
     return Federation(made, Sequential(made))
 
 
@@ -209,9 +209,9 @@ def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
 
     Args:
         executor: "sequential", "workers:2", "lanes:2" …
-        **options: Those of `world`.
+        **options: Those of `toy_world`.
     """
-    made = world(**options)
+    made = toy_world(**options)
     runner = executor_for(made, executor)
     try:
         yield Federation(made, runner)
@@ -219,7 +219,7 @@ def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
         runner.close()
 
 
-def finished(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
+def run_method(method: Any, executor: str = "sequential", split: Partition | None = None, **options: Any) -> Outcome:
     """Run a method object, which need not have a name, to its end.
 
     Args:
@@ -228,9 +228,11 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
         split: Another partition.
         **options: Those of `run_loop`.
     """
-    made = world(dataclasses.asdict(method.train), split=split)
+    made = toy_world(dataclasses.asdict(method.train), split=split)
     runner = executor_for(made, executor)
-    truth = Truth(labels().clean, labels().noisy, [(split or partition()).train(c) for c in range(made.n)], CLASSES)
+    truth = Truth(
+        toy_labels().clean, toy_labels().noisy, [(split or toy_partition()).train(c) for c in range(made.n)], CLASSES
+    )
     test = Pool(arrays().x_test, arrays().mean, arrays().std)
     try:
         return run_loop(made, runner, method, truth, test, torch.from_numpy(arrays().y_test), **options)
@@ -238,7 +240,7 @@ def finished(method: Any, executor: str = "sequential", split: Partition | None 
         runner.close()
 
 
-def passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
+def count_passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = None) -> int:
     """Count what these rounds add to `fed.passes`, by hand.
 
     Args:
@@ -246,7 +248,7 @@ def passes(rounds: Iterable[int], per_sample: int = 2, fed: Federation | None = 
         per_sample: Passes over each sample of the cohort.
         fed: The federation that samples the cohorts.
     """
-    fed = fed or federation()
+    fed = fed or toy_federation()
     return sum(per_sample * SIZES[c] for r in rounds for c in fed.sample_cohort(r))
 
 
@@ -280,18 +282,18 @@ def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:
     """
     rows = world.index[client]
     x = (torch.from_numpy(arrays().x_train)[rows].float() / 255 - 0.25) / 0.2
-    return x[:, None], torch.from_numpy(labels().noisy)[rows]
+    return x[:, None], torch.from_numpy(toy_labels().noisy)[rows]
 
 
 # nets of the tests' own
 
 
-def linear(ops: Ops, x: Tensor) -> Tensor:
+def linear_body(ops: Ops, x: Tensor) -> Tensor:
     """Flatten the images, which makes the net a softmax regression."""
     return x.flatten(1)
 
 
-def normed(ops: Ops, x: Tensor) -> Tensor:
+def normed_body(ops: Ops, x: Tensor) -> Tensor:
     """Apply a convolution with batch normalisation."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 3, 3, stride=2))).flatten(1)
 
@@ -301,12 +303,12 @@ def normed_point(ops: Ops, x: Tensor) -> Tensor:
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 4, 8))).flatten(1)
 
 
-def dropping(ops: Ops, x: Tensor) -> Tensor:
+def dropping_body(ops: Ops, x: Tensor) -> Tensor:
     """Apply a convolution with dropout of channels."""
     return ops.dropout2d(F.relu(ops.conv("conv", x, 6, 4, stride=2)), 0.5).flatten(1)
 
 
-def net(body: Body, **options: Any) -> Net:
+def toy_net(body: Body, **options: Any) -> Net:
     """Make a net of a test's own body for the small world's images.
 
     Args:
@@ -318,7 +320,7 @@ def net(body: Body, **options: Any) -> Net:
 
 def make_normed() -> Body:
     """Make the body of the net "toy_norm", for the registry of nets."""
-    return normed
+    return normed_body
 
 
 def make_normed_point() -> Body:
@@ -328,7 +330,7 @@ def make_normed_point() -> Body:
 
 def make_dropping() -> Body:
     """Make the body of the net "toy_drop", for the registry of nets."""
-    return dropping
+    return dropping_body
 
 
 NETS = {

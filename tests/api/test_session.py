@@ -29,7 +29,7 @@ SHORT = {"net": {"name": "small_cnn", "width": 4}, "rounds": 2, "fraction": 0.5,
 
 def play(method: Any = "fedavg", train: Any = SHORT, **how: Any) -> Any:
     data = dataclasses.replace(toy.arrays(), names=NAMES)
-    return fn.run(data, toy.labels(), toy.partition(), method, train, **how)
+    return fn.run(data, toy.toy_labels(), toy.toy_partition(), method, train, **how)
 
 
 @functools.cache
@@ -41,7 +41,7 @@ def plain() -> Any:
 
 
 def test_corrected_labels_take_the_proposals_above_a_probability():
-    made, given = plain(), toy.labels().noisy
+    made, given = plain(), toy.toy_labels().noisy
     p_wrong, proposed = {}, {}
     for sample, _, p, label in made.suspects:
         if p > p_wrong.get(sample, -1.0):
@@ -55,7 +55,7 @@ def test_corrected_labels_take_the_proposals_above_a_probability():
     np.testing.assert_array_equal(made.corrected(1.0), given)
     assert 0 < (made.corrected(middle) != given).sum() < len(given)
     for wrong in (1.5, -0.1, float("nan"), "wrong", True):
-        with pytest.raises(SpecError, match="above: got"):
+        with pytest.raises(SpecError, match="above: expected a probability"):
             made.corrected(wrong)
 
 
@@ -72,7 +72,7 @@ def test_predictions_are_those_that_the_accuracy_was_measured_by():
     assert found.named == [NAMES[label] for label in found.labels]
     for wrong, message in (
         (data.x_test / 255, "images is float64; images are integers"),
-        (data.x_test[:, :7], r"images: they are \(7, 8\); the model was trained on \(8, 8\)"),
+        (data.x_test[:, :7], r"images: expected \(8, 8\) as in training, got \(7, 8\)"),
         (data.x_test[0], r"images has shape \(8, 8\)"),
     ):
         with pytest.raises((ArraysError, SpecError), match=message):
@@ -149,7 +149,7 @@ def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
         std=arrays.std * 3,
     )
     train = {"net": {"name": "resnet18", "stem": "7x7"}, "rounds": 1, "epochs": 1, "fraction": 0.2, "batch": 8}
-    made = fn.run(wide, toy.labels(), toy.partition(), "fedavg", train, out=tmp_path)
+    made = fn.run(wide, toy.toy_labels(), toy.toy_partition(), "fedavg", train, out=tmp_path)
     theirs = torchvision.models.resnet18(num_classes=5).eval()
     x = torch.from_numpy(wide.x_test).permute(0, 3, 1, 2)
     for tensors in (load_file(tmp_path / "model.safetensors"), made.module().state_dict()):
@@ -158,7 +158,7 @@ def test_a_resnets_tensors_load_into_torchvisions(tmp_path: Path):
         normalised = (x / 255 - torch.tensor(wide.mean)[:, None, None]) / torch.tensor(wide.std)[:, None, None]
         torch.testing.assert_close(made.module()(x), theirs(normalised), rtol=1e-3, atol=1e-4)
     start = {"name": "resnet18", "stem": "7x7", "weights": str(tmp_path / "model.safetensors")}
-    again = fn.run(wide, toy.labels(), toy.partition(), "fedavg", {**train, "net": start, "lr": 0.0})
+    again = fn.run(wide, toy.toy_labels(), toy.toy_partition(), "fedavg", {**train, "net": start, "lr": 0.0})
     assert again.curve[0][1] == made.curve[-1][1]  # the file is a start, with its head
 
 
@@ -213,7 +213,7 @@ def test_a_terminal_shows_a_bar_unless_told_otherwise(
 
 def test_without_a_trusted_test_set_the_bar_says_agreement(capsys: pytest.CaptureFixture[str]):
     data = dataclasses.replace(toy.arrays(), test_known=False)
-    made = fn.run(data, toy.labels(), toy.partition(), "fedavg", SHORT, progress=True)
+    made = fn.run(data, toy.toy_labels(), toy.toy_partition(), "fedavg", SHORT, progress=True)
     shown = capsys.readouterr().err
     assert f"agreement with given labels {100 * made.curve[-1][1]:.2f} %" in shown
     assert "accuracy" not in shown + repr(made)

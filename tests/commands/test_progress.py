@@ -44,7 +44,7 @@ def test_last_whole_line_of_every_unfinished_job(capsys: pytest.CaptureFixture[s
     job("quick/done", '{"round": 9, "of": 9}')
     job("quick/empty")
     assert progress.main([]) == 0
-    stopped = "stopped; the same command goes on"
+    stopped = "interrupted; run the same command to resume"
     *told, total = capsys.readouterr().out.splitlines()
     assert told == [
         f"quick/long-name: round 1 of 8, 12 %, {stopped}, global 51.2 % (2 min ago)",

@@ -26,7 +26,7 @@ def test_normalise_is_torchvisions():
     x, mean, std = images(), (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
     expected = functional().normalize(x / 255, mean, std)
     for given in (x, x.float()):
-        out = A.normalise(given, A.channel(mean), A.channel(std))
+        out = A.normalise(given, A.channel_tensor(mean), A.channel_tensor(std))
         assert out.dtype == torch.float32
         assert out.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(out, expected, rtol=0, atol=2e-6)
@@ -131,13 +131,13 @@ def test_grayscale_is_torchvisions():
 
 @pytest.mark.parametrize("name", [name for name in A.AUGMENTS if name != "none"])
 def test_per_batch_uses_one_draw_for_all(name):
-    how = A.build({"name": name, "per": "batch"})
+    how = A.make_augmentation({"name": name, "per": "batch"})
     x = images(n=1).expand(6, -1, -1, -1)
     u = numbers(6, how.draws)
-    mean, std = A.channel([0.0] * 3), A.channel([1.0] * 3)
-    out = A.prepare(x, u, how, mean, std)
+    mean, std = A.channel_tensor([0.0] * 3), A.channel_tensor([1.0] * 3)
+    out = A.prepare_images(x, u, how, mean, std)
     assert torch.equal(out, out[:1].expand(6, -1, -1, -1))
-    each = A.prepare(x, u, A.AUGMENTS[name], mean, std)
+    each = A.prepare_images(x, u, A.AUGMENTS[name], mean, std)
     assert not torch.equal(each, each[:1].expand(6, -1, -1, -1))
 
 
@@ -147,36 +147,38 @@ def test_nothing_depends_on_values_in_python(name):
     how = A.AUGMENTS[name]
     x = torch.empty((5, 3, 32, 32), dtype=torch.uint8, device="meta")
     stats = torch.empty((3, 1, 1), device="meta")
-    out = A.prepare(x, torch.empty((5, how.draws), device="meta"), how, stats, stats + 1)
+    out = A.prepare_images(x, torch.empty((5, how.draws), device="meta"), how, stats, stats + 1)
     assert out.shape == (5, 3, 32, 32)
     assert out.dtype == torch.float32
 
 
 def test_normalisation_comes_before_what_works_on_normalised_images():
-    x, mean, std = images(), A.channel([0.5] * 3), A.channel([0.25] * 3)
+    x, mean, std = images(), A.channel_tensor([0.5] * 3), A.channel_tensor([0.25] * 3)
     u = numbers(24, 4)
     late = A.Augment((A.CropFlip(), A.Grayscale(on="normalised")))
     expected = A.Grayscale()(A.normalise(A.CropFlip()(x, u[:, :3]), mean, std), u[:, 3:])
-    assert torch.equal(A.prepare(x, u, late, mean, std), expected)
-    parity = A.build({"name": "colour", "on": "normalised", "per": "batch"})
+    assert torch.equal(A.prepare_images(x, u, late, mean, std), expected)
+    parity = A.make_augmentation({"name": "colour", "on": "normalised", "per": "batch"})
     u = numbers(24, parity.draws)
     u[0, 9] = 0  # the first row decides, and says: jitter
-    assert A.prepare(x, u, parity, mean, std).min() >= 0  # the clamp of the jitter came last
-    assert A.prepare(x, u, A.build({"name": "colour", "per": "batch"}), mean, std).min() < 0
+    assert A.prepare_images(x, u, parity, mean, std).min() >= 0  # the clamp of the jitter came last
+    assert A.prepare_images(x, u, A.make_augmentation({"name": "colour", "per": "batch"}), mean, std).min() < 0
     with pytest.raises(ValueError, match="cannot come before"):
         A.Augment((A.Grayscale(on="normalised"), A.CropFlip()))
 
 
 def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
-    how = A.build({"name": "colour", "p": 1.0, "gray": 0.5, "per": "batch"})
+    how = A.make_augmentation({"name": "colour", "p": 1.0, "gray": 0.5, "per": "batch"})
     assert [part.per for part in how.parts] == ["batch"] * 3
     assert (how.parts[1].p, how.parts[2].gray) == (1.0, 0.5)
-    assert A.build("none").draws == 0
-    none = A.channel([0.0] * 3), A.channel([1.0] * 3)
-    assert torch.equal(A.prepare(images(), torch.empty(24, 0), A.build("none"), *none), images() / 255)
+    assert A.make_augmentation("none").draws == 0
+    none = A.channel_tensor([0.0] * 3), A.channel_tensor([1.0] * 3)
+    assert torch.equal(
+        A.prepare_images(images(), torch.empty(24, 0), A.make_augmentation("none"), *none), images() / 255
+    )
     with pytest.raises(SpecError, match="unknown augmentation 'rotate'; did you mean 'rotation'"):
-        A.build("rotate")
+        A.make_augmentation("rotate")
     with pytest.raises(SpecError, match="degrees: unknown key; known: flip, on, pad, per"):
-        A.build({"name": "crop_flip", "degrees": 3})
+        A.make_augmentation({"name": "crop_flip", "degrees": 3})
     with pytest.raises(SpecError, match=r"^train\.augment\.per: "):
-        A.build({"name": "crop_flip", "per": "epoch"})
+        A.make_augmentation({"name": "crop_flip", "per": "epoch"})

@@ -126,14 +126,14 @@ def test_a_truncated_or_foreign_file_is_named(tmp_path):
 
 def test_shares_are_largest_remainders():
     # 10 of (50, 30, 21): exact 4.95, 2.97, 2.08 -> floors 4, 2, 2; the two largest remainders get one more
-    np.testing.assert_array_equal(splits.shares(np.array([50, 30, 21]), 10), [5, 3, 2])
-    np.testing.assert_array_equal(splits.shares(np.array([5, 5]), 1), [1, 0])
+    np.testing.assert_array_equal(splits.split_shares(np.array([50, 30, 21]), 10), [5, 3, 2])
+    np.testing.assert_array_equal(splits.split_shares(np.array([5, 5]), 1), [1, 0])
 
 
 def test_public_and_subset_are_disjoint_stratified_and_independent(tmp_path):
     arrays = example(n=300, x_train=_numbered(300))
-    both = splits.trim(arrays, {"public": 60, "subset": {"train": 90, "test": 3}, "split_seed": 4})
-    public = splits.trim(arrays, {"public": 60, "split_seed": 4})
+    both = splits.apply_split(arrays, {"public": 60, "subset": {"train": 90, "test": 3}, "split_seed": 4})
+    public = splits.apply_split(arrays, {"public": 60, "split_seed": 4})
     np.testing.assert_array_equal(both.x_public, public.x_public)  # a subset does not move the public part
     taken, kept = _numbers(both.x_public), _numbers(both.x_train)
     assert len(set(taken)) == 60
@@ -145,15 +145,15 @@ def test_public_and_subset_are_disjoint_stratified_and_independent(tmp_path):
     np.testing.assert_array_equal(both.given["worst"], (kept + 1) % 3)
     np.testing.assert_array_equal(both.client, kept // 10)
     np.testing.assert_array_equal(np.bincount(both.y_test), [1, 1, 1])
-    other = splits.trim(arrays, {"public": 60, "split_seed": 5})
+    other = splits.apply_split(arrays, {"public": 60, "split_seed": 5})
     assert not np.array_equal(_numbers(other.x_public), taken)
 
 
 def test_more_than_there_is_cannot_be_taken():
     with pytest.raises(SpecError, match="subset: train: 31, but there are 30"):
-        splits.trim(example(), {"subset": {"train": 31}})
+        splits.apply_split(example(), {"subset": {"train": 31}})
     with pytest.raises(SpecError, match="public: 30 leaves nothing"):
-        splits.trim(example(), {"public": 30})
+        splits.apply_split(example(), {"public": 30})
 
 
 def _numbered(n: int) -> np.ndarray:

@@ -17,7 +17,7 @@ def test_digits_splits_into_1187_private_250_public_360_test():
     assert (arrays.n, len(arrays.x_public), len(arrays.y_test)) == (1187, 250, 360)
     assert arrays.x_train.shape == (1187, 8, 8)
     assert sources.n_train({"source": "digits"}) == 1187
-    assert sources.classes({"source": "digits"}) == 10
+    assert sources.count_classes({"source": "digits"}) == 10
     assert sources.n_train({"source": "digits", "public": 0, "test": 97}) == 1700
 
 

@@ -71,7 +71,7 @@ def test_arrays_that_cannot_be_right_are_refused_by_name(tmp_path, change, messa
 
 def test_more_classes_than_images_are_named_before_any_job(tmp_path):
     spec = npz(tmp_path) | {"classes": 10**6}
-    for function in (sources.classes, sources.n_train, sources.read):
+    for function in (sources.count_classes, sources.n_train, sources.read):
         with pytest.raises(ArtifactError, match=r"mine\.npz: 1000000 classes by the setting `classes`, but 40 train"):
             function(spec)
     with pytest.raises(ArtifactError, match="no training image has class 4"):
@@ -83,7 +83,7 @@ def test_an_array_that_is_in_the_file_twice_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "mine.npz", "a") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         archive.writestr("x_test.npy", archive.read("x_test.npy"))
-    with pytest.raises(ArtifactError, match=r"mine\.npz: .*'x_test' is in it twice"):
+    with pytest.raises(ArtifactError, match=r"mine\.npz: .*'x_test' occurs twice"):
         sources.read(spec)
 
 
@@ -154,7 +154,7 @@ def test_a_class_without_training_images_is_named(folder):
 def test_the_table_lies_below_the_folder(folder, tmp_path, name):
     shutil.copy(folder / "labels.csv", tmp_path / "outside.csv")
     (folder / "sub").mkdir()
-    for function in (sources.read, sources.files):
+    for function in (sources.read, sources.list_files):
         with pytest.raises(SpecError, match=r"imagefolder: given: .* leads out of .*photos"):
             function(spec_of(folder, given=name))
 

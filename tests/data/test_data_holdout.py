@@ -94,7 +94,7 @@ def test_folders_without_a_test_folder(tmp_path) -> None:
     assert (data.n, len(data.y_test), sources.n_train({**spec, **HELD})) == (16, 4, 16)
     for k in range(data.n):
         assert data.source(k).endswith(f"/{int(data.x_train[k, 0, 0])}.png")
-    assert [path.name for path in sources.files({**spec, **HELD}, [])] == ["train"]
+    assert [path.name for path in sources.list_files({**spec, **HELD}, [])] == ["train"]
     (tmp_path / "photos" / "test").mkdir()
     with pytest.raises(SpecError, match="has a folder test/; remove the setting"):
         sources.read({**spec, **HELD})

@@ -180,7 +180,7 @@ def test_cifar100_has_superclasses_and_can_be_read_by_them(tmp_path, monkeypatch
     superclass = [facts.CIFAR100_COARSE_NAMES[i] for i in arrays.coarse[[0, 54, 99]]]
     assert superclass == ["fruit_and_vegetables", "flowers", "non-insect_invertebrates"]
     coarse = sources.read({"source": "cifar100", "labels": "coarse"}, [tmp_path])
-    assert coarse.classes == sources.classes({"source": "cifar100", "labels": "coarse"}) == 20
+    assert coarse.classes == sources.count_classes({"source": "cifar100", "labels": "coarse"}) == 20
     np.testing.assert_array_equal(coarse.y_train, arrays.coarse[arrays.y_train])
     assert coarse.names[coarse.y_train[0]] == "fruit_and_vegetables"
 

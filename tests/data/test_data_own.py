@@ -39,8 +39,12 @@ def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
     np.testing.assert_array_equal(arrays.given["given"], given)
     np.testing.assert_array_equal(arrays.client, client)
     assert (arrays.classes, arrays.names, arrays.clean_known) == (4, ("a", "b", "c", "d"), True)
-    assert (sources.n_train(spec), sources.classes(spec), sources.sides(spec)) == (40, 4, arrays.image_shape[1:])
-    assert sources.files(spec) == [tmp_path / "mine.npz"]
+    assert (sources.n_train(spec), sources.count_classes(spec), sources.image_sides(spec)) == (
+        40,
+        4,
+        arrays.image_shape[1:],
+    )
+    assert sources.list_files(spec) == [tmp_path / "mine.npz"]
     x = mine["x_train"] / 255
     np.testing.assert_allclose(arrays.mean, x.mean((0, 1, 2)), atol=1e-4)
     np.testing.assert_allclose(arrays.std, x.std((0, 1, 2)), atol=1e-4)
@@ -101,7 +105,7 @@ def test_counting_reads_no_image(tmp_path):
     whole = bytearray(path.read_bytes())
     whole[50_000] ^= 1  # x_train is the first member
     path.write_bytes(whole)
-    assert (sources.n_train(spec), sources.classes(spec)) == (2000, 4)
+    assert (sources.n_train(spec), sources.count_classes(spec)) == (2000, 4)
     with pytest.raises(ArtifactError, match="CRC-32"):
         sources.read(spec)
 
@@ -136,7 +140,7 @@ def test_folders_are_classes(trained):
     assert numbers(arrays.x_train[:]) == list(range(8))
     assert arrays.y_train.tolist() == [0] * 4 + [1] * 4
     assert (numbers(arrays.x_test[:]), arrays.y_test.tolist()) == ([8, 9], [0, 1])
-    assert (sources.n_train(spec), sources.classes(spec), sources.sides(spec)) == (8, 2, (6, 8))
+    assert (sources.n_train(spec), sources.count_classes(spec), sources.image_sides(spec)) == (8, 2, (6, 8))
     assert sources.read({**spec, "clean_known": False}).clean_known is False
 
 
@@ -147,7 +151,7 @@ def test_a_table_gives_labels_and_owners(folder):
     assert arrays.given["given"].tolist() == [0, 1, 0, 0, 2, 2, 2, 2]
     assert arrays.client.tolist() == [0, 1] * 4
     assert arrays.clean_known
-    assert sources.files(spec)[-1] == folder / "labels.csv"
+    assert sources.list_files(spec)[-1] == folder / "labels.csv"
     for wrong, message in (
         ("file,label\ncat/9.png,cat", r"labels\.csv, line 2: train/cat/9\.png does not exist"),
         ("file,label\ncat/1.png,cow", r"labels\.csv, line 2: 'cow' is no class folder"),
@@ -207,7 +211,7 @@ def clothes(tmp_path):
 
 def test_clothing1m_is_decoded_block_by_block_into_a_mapped_file(clothes, tmp_path, monkeypatch):
     spec = {"source": "clothing1m", "size": 16}
-    assert (sources.n_train(spec, [tmp_path]), sources.classes(spec, [tmp_path])) == (24, 14)
+    assert (sources.n_train(spec, [tmp_path]), sources.count_classes(spec, [tmp_path])) == (24, 14)
     monkeypatch.setattr("fednoise_core.data.arrays.BLOCK", 5)
     monkeypatch.setattr(sources, "SIDE_BYTES", 1000)
     asked = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from toy_data import web as web
 
-from fednoise_core.data.fetch import fetch, intact
+from fednoise_core.data.fetch import fetch, is_intact
 from fednoise_core.io import ArtifactError
 
 CONTENT = bytes(range(256)) * 4000
@@ -22,7 +22,7 @@ def test_a_file_arrives_whole_from_the_next_address_and_is_not_asked_for_again(w
     web.files["/good"] = CONTENT
     path = get(web, tmp_path / "new" / "file.bin", "gone", "good")
     assert path.read_bytes() == CONTENT
-    assert intact(path, SHA256)
+    assert is_intact(path, SHA256)
     assert get(web, path, "good") == path
     assert web.asked == ["/gone", "/good"]
     path.write_bytes(CONTENT[:1000])  # a damaged file from before is replaced

@@ -15,7 +15,7 @@ import yaml
 
 import fednoise_core as fn
 from fednoise_core import methods
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.settings.train import Train, build_settings
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_added_method_is_found_and_at_zero_is_fedavg(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(methods.METHODS, "fedprox", "fednoise_core.methods.fedprox:FedProx")
     exec(compile(code, "docs/add_a_method.md", "exec"), module.__dict__)
     train = {"net": "mlp", "rounds": 2, "fraction": 0.5, "epochs": 1, "lr": 0.1}
-    assert make({"name": "fedprox", "mu": 0.5}, build_settings(Train, train, "train")).mu == 0.5  # type: ignore[attr-defined]
+    assert make_method({"name": "fedprox", "mu": 0.5}, build_settings(Train, train, "train")).mu == 0.5  # type: ignore[attr-defined]
     data = fn.dataset({"source": "digits"})
     labels = fn.inject(data, {"kind": "symmetric", "rate": 0.2}, seed=0)
     clients = fn.partition_of(data, {"kind": "iid", "clients": 4}, seed=0)
@@ -76,15 +76,15 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
     counting = type("Counting", (FedAvg,), hooks)
     ends = []
     for kind in (counting, FedAvg):
-        fed = toy.federation()
+        fed = toy.toy_federation()
         method = kind(train=fed.train)
         state = method.init_state(fed)
         state.round = 1
         assert method.run_round(fed, state) == {"clients": 4}
         ends.append(state)
-    assert toy.same(ends[0].server, ends[1].server)
+    assert toy.same_state(ends[0].server, ends[1].server)
     seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
-    assert seen == {c: 2 * toy.SIZES[c] for c in toy.federation().sample_cohort(1)}  # two epochs
+    assert seen == {c: 2 * toy.SIZES[c] for c in toy.toy_federation().sample_cohort(1)}  # two epochs
 
 
 @pytest.mark.parametrize("page", ["clean_labels", "extend"])

@@ -41,6 +41,11 @@ def is_one_word(name: str) -> bool:
     return "_" not in name.strip("_")
 
 
+def is_fixture(node: Function | ast.ClassDef) -> bool:
+    """Whether pytest calls it by the name of an argument, which is a noun."""
+    return any("fixture" in ast.dump(one) for one in node.decorator_list)
+
+
 def complexity(function: Function) -> int:
     """Cyclomatic complexity (McCabe, 1976), as radon counts it."""
     nodes = list(ast.walk(function))
@@ -74,7 +79,7 @@ def defined() -> list[tuple[str, str, bool]]:
         for path, tree in TREES.items()
         for node in tree.body
         if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("__")
-        if (path, node.name) not in registered
+        if (path, node.name) not in registered and not is_fixture(node)
     ]
 
 

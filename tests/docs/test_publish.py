@@ -45,4 +45,4 @@ def test_a_study_is_published_as_far_as_it_was_run(tmp_path: Path, monkeypatch: 
 
 def test_a_folder_of_no_study_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert publish.main(["--root", "results/nothing"]) == 2
-    assert capsys.readouterr().err == "publish: results/nothing: the results of no study\n"
+    assert capsys.readouterr().err == "publish: results/nothing: no study has this results folder\n"

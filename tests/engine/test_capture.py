@@ -58,7 +58,7 @@ REFUSED = {Peeks: ("_local_scalar_dense.default", "loss.item()"), Draws: ("rand.
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_so_once(kind):
-    made = toy.world()
+    made = toy.toy_world()
     lanes = Lanes(made, LanePool("cpu", 2, Strict()))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -77,7 +77,7 @@ def test_a_real_error_of_a_step_is_not_called_a_matter_of_capture():
         def compute_objective(self, net, w, batch, broadcast, client_state):
             raise ValueError("no such column")
 
-    made = toy.world()
+    made = toy.toy_world()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="no such column"):
@@ -86,7 +86,7 @@ def test_a_real_error_of_a_step_is_not_called_a_matter_of_capture():
 
 def test_a_step_is_captured_once_for_each_size_and_lane():
     """Clients differ in size: the buffers grow at most to the largest, and what was captured is used again."""
-    made, graphs = toy.world(), Strict()
+    made, graphs = toy.toy_world(), Strict()
     lanes = Lanes(made, LanePool("cpu", 1, graphs))
     for k in range(4):
         list(lanes.run(jobs(made, round=k + 1)))
@@ -98,7 +98,7 @@ def test_a_step_is_captured_once_for_each_size_and_lane():
 
 
 def test_the_host_waits_for_a_lane_before_results_are_used_and_the_lane_for_the_host():
-    made, graphs = toy.world(), Strict()
+    made, graphs = toy.toy_world(), Strict()
     lanes = Lanes(made, LanePool("cpu", 2, graphs))
     list(lanes.run(jobs(made)))
     assert graphs.joined == len(WHO)
@@ -106,7 +106,7 @@ def test_the_host_waits_for_a_lane_before_results_are_used_and_the_lane_for_the_
 
 
 def test_results_do_not_share_memory_with_a_lane():
-    made = toy.world()
+    made = toy.toy_world()
     lanes = Lanes(made, lanes=1)
     results = list(lanes.run(jobs(made, Everything(made.train))))
     inner = {
@@ -124,7 +124,7 @@ def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_fe
     """Launched over the same buffers until then, so the numbers are the same."""
 
     def ran(recurs: int, local: Any) -> tuple[int, list[Any]]:
-        made, graphs = toy.world(), Strict()
+        made, graphs = toy.toy_world(), Strict()
         graphs.capture_after = recurs
         lanes = Lanes(made, LanePool("cpu", 1, graphs))
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, local and local(made.train), round=k))]
@@ -132,8 +132,8 @@ def test_last_batches_of_chosen_samples_are_captured_when_they_have_come_up_a_fe
 
     (always, expected), (sometimes, found), (rarely, again) = (ran(times, Everything) for times in (1, 3, 99))
     assert always > sometimes > rarely > 0
-    assert toy.same(expected, found)
-    assert toy.same(expected, again)
+    assert toy.same_state(expected, found)
+    assert toy.same_state(expected, again)
     assert ran(1, None)[0] == ran(99, None)[0]  # where nothing was chosen, every size comes again
 
 
@@ -157,7 +157,7 @@ class TrainsWhatItKeeps(Local):
 
 
 def test_a_step_that_trains_other_nets_is_another_step():
-    made = toy.world()
+    made = toy.toy_world()
     local, results = TrainsWhatItKeeps(made.train), {}
     for name, runner in (("sequential", Sequential(made)), ("lanes", Lanes(made, LanePool("cpu", 1, Strict())))):
         kept: dict[int, Any] = {}

@@ -81,7 +81,7 @@ class Without(Quiet):
 @pytest.mark.parametrize("train", [{"augment": "flip"}, {"net": "toy_drop"}, {"last_batch": "wrap", "momentum": 0.9}])
 def test_a_hook_that_returns_nothing_changes_no_bit(executor, train, toy_nets):
     (fed, *_, a), (other, *_, b) = (fitted(executor, kind, [3, 0, 1, 6], train, epochs=3) for kind in (Quiet, Without))
-    assert toy.same(a, b)
+    assert toy.same_state(a, b)
     filled = 3 * (3 + 3 + 4) if "last_batch" in train else 0  # 17, 12 and 11 samples are filled up to 20, 15 and 15
     assert fed.passes == other.passes == 3 * (17 + 1 + 12 + 11) + filled
 
@@ -108,7 +108,7 @@ class Spy(Plain):
 
 
 def spied(works: dict[int, Work], epochs: int, client: int = 3, **train: Any) -> tuple[Spy, Any]:
-    made = toy.world(train)
+    made = toy.toy_world(train)
     spy = Spy(made.train, works)
     model = made.net(client).fresh(torch.Generator().manual_seed(0))
     request = FitRequest(spy, client, 1, epochs, {"model": model, "lr": 0.1}, client_state={"kept": torch.ones(2)})
@@ -145,7 +145,7 @@ def test_new_work_replaces_samples_targets_aux_pools_and_facts():
         assert batch.aux.keys() == {"b"}
         assert not batch.more
         assert mine.keys() == {"kept", "g"}
-    given = toy.images_of(toy.world(), 3)[1]
+    given = toy.images_of(toy.toy_world(), 3)[1]
     for batch, mine in third:
         assert sorted(batch.i.tolist()) == list(range(5))
         assert torch.equal(batch.y, given[batch.i])  # without targets: the client's
@@ -278,7 +278,7 @@ def test_a_rate_that_never_changes_is_that_rate_bit_for_bit(executor):
     for train in ({}, {"optimiser": "adam"}, {"momentum": 0.9, "clip": 0.5}):
         *_, a = fitted(executor, Plain, clients, train, lr=constant)
         *_, b = fitted(executor, Plain, clients, train, lr=0.07)
-        assert toy.same(a, b)
+        assert toy.same_state(a, b)
 
 
 class Shrinks(Plain):

@@ -11,7 +11,7 @@ import toy
 from fednoise_core.engine.fit import ClientFit, FitRequest, Workspace
 from fednoise_core.engine.local import Local, Work
 from fednoise_core.engine.world import World
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.settings.train import Train
 
 
@@ -51,7 +51,7 @@ def run(opened: ClientFit):
 
 
 def test_batches_hold_the_clients_images_and_labels():
-    made = toy.world()
+    made = toy.toy_world()
     spy = Spy(made.train)
     result = run(task(made, spy, client=3))
     x, y = toy.images_of(made, 3)
@@ -71,8 +71,8 @@ def test_batches_hold_the_clients_images_and_labels():
 
 
 def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised():
-    for body, there in ((toy.normed_point, False), (toy.normed, True), (toy.linear, True)):
-        made = toy.world(net=toy.net(body))
+    for body, there in ((toy.normed_point, False), (toy.normed_body, True), (toy.linear_body, True)):
+        made = toy.toy_world(net=toy.toy_net(body))
         spy = Spy(made.train, Work(more={"one": torch.tensor([3]), "none": torch.zeros(0, dtype=torch.int64)}))
         result = run(task(made, spy, client=3))
         assert result.steps == 6
@@ -84,7 +84,7 @@ def test_a_further_pool_of_one_sample_is_left_out_where_it_cannot_be_normalised(
 
 
 def test_every_pass_has_its_own_dropout_and_methods_share_it():
-    made = toy.world(net=toy.net(toy.dropping))
+    made = toy.toy_world(net=toy.toy_net(toy.dropping_body))
     one, two = Spy(made.train, draws=0, passes=1), Spy(made.train, draws=3, passes=2)
     run(task(made, one))
     run(task(made, two))
@@ -94,29 +94,29 @@ def test_every_pass_has_its_own_dropout_and_methods_share_it():
         assert torch.equal(a.drop(net), b.drop(net, 0))
         assert not torch.equal(b.drop(net, 0), b.drop(net, 1))
         assert b.drop(net, 1).shape == (len(b.i), 6)
-    assert two.seen[0].drop(toy.net(toy.linear)) is None
+    assert two.seen[0].drop(toy.toy_net(toy.linear_body)) is None
 
 
 # batch normalisation
 
 
 def test_a_client_with_one_sample_does_no_step_where_it_cannot_be_normalised():
-    made = toy.world(net=toy.net(toy.normed_point))
+    made = toy.toy_world(net=toy.toy_net(toy.normed_point))
     assert not made.net(0).single_ok
-    assert toy.net(toy.normed).single_ok
-    opened = task(made, make({"name": "fedavg"}, made.train), client=1)
+    assert toy.toy_net(toy.normed_body).single_ok
+    opened = task(made, make_method({"name": "fedavg"}, made.train), client=1)
     result = run(opened)
     assert result.steps == 0
     assert torch.equal(result.update["model"].flat, opened.request.broadcast["model"].flat)
     assert (
-        run(task(made, make({"name": "fedavg"}, made.train), client=6)).steps == 4
+        run(task(made, make_method({"name": "fedavg"}, made.train), client=6)).steps == 4
     )  # 11 samples: 5, 5 and a skipped one
 
 
 def test_several_clients_on_one_bench_do_not_see_each_other():
     """Buffers are made once and loaded for each client: values, statistics and momentum must start afresh."""
-    made = toy.world({"momentum": 0.9}, net=toy.net(toy.normed))
-    local, bench = make({"name": "fedavg"}, made.train), Workspace()
+    made = toy.toy_world({"momentum": 0.9}, net=toy.toy_net(toy.normed_body))
+    local, bench = make_method({"name": "fedavg"}, made.train), Workspace()
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
 
     def fit(client: int, where: Workspace):
@@ -134,12 +134,12 @@ def test_several_clients_on_one_bench_do_not_see_each_other():
 
 
 def test_augmented_batches_are_the_augmentation_of_the_clients_images():
-    from fednoise_core.data.augment import build, prepare
+    from fednoise_core.data.augment import make_augmentation, prepare_images
 
-    made = toy.world({"augment": "flip"})
+    made = toy.toy_world({"augment": "flip"})
     spy = Spy(made.train)
     run(task(made, spy, client=3))
-    how = build("flip")
+    how = make_augmentation("flip")
     images = torch.from_numpy(toy.arrays().x_train)[made.index[3]]
     plain, _ = toy.images_of(made, 3)
     stream = made.random_stream("augment", 0, "fit", 1, 3)
@@ -148,7 +148,7 @@ def test_augmented_batches_are_the_augmentation_of_the_clients_images():
     for batch in spy.seen:
         drawn = u[at : at + len(batch.i)]
         at += len(batch.i)
-        expected = prepare(
+        expected = prepare_images(
             images[batch.i][:, None], drawn, how, torch.tensor([0.25]).view(1, 1, 1), torch.tensor([0.2]).view(1, 1, 1)
         )
         torch.testing.assert_close(batch.x, expected, rtol=0, atol=1e-6)
@@ -157,7 +157,7 @@ def test_augmented_batches_are_the_augmentation_of_the_clients_images():
 
 
 def test_views_are_augmented_each_on_its_own():
-    made = toy.world()
+    made = toy.toy_world()
     spy = Spy(made.train, views=["none", "flip", "flip"])
     run(task(made, spy, client=0))
     plain, _ = toy.images_of(made, 0)
@@ -179,8 +179,8 @@ def test_views_are_augmented_each_on_its_own():
 
 def test_bf16_changes_the_numbers_and_not_their_type():
     exact, rough = (
-        run(task(made, make({"name": "fedavg"}, made.train))).update["model"].flat
-        for made in (toy.world(), toy.world({"precision": "bf16"}))
+        run(task(made, make_method({"name": "fedavg"}, made.train))).update["model"].flat
+        for made in (toy.toy_world(), toy.toy_world({"precision": "bf16"}))
     )
     assert rough.dtype == torch.float32
     assert not torch.equal(exact, rough)

@@ -17,7 +17,7 @@ from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.record import Record
 from fednoise_core.engine.state import State, clear_checkpoint, kept_folder, load_checkpoint, save_checkpoint
 from fednoise_core.io import ArtifactError
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def filed(path: Path | None = None, room: int = 0, **given: Any) -> ClientStore:
 
 
 def everything(k: float = 1.0) -> dict[str, Any]:
-    model = toy.federation().init_weights("model")
+    model = toy.toy_federation().init_weights("model")
     return {
         "model": model * k,
         "deep": {"half": torch.arange(5).to(torch.float16) * k, "counts": [torch.arange(3), 4]},
@@ -46,7 +46,7 @@ def test_a_file_gives_back_what_was_put_in(named, tmp_path):
         kept[c] = everything(c)
     assert kept.filed == len(kept) == 2
     assert list(kept) == [7, 3]
-    assert all(toy.same(kept[c], everything(c)) for c in (7, 3))
+    assert all(toy.same_state(kept[c], everything(c)) for c in (7, 3))
     assert kept[7]["model"].layout is kept[3]["model"].layout
     assert 5 not in kept
     assert kept.copy_for(5) == {}
@@ -81,7 +81,7 @@ def test_what_lies_in_the_file_is_no_more_open_to_the_server_than_the_rest():
                 read()
         kept[2] = everything(2)
         assert set(kept) == {1, 2}
-    assert toy.same(kept[2], everything(2))
+    assert toy.same_state(kept[2], everything(2))
 
 
 def values(state: State) -> list[float]:
@@ -138,7 +138,7 @@ def test_a_run_of_other_settings_leaves_the_file_alone_until_its_own_checkpoint_
 
 def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time(monkeypatch):
     """Else a step for all clients would need room for all that they keep."""
-    fed = toy.federation()
+    fed = toy.toy_federation()
     state = State.of_clients((c, {"v": torch.full((300,), float(c))}) for c in fed.all)
     state.move_to(None, 0, CPU)
     held = weakref.WeakSet()
@@ -161,13 +161,13 @@ def test_what_nobody_asks_for_is_not_fetched_and_one_client_is_fetched_at_a_time
 
     assert fed.run_on_clients(state, fed.all, raised) == [c + 1.0 for c in fed.all]
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
-    method = make({"name": "fedavg"}, fed.train)
+    method = make_method({"name": "fedavg"}, fed.train)
     fed.fit(method, state, fed.all, {"model": fed.init_weights("model")})
     assert [float(state.clients[c]["v"][0]) for c in fed.all] == [c + 1.0 for c in fed.all]
 
 
 def test_what_did_not_change_is_not_written_again(monkeypatch):
-    fed = toy.federation()
+    fed = toy.toy_federation()
     state = State.of_clients((c, {"v": torch.full((3,), float(c)), "n": c}) for c in fed.all)
     state.move_to(None, 0, CPU)
     written = []
@@ -176,7 +176,7 @@ def test_what_did_not_change_is_not_written_again(monkeypatch):
         ClientStore, "_write_file", lambda self, c, client_state: written.append(c) or put(self, c, client_state)
     )
     assert fed.run_on_clients(state, fed.all, lambda client, broadcast: client.state["n"]) == fed.all
-    fed.fit(make({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.init_weights("model")})
+    fed.fit(make_method({"name": "fedavg"}, fed.train), state, fed.all, {"model": fed.init_weights("model")})
     assert written == []
 
     def grow(client: Any, broadcast: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_run_that_goes_on_with_less_room_keeps_less_in_memory(tmp_path):
 @pytest.mark.parametrize("count", [0, 2])
 def test_what_a_client_keeps_can_be_cleared(clear, count):
     """By new things that are nothing, without a look at the old; also in a process of another."""
-    made = toy.world()
+    made = toy.toy_world()
     fed = Federation(made, Workers(made, count) if count else Sequential(made))
     state = State.of_clients((c, {"v": torch.ones(3)}) for c in fed.all)
     fed.run_on_clients(state, [0, 3], replaced if clear == "replace" else emptied)

@@ -19,7 +19,7 @@ from fednoise_core.engine.pool import Pool
 from fednoise_core.engine.state import load_checkpoint
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 
 
 class Told(Late):
@@ -43,9 +43,9 @@ def held_out() -> tuple[Pool, torch.Tensor]:
 
 
 def play(graphs: Any = None, console: Any = None, saving: Saving | None = None, **train: Any):
-    made = toy.world({"rounds": 5, **train})
-    truth = Truth(toy.labels().clean, toy.labels().noisy, [toy.partition().train(c) for c in range(8)], 5)
-    method = make({"name": "feddpcont", "keep": 0.6}, made.train)
+    made = toy.toy_world({"rounds": 5, **train})
+    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().train(c) for c in range(8)], 5)
+    method = make_method({"name": "feddpcont", "keep": 0.6}, made.train)
     return run_loop(
         made, Sequential(made), method, truth, *held_out(), graphs=graphs, console=console, saving=saving, label="x"
     )
@@ -74,11 +74,11 @@ def test_a_stop_has_the_last_rounds_rows_in_its_checkpoint(tmp_path):
     assert {row[0] for row in log["metrics"] if row[3]} == {0, 1, 2, 3}
     resumed = play(Told(), saving=Saving(saving.path, "key"))
     assert resumed.resumed == 3
-    assert toy.same(resumed.record, play().record)
+    assert toy.same_state(resumed.record, play().record)
 
 
 def test_what_the_server_holds_is_copied_before_it_goes_on_and_what_clients_keep_is_not(monkeypatch):
-    fed, graphs, seen = toy.federation(), Told(), []
+    fed, graphs, seen = toy.toy_federation(), Told(), []
     evaluate = World.evaluate
 
     def watched(self, net, w, *rest):

@@ -14,7 +14,7 @@ from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 
 
 class Falls(Local):
@@ -38,12 +38,12 @@ class Falls(Local):
 
 def jobs(made, local=None, clients=(0, 1, 3, 4, 5, 6, 7), **more) -> list[FitRequest]:
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
-    local = local or make({"name": "fedavg"}, made.train)
+    local = local or make_method({"name": "fedavg"}, made.train)
     return [FitRequest(local, c, 1, 2, {"model": model, "lr": 0.1}, **more) for c in clients]
 
 
 def test_results_come_in_the_order_of_the_jobs(executor):
-    made = toy.world()
+    made = toy.toy_world()
     expected = {
         job.client: r.update["model"].flat for job, r in zip(jobs(made), Sequential(made).run(jobs(made)), strict=True)
     }
@@ -55,7 +55,7 @@ def test_results_come_in_the_order_of_the_jobs(executor):
 
 
 def test_nothing_to_do_is_done_at_once(executor):
-    made = toy.world()
+    made = toy.toy_world()
     runner = executor_for(made, executor)
     assert list(runner.run([])) == []
     assert list(runner.call(lambda client, broadcast: 1, [], [])) == []
@@ -64,7 +64,7 @@ def test_nothing_to_do_is_done_at_once(executor):
 
 @pytest.mark.parametrize("when", ["prepare", "step"])
 def test_an_error_on_a_client_reaches_the_run(executor, when):
-    made = toy.world()
+    made = toy.toy_world()
     runner = executor_for(made, executor)
     with pytest.raises(ArithmeticError, match="no such luck"):
         list(runner.run(jobs(made, Falls(made.train, when))))
@@ -72,7 +72,7 @@ def test_an_error_on_a_client_reaches_the_run(executor, when):
 
 
 def test_workers_end_with_the_run():
-    made = toy.world()
+    made = toy.toy_world()
     runner = Workers(made, 3)
     processes = list(runner.processes)
     assert len(processes) == 3
@@ -83,7 +83,7 @@ def test_workers_end_with_the_run():
 
 
 def test_workers_are_for_the_cpu():
-    made = toy.world()
+    made = toy.toy_world()
     made.device = torch.device("cuda")
     with pytest.raises(ValueError, match="lanes"):
         Workers(made, 1)
@@ -95,7 +95,7 @@ def test_workers_are_for_the_cpu():
 @pytest.mark.parametrize("when", ["prepare", "step"])
 def test_a_failed_run_gives_its_lanes_back(when):
     """Several runs share a pool: a lane that is not given back would let the others wait for ever."""
-    made = toy.world()
+    made = toy.toy_world()
     pool = LanePool("cpu", 2)
     for _ in range(3):
         with pytest.raises(ArithmeticError):
@@ -109,7 +109,7 @@ def test_a_failed_run_gives_its_lanes_back(when):
 
 
 def test_a_client_without_samples_takes_no_step(executor):
-    made = toy.world()
+    made = toy.toy_world()
     runner = executor_for(made, executor)
     job = jobs(made, clients=[2])[0]
     result = next(iter(runner.run([job])))

@@ -74,14 +74,14 @@ def count(client, broadcast):
 
 def test_cohort_is_the_floor_of_the_share_and_at_least_one():
     for fraction, expected in ((0.5, 4), (0.49, 3), (1.0, 8), (0.01, 1), (0.375, 3)):
-        assert toy.federation(train={"fraction": fraction}).cohort == expected
-    assert toy.federation(train={"fraction": 0.3}).cohort == 2  # 2.4
-    split = toy.partition((1,) * 50)
-    assert toy.federation(train={"fraction": 0.58}, split=split).cohort == 29  # .58 * 50 is 28.999… in floats
+        assert toy.toy_federation(train={"fraction": fraction}).cohort == expected
+    assert toy.toy_federation(train={"fraction": 0.3}).cohort == 2  # 2.4
+    split = toy.toy_partition((1,) * 50)
+    assert toy.toy_federation(train={"fraction": 0.58}, split=split).cohort == 29  # .58 * 50 is 28.999… in floats
 
 
 def test_sampling_is_uniform():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     count = np.bincount(np.concatenate([fed.sample_cohort(r) for r in range(1400)]), minlength=8)
     expected = 1400 * 4 / 7
     assert count[2] == 0
@@ -89,10 +89,10 @@ def test_sampling_is_uniform():
 
 
 def test_sampling_follows_seed_and_round_and_restricts_to_those_allowed():
-    fed = toy.federation()
-    assert fed.sample_cohort(3) == toy.federation(train={"lr": 9.0}).sample_cohort(3)
+    fed = toy.toy_federation()
+    assert fed.sample_cohort(3) == toy.toy_federation(train={"lr": 9.0}).sample_cohort(3)
     assert fed.sample_cohort(3) != fed.sample_cohort(4)
-    assert [fed.sample_cohort(r) for r in range(5)] != [toy.federation(seed=1).sample_cohort(r) for r in range(5)]
+    assert [fed.sample_cohort(r) for r in range(5)] != [toy.toy_federation(seed=1).sample_cohort(r) for r in range(5)]
     assert sorted(fed.sample_cohort(1, 5, candidates=[0, 2, 7])) == [0, 7]
     order = fed.sample_cohort(2, 7)
     assert fed.sample_cohort(2, 2, candidates=[4, 5, 6]) == [c for c in order if c in (4, 5, 6)][:2]
@@ -102,14 +102,14 @@ def test_sampling_follows_seed_and_round_and_restricts_to_those_allowed():
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_sweep_takes_everyone_once(size):
-    groups = list(toy.federation().iterate_cohorts(2, size))
+    groups = list(toy.toy_federation().iterate_cohorts(2, size))
     assert sorted(c for group in groups for c in group) == [0, 1, 3, 4, 5, 6, 7]
     assert all(len(group) == size for group in groups[:-1])
-    assert groups != list(toy.federation().iterate_cohorts(3, size))
+    assert groups != list(toy.toy_federation().iterate_cohorts(3, size))
 
 
 def test_draws_from_the_public_pool():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     assert fed.public == 10
     some = fed.draw_public_ids(1, "word", 4).tolist()
     assert len(set(some)) == 4
@@ -129,7 +129,7 @@ def test_draws_from_the_public_pool():
 
 
 def test_what_belongs_to_clients_raises_on_the_server():
-    fed, state = toy.federation(), State()
+    fed, state = toy.toy_federation(), State()
     model = fed.init_weights("model")
     for on in ("train", "valid"):
         with pytest.raises(WireError, match="predict"):
@@ -142,7 +142,7 @@ def test_what_belongs_to_clients_raises_on_the_server():
 
 
 def test_a_client_sees_its_own_samples_only(executor):
-    fed, state = toy.federation(), State()
+    fed, state = toy.toy_federation(), State()
     runner = executor_for(fed.world, executor)
     fed.executor = runner
     model = fed.init_weights("model")
@@ -161,7 +161,7 @@ def test_a_client_sees_its_own_samples_only(executor):
 
 
 def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
-    fed, state = toy.federation(), State(round=1)
+    fed, state = toy.toy_federation(), State(round=1)
     fed.executor = executor_for(fed.world, executor)
 
     fed.run_on_clients(state, [3, 4], keep, per_client=[{"add": 1}, {"add": 10}])
@@ -174,7 +174,7 @@ def test_what_a_client_keeps_and_relabels_stays_with_it(executor):
 
 
 def test_targets_must_be_as_many_as_samples():
-    fed = toy.federation()
+    fed = toy.toy_federation()
 
     def wrong(client, broadcast):
         client.targets = client.labels[:-1]
@@ -184,7 +184,7 @@ def test_targets_must_be_as_many_as_samples():
 
 
 def test_bytes_and_work_by_hand(executor):
-    fed, state = toy.federation(), State(round=1)
+    fed, state = toy.toy_federation(), State(round=1)
     fed.executor = executor_for(fed.world, executor)
     model = fed.init_weights("model")
 
@@ -204,7 +204,7 @@ def test_bytes_and_work_by_hand(executor):
 
 
 def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_traffic():
-    fed, state = toy.federation(), State(round=1)
+    fed, state = toy.toy_federation(), State(round=1)
     model = fed.init_weights("model")
     targets = torch.arange(10) % 5
     update = fed.fit(Plain(fed.train), state, [SERVER], {"model": model}, on="public", targets=targets).updates[0]
@@ -216,7 +216,7 @@ def test_public_training_is_work_of_clients_and_the_server_has_neither_work_nor_
 
 
 def test_public_targets_belong_to_the_images_picked():
-    fed = toy.federation(train={"batch": 16, "epochs": 1, "lr": 1.0})
+    fed = toy.toy_federation(train={"batch": 16, "epochs": 1, "lr": 1.0})
     model = fed.init_weights("model")
     some, y = torch.tensor([7, 2]), torch.tensor([4, 0])
     update = fed.fit(
@@ -232,7 +232,7 @@ def test_public_targets_belong_to_the_images_picked():
 
 
 def test_one_model_needs_one_architecture():
-    fed = toy.federation(train={"net": toy.TWO_NETS})
+    fed = toy.toy_federation(train={"net": toy.TWO_NETS})
     assert fed.net(0).features_size == fed.net().features_size == 6
     assert fed.net(3).features_size == 4
     with pytest.raises(SpecError, match=r"train\.net.*one architecture"):
@@ -250,11 +250,11 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
     """Told k and l of a label i: P = T[i, k] T[i, l]. So the log-likelihood ratio of two labels is at most 2 epsilon,
     which is reached; the same noise twice, or noise that goes together, would show.
     """
-    made = toy.world(split=toy.partition((60,)))
+    made = toy.toy_world(split=toy.toy_partition((60,)))
     made.given = torch.full_like(made.given, 3)
     made.index[0] = torch.arange(60).repeat(200)
     made.sizes[0] = 12000
-    fed, state, said = toy.federation(), State(), []
+    fed, state, said = toy.toy_federation(), State(), []
     fed.world, fed.all = made, [0]
     draw = label_dp.randomise_labels
     monkeypatch.setattr(engine, "randomise_labels", lambda *how: said.append(draw(*how)) or said[-1])
@@ -270,7 +270,7 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
 
 
 def test_a_release_in_every_round_is_the_rounds_own_also_after_a_resume(tmp_path):
-    fed, state, counts = toy.federation(), State(), []
+    fed, state, counts = toy.toy_federation(), State(), []
     for state.round in (1, 2, 3):
         if state.round == 3:
             save_checkpoint(tmp_path / "c.pt", "key", state, {})
@@ -278,14 +278,14 @@ def test_a_release_in_every_round_is_the_rounds_own_also_after_a_resume(tmp_path
     assert counts[0] != counts[1] != counts[2] != counts[0]
     back, _ = load_checkpoint(tmp_path / "c.pt", "key", torch.device("cpu"))
     assert back.round == 3
-    assert toy.federation().release_labels(back, 1.5, times=3).counts.tolist() == counts[2]
+    assert toy.toy_federation().release_labels(back, 1.5, times=3).counts.tolist() == counts[2]
     state.round = 4
     with pytest.raises(RuntimeError, match=r"as often as allowed \(3\)"):
         fed.release_labels(state, 1.5, times=3)
 
 
 def test_a_release_is_made_once_a_round_at_one_price():
-    fed, state = toy.federation(), State(round=1)
+    fed, state = toy.toy_federation(), State(round=1)
     fed.release_labels(state, 1.5, times=3)
     with pytest.raises(RuntimeError, match="round 1: the labels were released already"):
         fed.release_labels(state, 1.5, times=3)
@@ -296,16 +296,16 @@ def test_a_release_is_made_once_a_round_at_one_price():
 
 
 def test_the_release_sends_one_histogram_a_client_and_little_privacy_sends_the_truth():
-    fed, state = toy.federation(), State()
+    fed, state = toy.toy_federation(), State()
     release = fed.release_labels(state, 60.0)
     assert (fed.bytes_up, fed.bytes_down) == (7 * 5 * 8, 7 * 8)
-    held = np.bincount(toy.labels().noisy[: sum(toy.SIZES)], minlength=5)
+    held = np.bincount(toy.toy_labels().noisy[: sum(toy.SIZES)], minlength=5)
     assert release.counts.tolist() == held.tolist()
     np.testing.assert_allclose(release.estimate_prior(), held / held.sum(), atol=1e-12)
-    noisy = toy.federation().release_labels(State(), 0.5)
+    noisy = toy.toy_federation().release_labels(State(), 0.5)
     assert noisy.counts.tolist() != held.tolist()
-    assert toy.federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()
-    assert toy.federation(seed=5).release_labels(State(), 0.5).counts.tolist() != noisy.counts.tolist()
+    assert toy.toy_federation().release_labels(State(), 0.5).counts.tolist() == noisy.counts.tolist()
+    assert toy.toy_federation(seed=5).release_labels(State(), 0.5).counts.tolist() != noisy.counts.tolist()
 
 
 def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
@@ -319,7 +319,7 @@ def test_cohorts_can_go_on_from_the_generator_that_drew_the_labels():
         made = World(
             toy.arrays(),
             given[seed].noisy,
-            toy.partition(),
+            toy.toy_partition(),
             Train(**{**toy.TRAIN, "sampling": "continued"}),
             seed,
             generator=given[seed].generator,

@@ -68,7 +68,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_the_client_keeps_what_it_h
     assert fed.dropped == [3, 6]
     labels = {c: toy.images_of(fed.world, c)[1] for c in (0, 3, 5, 6)}
     for c in (3, 6):
-        assert toy.same(dict(state.clients[c]), before[c])
+        assert toy.same_state(dict(state.clients[c]), before[c])
         assert state.clients[c]["begun"] == 1
         assert torch.equal(state.relabelled[c], (labels[c] + 1) % 5)
     for c in (0, 5):
@@ -99,7 +99,7 @@ def test_kept_models_count_and_other_kept_numbers_do_not(executor):
 
 def test_a_run_goes_on_without_them_and_says_so(executor):
     said = io.StringIO()
-    outcome = toy.finished(blows(bad=(3, 6), since=2), executor, console=said, label="study/x/seed0")
+    outcome = toy.run_method(blows(bad=(3, 6), since=2), executor, console=said, label="study/x/seed0")
     found = [(row[0], row[6]) for row in outcome.record.metrics if row[5] == "dropped_updates"]
     assert found == [(2, 2.0), (3, 2.0)]
     made = make_summary(outcome, {})
@@ -117,15 +117,15 @@ def test_a_run_goes_on_without_them_and_says_so(executor):
             order = [c for c in fed.sample_cohort(other.round) if other.round == 1 or c not in (3, 6)]
             clients, updates = fed.fit(method, other, order, method.make_broadcast(fed, other))
             method.merge_updates(fed, other, clients, updates)
-    assert toy.same(other.server, state.server)
+    assert toy.same_state(other.server, state.server)
 
 
 def test_if_no_update_is_finite_the_run_ends_and_says_what_to_do(executor):
     method = blows(bad=tuple(range(8)), since=2, train={"lr": 0.125, "clip": 3.0})
     with pytest.raises(Diverged) as caught:
-        toy.finished(method, executor, label="study/x/seed0")
+        toy.run_method(method, executor, label="study/x/seed0")
     assert isinstance(caught.value, SpecError)
-    named = ", ".join(map(str, sorted(toy.federation(train={"fraction": 1.0}).sample_cohort(2))))
+    named = ", ".join(map(str, sorted(toy.toy_federation(train={"fraction": 1.0}).sample_cohort(2))))
     assert str(caught.value) == (
         f"study/x/seed0: round 2: no update is finite (clients {named}): the training diverges. "
         "Lower train.lr (now 0.125), or limit gradients by train.clip (now 3)"
@@ -143,7 +143,7 @@ class Trips(Blows):
 
 def test_server_code_that_trips_over_nobody_is_not_blamed():
     with pytest.raises(Diverged, match="no update is finite") as caught:
-        toy.finished(Trips(train=Train(**toy.TRAIN), bad=tuple(range(8))))
+        toy.run_method(Trips(train=Train(**toy.TRAIN), bad=tuple(range(8))))
     assert isinstance(caught.value.__cause__, IndexError)
 
 
@@ -156,7 +156,7 @@ class Errs(Blows):
 
 def test_other_errors_of_server_code_stay_what_they_are():
     with pytest.raises(IndexError, match="its own mistake"):
-        toy.finished(Errs(train=Train(**toy.TRAIN), bad=(3,)))
+        toy.run_method(Errs(train=Train(**toy.TRAIN), bad=(3,)))
 
 
 # evaluation

@@ -10,27 +10,27 @@ from fednoise_core.engine.executors.lanes import Lanes
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.local import LocalOnly
 
 
 @pytest.mark.parametrize("kind", [Sequential, Lanes])
 def test_a_fit_may_have_its_own_epochs_batch_and_rate(kind):
     def fitted(train, **how):
-        world = toy.world(train)
+        world = toy.toy_world(train)
         fed = Federation(world, kind(world))
-        method = make({"name": "fedavg"}, world.train)
+        method = make_method({"name": "fedavg"}, world.train)
         state = method.init_state(fed)
         state.round = 1
         return fed, fed.fit(method, state, [0, 3, 5], method.make_broadcast(fed, state), **how)
 
     fed, own = fitted({}, epochs=3, batch=4, lr=0.05)
-    assert toy.same(own, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
+    assert toy.same_state(own, fitted({"epochs": 3, "batch": 4, "lr": 0.05})[1])
     assert fed.passes == 3 * (17 + 12 + 14)
     fed, own = fitted({}, epochs=[1, 2, 3])
     assert fed.passes == 1 * 17 + 2 * 12 + 3 * 14
     for k, epochs in enumerate((1, 2, 3)):
-        assert toy.same(own.updates[k], fitted({"epochs": epochs})[1].updates[k])
+        assert toy.same_state(own.updates[k], fitted({"epochs": epochs})[1].updates[k])
 
 
 class GoesOn(LocalOnly):
@@ -47,7 +47,7 @@ class GoesOn(LocalOnly):
 @pytest.mark.parametrize("how", [{"momentum": 0.9}, {"optimiser": "adam", "lr": 0.01}])
 def test_the_optimiser_may_go_on_from_fit_to_fit(kind, how):
     """Two fits of an epoch are one fit of two, on a client whose only batch is all it has, with full-batch steps."""
-    world = toy.world({**how, "batch": 20})
+    world = toy.toy_world({**how, "batch": 20})
 
     def end(method, *epochs):
         fed = Federation(world, kind(world))
@@ -70,7 +70,7 @@ class Keeps(LocalOnly):
 
 
 def test_what_steps_do_not_read_asks_for_no_further_capture():
-    world = toy.world()
+    world = toy.toy_world()
 
     def captured(method):
         lanes = Lanes(world, lanes=1)
@@ -90,7 +90,7 @@ class Reads(LocalOnly):
 
 
 def test_a_step_that_reads_what_it_did_not_name_is_told():
-    world = toy.world()
+    world = toy.toy_world()
     fed = Federation(world, Sequential(world))
     method = Reads(train=world.train)
     with pytest.raises(KeyError, match="model"):
@@ -99,6 +99,6 @@ def test_a_step_that_reads_what_it_did_not_name_is_told():
 
 def test_a_rate_among_what_is_sent_is_refused():
     for sent in ({"broadcast": {"lr": 0.1}}, {"broadcast": {}, "per_client": [{"lr": 0.1}]}):
-        fed = toy.federation()
+        fed = toy.toy_federation()
         with pytest.raises(ValueError, match="lr="):
-            fed.fit(make({"name": "fedavg"}, fed.train), State(round=1), [0], **sent)
+            fed.fit(make_method({"name": "fedavg"}, fed.train), State(round=1), [0], **sent)

@@ -56,8 +56,8 @@ class Phased(FedAvg):
 
 
 def play(method: FedAvg, train: dict[str, Any] | None = None, **options):
-    made = toy.world(train)
-    truth = Truth(toy.labels().clean, toy.labels().noisy, [toy.partition().train(c) for c in range(8)], 5)
+    made = toy.toy_world(train)
+    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().train(c) for c in range(8)], 5)
     test = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     return run_loop(made, Sequential(made), method, truth, test, torch.from_numpy(toy.arrays().y_test), **options)
 
@@ -133,7 +133,7 @@ def checkpoint(tmp_path, **state):
 
 
 def test_state_comes_back_whole(tmp_path):
-    fed = toy.federation()
+    fed = toy.toy_federation()
     model = fed.init_weights("model")
     state = State(
         server={"model": model, "lid": torch.arange(3.0).double()},
@@ -148,7 +148,7 @@ def test_state_comes_back_whole(tmp_path):
     path = tmp_path / "c.pt"
     save_checkpoint(path, "key", state, {"work": 1.5})
     back, log = load_checkpoint(path, "key", torch.device("cpu"))
-    assert toy.same(back, state)
+    assert toy.same_state(back, state)
     assert log == {"work": 1.5}
     assert back.server["model"].layout is back.clients[3]["own"].layout
     assert not list(tmp_path.glob("*.tmp"))
@@ -265,15 +265,15 @@ def cut(path):
 @pytest.mark.parametrize("damage", [flip, cut])
 def test_a_run_with_a_damaged_checkpoint_starts_over_and_ends_the_same(damage, tmp_path, capsys):
     method, path, asked = FedAvg(train=Train(**{**toy.TRAIN, "rounds": 4})), tmp_path / "c.pt", iter([False, True])
-    whole = toy.finished(method)
+    whole = toy.run_method(method)
     with pytest.raises(loop_module.Stopped):
-        toy.finished(method, saving=Saving(path, "key", stop=lambda: next(asked)))
-    assert toy.finished(method, saving=Saving(path, "key")).resumed == 2
+        toy.run_method(method, saving=Saving(path, "key", stop=lambda: next(asked)))
+    assert toy.run_method(method, saving=Saving(path, "key")).resumed == 2
     damage(path)
-    again = toy.finished(method, saving=Saving(path, "key"), label="study/x/seed0")
+    again = toy.run_method(method, saving=Saving(path, "key"), label="study/x/seed0")
     assert again.resumed == 0
-    assert toy.same(again.state, whole.state)
-    assert toy.same(again.record, whole.record)
+    assert toy.same_state(again.state, whole.state)
+    assert toy.same_state(again.record, whole.record)
     assert f"study/x/seed0  {path}: damaged checkpoint (" in capsys.readouterr().err
 
 
@@ -286,4 +286,4 @@ def test_a_damaged_file_of_kept_things_is_a_damaged_checkpoint(tmp_path):
     next(tmp_path.glob("*.kept/clients/*.pt")).write_bytes(b"")
     again = toy.play("scaffold", room=0, saving=Saving(path, "key"))
     assert again.outcome.resumed == 0
-    assert toy.same(again.outcome.state, whole.outcome.state)
+    assert toy.same_state(again.outcome.state, whole.outcome.state)

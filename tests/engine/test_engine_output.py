@@ -57,7 +57,7 @@ def test_scores_by_hand():
 
 
 def test_views_are_means_of_members_and_sums_of_logits():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     y = torch.from_numpy(toy.arrays().y_test)
     one, two = fed.init_weights("model"), fed.init_weights("model", 2)
@@ -77,7 +77,7 @@ def test_views_are_means_of_members_and_sums_of_logits():
 
 
 def test_a_confusion_matrix_is_summed_over_members_and_none_without_numbers():
-    fed, y = toy.federation(), torch.from_numpy(toy.arrays().y_test)
+    fed, y = toy.toy_federation(), torch.from_numpy(toy.arrays().y_test)
     pool = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     one, two = fed.init_weights("model"), fed.init_weights("model", 2)
     kept = {3: {"own": two}}
@@ -207,13 +207,13 @@ def test_summary_is_worked_out_from_the_curve(coteaching):
     )
     assert made.summary["headline_view"] == "mean"
     assert made.summary["rounds"] == 3
-    both_nets = toy.passes((1, 2, 3), per_sample=2 * 2)  # 2 epochs of 2 nets
+    both_nets = toy.count_passes((1, 2, 3), per_sample=2 * 2)  # 2 epochs of 2 nets
     assert made.summary["work"] == pytest.approx(both_nets / toy.A_ROUND, rel=1e-12)
     assert (made.summary["clients"], made.summary["samples"], made.summary["classes"]) == (8, 72, 5)
     assert made.summary["parameters"] == [64 * 6 + 6 + 6 * 5 + 5]
     assert made.summary["epsilon"] is None
     held = slice(0, 72)
-    rate = float((toy.labels().noisy != toy.labels().clean)[held].mean())
+    rate = float((toy.toy_labels().noisy != toy.toy_labels().clean)[held].mean())
     assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(rate)
     assert {"suspects_precision", "suspects_recall"} <= made.summary["diagnostics"].keys()
 
@@ -237,11 +237,11 @@ def test_suspects_are_listed_most_suspect_first(coteaching):
     assert p == sorted(p, reverse=True)
     assert 0 <= p[-1] < p[0] <= 1
     for row in rows:
-        a, b = toy.bounds(int(row["client"]))
+        a, b = toy.client_bounds(int(row["client"]))
         assert a <= int(row["sample"]) < b
         assert row["source"] == row["sample"]
         assert row["site"] == row["client"]
-        assert int(row["given"]) == toy.labels().noisy[int(row["sample"])]
+        assert int(row["given"]) == toy.toy_labels().noisy[int(row["sample"])]
         assert row["given_name"] == row["given"] != row["proposed"] == row["proposed_name"]
         p = float(row["p_wrong"])
         assert row["verdict"] == ("wrong" if p > 0.5 else "check" if p > 0.2 else "keep")
@@ -302,7 +302,7 @@ def test_saved_models_predict(tmp_path, name, prefixes):
 
 
 def test_without_clean_labels_diagnostics_are_unknown_and_training_is_the_same(tmp_path):
-    unknown = dataclasses.replace(toy.labels(), clean=None, T_realised=None, rate=math.nan)
+    unknown = dataclasses.replace(toy.toy_labels(), clean=None, T_realised=None, rate=math.nan)
     known, made = toy.play("fedcorr"), toy.play("fedcorr", given=unknown, out=tmp_path)
     assert made.curve == known.curve
     assert made.summary["clean_known"] is False
@@ -314,7 +314,7 @@ def test_without_clean_labels_diagnostics_are_unknown_and_training_is_the_same(t
 
 
 def openset(donor: str):
-    base = toy.labels()
+    base = toy.toy_labels()
     spec = {**base.spec, "noise": {"kind": "openset_images", "rate": 0.1, "donor": donor}}
     return dataclasses.replace(
         base, noisy=base.clean, replaced=np.array([0, 5]), donor=np.array([3, 1]), rate=2 / toy.N, spec=spec
@@ -325,22 +325,22 @@ def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
     data = toy.arrays()
     other = dataclasses.replace(data, x_train=255 - data.x_train)
     for donor, images, given in (("public", data.x_public, None), ("elsewhere", other.x_train, other)):
-        made = run_federation(data, openset(donor), toy.partition(), "fedavg", toy.TRAIN, donor=given)
+        made = run_federation(data, openset(donor), toy.toy_partition(), "fedavg", toy.TRAIN, donor=given)
         seen = made.world.pool("train").raw(torch.tensor([0, 5, 1]))[..., 0].numpy()
         np.testing.assert_array_equal(seen, np.stack([images[3], images[1], data.x_train[1]]))
         assert made.summary["diagnostics"]["noise_rate"] == pytest.approx(2 / 72)
     with pytest.raises(SpecError, match="donor"):
-        run_federation(data, openset("elsewhere"), toy.partition(), "fedavg", toy.TRAIN)
+        run_federation(data, openset("elsewhere"), toy.toy_partition(), "fedavg", toy.TRAIN)
     with pytest.raises(SpecError, match="public"):
         run_federation(
-            dataclasses.replace(data, x_public=None), openset("public"), toy.partition(), "fedavg", toy.TRAIN
+            dataclasses.replace(data, x_public=None), openset("public"), toy.toy_partition(), "fedavg", toy.TRAIN
         )
 
 
 def test_validation_samples_are_not_trained_on():
     from fednoise_core.partition.artifact import Partition
 
-    whole = toy.partition()
+    whole = toy.toy_partition()
     valid = np.zeros(len(whole.index), bool)
     valid[[0, 1, 2, 20]] = True  # three of client 0, one of client 3
     split = Partition.from_parts([whole.of(c) for c in range(8)], whole.spec, valid)
@@ -359,7 +359,7 @@ def test_validation_samples_are_not_trained_on():
 
 
 def test_inputs_that_do_not_belong_together_are_refused():
-    data, labels, split = toy.arrays(), toy.labels(), toy.partition()
+    data, labels, split = toy.arrays(), toy.toy_labels(), toy.toy_partition()
     shorter = dataclasses.replace(labels, noisy=labels.noisy[:-1], clean=labels.clean[:-1])
     with pytest.raises(SpecError, match=r"75 labels of 5 classes for 76 training images"):
         run_federation(data, shorter, split, "fedavg", toy.TRAIN)
@@ -378,7 +378,7 @@ def test_inputs_that_do_not_belong_together_are_refused():
             run_federation(data, labels, split, "fedavg", {**toy.TRAIN, **train})
     for name in ("nosuch", "workers:x"):
         with pytest.raises(SpecError, match="executor"):
-            executor_for(toy.world(), name)
+            executor_for(toy.toy_world(), name)
     with pytest.raises(SpecError, match=r"train\.lr"):
         run_federation(data, labels, split, "fedavg", {"lr": -1})
 

@@ -110,7 +110,9 @@ def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
         _, updates = fed.fit(Both(fed.train), state, [0, 3], {"model": model})
         assert fed.bytes_up == 2 * (MODEL + MODEL + 12)
         messages = state.relay
-        assert all(toy.same(messages[c]["same"], update["model"]) for c, update in zip([0, 3], updates, strict=True))
+        assert all(
+            toy.same_state(messages[c]["same"], update["model"]) for c, update in zip([0, 3], updates, strict=True)
+        )
         down = fed.bytes_down
         state.round = 2
         fed.fit(Both(fed.train), state, [4], {"model": model, "near": fed.relayed_message(state, 0, "same")})
@@ -118,14 +120,14 @@ def test_what_goes_to_the_server_and_to_others_crosses_once(executor):
 
 
 def test_a_client_that_hands_on_nothing_leaves_its_last_message():
-    fed, state, model = toy.federation(), State(round=1), toy.federation().init_weights("model")
+    fed, state, model = toy.toy_federation(), State(round=1), toy.toy_federation().init_weights("model")
     fed.fit(Hands(fed.train), state, [0], {"model": model})
     fed.fit(FedAvg(train=fed.train), state, [0], {"model": model}, tag="silent")
     assert fed.relayed_message(state, 0, "gift") is not None
 
 
 def test_the_server_holds_a_name_and_nothing_else():
-    fed, state = toy.federation(), State(round=1)
+    fed, state = toy.toy_federation(), State(round=1)
     _, (update,) = fed.fit(Hands(fed.train), state, [0], {"model": fed.init_weights("model")})
     assert "relay" not in update
     one = fed.relayed_message(state, 0, "whole")
@@ -137,7 +139,7 @@ def test_the_server_holds_a_name_and_nothing_else():
 
 def test_a_checkpoints_messages_outlive_what_came_after_it(tmp_path):
     """Written over only when the next checkpoint is in place: a kill in between loses nothing."""
-    path, fed = tmp_path / "c.pt", toy.federation()
+    path, fed = tmp_path / "c.pt", toy.toy_federation()
     state, model, local = State(round=1), fed.init_weights("model"), Hands(fed.train)
     state.move_to(kept_folder(path, "k"), 0, CPU)
     for _ in range(4):
@@ -174,7 +176,7 @@ def test_a_message_that_is_not_finite_is_not_handed_on(executor):
 
 def test_a_relay_is_no_way_to_read_what_clients_keep():
     """What stands for a message cannot be put into what the server keeps, or counted as anything but what it is."""
-    fed, state = toy.federation(), State(round=1, clients={0: {"secret": torch.zeros(3)}})
+    fed, state = toy.toy_federation(), State(round=1, clients={0: {"secret": torch.zeros(3)}})
     assert fed.relayed_message(state, 0, "secret") is None
     with pytest.raises(KeyError):
         fed.fit(Hands(fed.train), state, [1], {"model": fed.init_weights("model"), "gift": Relayed(0, "secret")})

@@ -161,7 +161,7 @@ class Breaks(FedAvg):
 
 
 def test_client_code_never_meets_a_model_that_is_not_finite():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     clients, _ = fit(fed, Breaks(train=fed.train))
     assert clients == [0]
     assert fed.dropped == [3]
@@ -214,15 +214,15 @@ class Enters(FedAvg):
 def test_a_fit_on_the_way_into_a_phase_has_draws_of_its_own(tmp_path):
     from test_engine_loop import play
 
-    whole = play(Enters(train=toy.federation().train))
+    whole = play(Enters(train=toy.toy_federation().train))
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=1)
     stop = iter([True])
     from fednoise_core.engine.loop import Stopped
 
     with pytest.raises(Stopped):
-        play(Enters(train=toy.federation().train), saving=Saving(saving.path, "key", stop=lambda: next(stop)))
-    resumed = play(Enters(train=toy.federation().train), saving=saving)
-    assert toy.same(resumed.state, whole.state)
+        play(Enters(train=toy.toy_federation().train), saving=Saving(saving.path, "key", stop=lambda: next(stop)))
+    resumed = play(Enters(train=toy.toy_federation().train), saving=saving)
+    assert toy.same_state(resumed.state, whole.state)
 
 
 class Loses(Enters):
@@ -242,7 +242,7 @@ class Loses(Enters):
 def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
     from test_engine_loop import play
 
-    record = play(Loses(train=toy.federation().train)).record
+    record = play(Loses(train=toy.toy_federation().train)).record
     assert [(row[0], row[6]) for row in record.metrics if row[5] == "dropped_updates"] == [(2, 1.0)]
 
 
@@ -250,7 +250,7 @@ def test_what_is_dropped_on_the_way_into_a_phase_is_reported():
 
 
 def test_the_servers_own_training_that_diverges_is_told():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     with pytest.raises(SpecError, match=r"the server's own training .* diverges"):
         fed.fit(
             Plain(fed.train), State(round=1), [SERVER], {"model": fed.init_weights("model")}, on="public", lr=math.inf
@@ -273,7 +273,7 @@ def test_a_checkpoint_is_not_blamed_for_the_machine(error, tmp_path, monkeypatch
 
 def test_mixed_nets_take_the_same_steps_together(toy_nets):
     """One net cannot normalise a last batch of one: none of them takes it."""
-    fed = toy.federation(train={"net": ["toy_norm_point", "mlp"]})
+    fed = toy.toy_federation(train={"net": ["toy_norm_point", "mlp"]})
 
     class Says(Plain):
         def make_message(self, net, carry, batch, broadcast, client_state):

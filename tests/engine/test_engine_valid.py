@@ -16,7 +16,7 @@ from fednoise_core.partition.artifact import Partition
 
 def held(every: int = 3) -> Partition:
     """The toy partition; each client keeps every third sample for validation, client 1 its only one."""
-    split = toy.partition()
+    split = toy.toy_partition()
     index = np.asarray(split.index)
     return Partition(index, split.offsets, np.arange(len(index)) % every == 2, split.spec)
 
@@ -38,9 +38,11 @@ def by_hand(run, split: Partition, personal: bool, labels: np.ndarray) -> float:
 def test_it_is_the_share_of_noisy_labels_that_the_models_hit(name: str, personal: bool, tmp_path: Path) -> None:
     split = held()
     run = toy.play(name, split=split, out=tmp_path)
-    assert run.summary["valid_accuracy"] == pytest.approx(by_hand(run, split, personal, toy.labels().noisy), abs=1e-12)
+    assert run.summary["valid_accuracy"] == pytest.approx(
+        by_hand(run, split, personal, toy.toy_labels().noisy), abs=1e-12
+    )
     if personal:  # the one model of FedAvg hits as many clean labels, by chance
-        assert run.summary["valid_accuracy"] != by_hand(run, split, personal, toy.labels().clean)
+        assert run.summary["valid_accuracy"] != by_hand(run, split, personal, toy.toy_labels().clean)
     assert 0 < run.summary["valid_accuracy"] < 1
     frame = pd.read_parquet(tmp_path / "metrics.parquet")
     rows = frame[frame["metric"] == "valid_accuracy"]

@@ -37,7 +37,7 @@ class Plain(Local):
 
 
 def kept_by(client: int = 0) -> State:
-    fed = toy.federation()
+    fed = toy.toy_federation()
     things = {"count": torch.zeros(3), "deep": {"list": [torch.zeros(2)]}, "model": fed.init_weights("model")}
     return State(round=1, clients={client: things})
 
@@ -137,19 +137,19 @@ def test_a_function_that_changes_what_came_down_is_told(executor):
 
 
 def test_two_fits_of_a_client_in_one_round_need_two_tags():
-    fed, model = toy.federation(), toy.federation().init_weights("model")
+    fed, model = toy.toy_federation(), toy.toy_federation().init_weights("model")
     state, local = State(round=1), Plain(fed.train)
     _, (one,) = fed.fit(local, state, [0], {"model": model})
     with pytest.raises(ValueError, match=r"round 1: a second fit of client 0 with tag 'fit'.*fit\(…, tag=…\)"):
         fed.fit(local, state, [3, 0], {"model": model})
     _, (two,) = fed.fit(local, state, [0], {"model": model}, tag="again")
-    assert not toy.same(one, two)  # other batches
+    assert not toy.same_state(one, two)  # other batches
     fed.fit(local, state, [5], {"model": model})  # another client
     for _ in range(2):
         fed.fit(local, state, [SERVER, SERVER], {"model": model}, on="public")  # the server may
     state.round = 2
     _, (later,) = fed.fit(local, state, [0], {"model": model})
-    assert not toy.same(one, later)
+    assert not toy.same_state(one, later)
 
 
 def draws(client, broadcast):
@@ -158,7 +158,7 @@ def draws(client, broadcast):
 
 
 def test_a_clients_own_streams_are_not_those_of_its_batches():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     (said,) = fed.run_on_clients(State(round=1), [0], draws)
     names = ("batches", "fit"), ("step", "fit"), ("augment", 0, "fit")
     plans = [torch.rand(9, generator=fed.world.random_stream(*words, 1, 0)).tolist() for words in names]
@@ -218,8 +218,8 @@ def test_no_method_reads_on_the_server_what_clients_keep(where):
     with pytest.raises(
         WireError, match=r"what a client keeps is its own: use `client\.state` in client code, and `ClientEntry`"
     ):
-        toy.finished(method)
-    assert toy.finished(Peeks(train=method.train, where="nowhere")).state.round == 3
+        toy.run_method(method)
+    assert toy.run_method(Peeks(train=method.train, where="nowhere")).state.round == 3
 
 
 # what a label release costs

@@ -31,8 +31,8 @@ def played(name: str, executor: str) -> FinishedRun:
 @every_kind
 def test_lanes_agree_bit_for_bit_however_many(name):
     one, three = played(name, "lanes:1"), played(name, "lanes:3")
-    assert toy.same(one.outcome.state, three.outcome.state)
-    assert toy.same(one.outcome.record, three.outcome.record)
+    assert toy.same_state(one.outcome.state, three.outcome.state)
+    assert toy.same_state(one.outcome.record, three.outcome.record)
 
 
 @pytest.mark.parametrize(
@@ -50,19 +50,19 @@ def test_lanes_agree_bit_for_bit_however_many(name):
     ],
 )
 def test_all_that_a_step_may_use_is_carried_by_every_executor(train, toy_nets):
-    made = toy.world(train)
+    made = toy.toy_world(train)
     expected = [r for k in (1, 2) for r in Sequential(made).run(jobs(made, Everything(made.train), round=k))]
     for count in (1, 3):
         workers = Workers(made, count)
         found = [r for k in (1, 2) for r in workers.run(jobs(made, Everything(made.train), round=k))]
         workers.close()
-        assert all(toy.same(a, b) for a, b in zip(expected, found, strict=True))
+        assert all(toy.same_state(a, b) for a, b in zip(expected, found, strict=True))
         lanes = Lanes(made, lanes=count)
         found = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
         for a, b in zip(expected, found, strict=True):
             assert a.steps == b.steps
             assert a.update["steps"] == b.update["steps"]
-            assert toy.same(a.targets, b.targets)
+            assert toy.same_state(a.targets, b.targets)
             assert apart([a.update, a.client_state], [b.update, b.client_state]) < 1e-4
 
 
@@ -81,7 +81,7 @@ def test_runs_that_share_lanes_are_as_alone_and_leave_nothing(names):
     def go(k: int, name: str) -> None:
         method, train = toy.settings(name)
         found[k] = run_federation(
-            toy.arrays(), toy.labels(), toy.partition(), method, train, k, executor="lanes", pool=pool
+            toy.arrays(), toy.toy_labels(), toy.toy_partition(), method, train, k, executor="lanes", pool=pool
         )
 
     threads = [threading.Thread(target=go, args=pair) for pair in enumerate(names)]
@@ -91,6 +91,6 @@ def test_runs_that_share_lanes_are_as_alone_and_leave_nothing(names):
         thread.join()
     for k, name in enumerate(names):
         alone = toy.play(name, seed=k, executor="lanes:1")
-        assert toy.same(found[k].outcome.state, alone.outcome.state)
+        assert toy.same_state(found[k].outcome.state, alone.outcome.state)
     assert all(not lane.runs for lane in pool.lanes)
     assert all(lane.fit is None for lane in pool.lanes)

@@ -156,7 +156,7 @@ def test_every_site_is_judged_whatever_the_headline_is(name: str) -> None:
     assert [one.site for one in made.outcome.suspects] == ALL
     assert [len(one.samples) for one in made.outcome.suspects] == [toy.SIZES[site] for site in ALL]
     for one in made.outcome.suspects:
-        a, b = toy.bounds(one.site)
+        a, b = toy.client_bounds(one.site)
         assert one.samples.tolist() == list(range(a, b))
     assert made.summary["diagnostics"]["suspects_auroc"] > 0.5
 

@@ -32,7 +32,7 @@ class Dies(Local):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
-    made = toy.world()
+    made = toy.toy_world()
     workers = Workers(made, count)
     with pytest.raises(WorkerDied, match=r"client 6 .*killed, or out of memory"):
         list(workers.run(jobs(made, Dies(made.train, 6))))
@@ -40,7 +40,7 @@ def test_a_worker_that_dies_ends_the_run_and_nobody_is_left(count):
 
 
 def test_a_worker_that_dies_within_its_answer_is_noticed():
-    workers = Workers(toy.world(), 2)
+    workers = Workers(toy.toy_world(), 2)
     clients = [Client(workers.world, c, {}, None, 1) for c in range(3)]
     with pytest.raises(WorkerDied):
         list(workers.call(says_half, clients, [{}] * 3))
@@ -63,7 +63,7 @@ def test_workers_end_with_the_run_that_was_killed(tmp_path):
     reader, writer = os.pipe()
     parent = os.fork()
     if parent == 0:
-        made = toy.world()
+        made = toy.toy_world()
         workers = Workers(made, 2)
         os.write(writer, " ".join(str(p.pid) for p in workers.processes).encode())
         list(workers.run(jobs(made, Sleeps(made.train))))
@@ -100,7 +100,7 @@ def runs(pid: int) -> bool:
 
 
 def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
-    made = toy.world()
+    made = toy.toy_world()
     workers = Workers(made, 1)
     list(workers.run(jobs(made)))
     workers.processes[0].kill()
@@ -110,7 +110,7 @@ def test_an_idle_worker_that_was_killed_is_noticed_at_the_next_job():
 
 
 def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
-    made = toy.world()
+    made = toy.toy_world()
     workers = Workers(made, 2)
     some = workers.run(jobs(made) * 10)  # so many that the first answer cannot be the last
     next(some)
@@ -120,7 +120,7 @@ def test_answers_of_a_round_that_was_left_are_not_taken_for_later_ones():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
 def test_tensors_pass_the_pipe_bit_for_bit(dtype):
-    made = toy.world()
+    made = toy.toy_world()
     whole = (torch.rand(6, 4, generator=torch.Generator().manual_seed(0)) * 5).to(dtype)
     model = made.net(0).fresh(torch.Generator().manual_seed(1))
     model.views  # noqa: B018  views that were asked for must not travel as copies beside the buffer

@@ -92,11 +92,11 @@ def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:
     ("source", "other", "message"),
     [
         (7, {"data": "0" * 16}, r"line 2: it was decided for other data than .*mine\.npz"),
-        (7, {"source": 120}, r"line 2: '120' is no row of .*mine\.npz, which has 120"),
-        (7, {"source": "photo.png"}, "line 2: 'photo.png' is no row of"),
+        (7, {"source": 120}, r"line 2: expected a row of .*mine\.npz, which has 120, got '120'"),
+        (7, {"source": "photo.png"}, r"line 2: expected a row of .*, got 'photo.png'"),
         (7, {"decision": "delete"}, "line 2: decision: expected 'keep', 'relabel' or 'drop', got 'delete'"),
-        (7, {"label": 3}, r"line 2: 3 .* is no class of .*mine\.npz"),
-        (7, {"label_name": "dog"}, r"'dog' is no class of .*mine\.npz: <i>cat</i>, =1\+1"),
+        (7, {"label": 3}, r"line 2: 3 .* is not a class of .*mine\.npz"),
+        (7, {"label_name": "dog"}, r"'dog' is not a class of .*mine\.npz: <i>cat</i>, =1\+1"),
         (7, {"label": "x"}, "line 2: label: expected a valid integer"),
     ],
 )
@@ -119,7 +119,7 @@ def test_decisions_are_for_the_labels_that_were_judged(found: LabelRun, capsys: 
         in capsys.readouterr().err
     )
     assert apply(found, [decide(found, 7, "relabel", 0), decide(found, 7, "drop")]) == 2
-    assert "line 3: 7 was decided otherwise before" in capsys.readouterr().err
+    assert "line 3: 7 has another decision before" in capsys.readouterr().err
     assert apply(found, [decide(found, 7, "keep")], "--labels", "note") == 2
     assert apply(found, [decide(found, 7, "keep")], "--labels", "gvien") == 2
     assert "it has no array of labels 'gvien'; did you mean 'given'?" in capsys.readouterr().err
@@ -216,7 +216,7 @@ def test_folders_that_are_labels_give_a_csv(photos: Path, tmp_path: Path) -> Non
     [
         (photo("dog/1.png", "keep", "dog", "dog"), "'dog/1.png' is not in"),
         (photo("dog/0.png", "keep", "=cat", "=cat"), "dog/0.png has the label 'dog' in"),
-        (photo("dog/0.png", "relabel", "dog", "dog") | {"label_name": "cow"}, "'cow' is no class of"),
+        (photo("dog/0.png", "relabel", "dog", "dog") | {"label_name": "cow"}, "'cow' is not a class of"),
         (photo("dog/0.png", "keep", "dog", "dog") | {"data": "f" * 16}, "it was decided for other data"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
         (["nothing.npz"], "nothing.npz: no such file or folder"),
         (["mine.npz", "--name", "digits"], "config/datasets.yaml has 'digits' already"),
         (["mine.npz", "--name", "quick"], "config/studies/quick.yaml exists"),
-        (["mine.npz", "--name", "a/b"], "--name: 'a/b' is no id"),
+        (["mine.npz", "--name", "a/b"], "--name: expected an id"),
         (["mine.npz", "--name", "table"], "'table' is a rule of the workflow"),
         (["mine.npz", "--method", "fedavgg"], "did you mean 'fedavg'?"),
         (["mine.npz", "--net", "reznet"], "unknown net 'reznet'"),

@@ -78,7 +78,7 @@ def test_numbers_become_uuids_and_no_gpu_is_given_twice(start: Start) -> None:
     assert answer(first) == ["cuda", "GPU-a"]
     assert answer(start("GPU-a", "GPU-b")) == ["cuda", "GPU-b"]
     third = start("GPU-a", "GPU-b", CUDA_VISIBLE_DEVICES="GPU-a,1")
-    assert "waiting, other runs of yours have all 2 GPUs (locks in " in waits(third)
+    assert "waiting for a GPU: other runs of yours have all 2 GPUs (locks in " in waits(third)
     first.kill()
     assert answer(third) == ["cuda", "GPU-a"]
 
@@ -140,7 +140,7 @@ def test_gpus_are_the_allowed_ones_else_those_listed(bare: pytest.MonkeyPatch, t
 @pytest.mark.parametrize("told", ["0", "two", "1.5"])
 def test_slots_are_a_number_from_1_on(bare: pytest.MonkeyPatch, told: str) -> None:
     bare.setenv(device.SLOTS, told)
-    with pytest.raises(SpecError, match=r"^FEDNOISE_GPU_SLOTS: .* is no whole number from 1 on$"):
+    with pytest.raises(SpecError, match=r"^FEDNOISE_GPU_SLOTS: expected a whole number from 1 on, got .*$"):
         device.slots_per_gpu()
 
 

@@ -18,7 +18,7 @@ from fednoise_core.settings.train import Train
 def pooled(split: Partition | None = None, **train):
     """A federation whose world is pooled."""
     how = Train(**{**toy.TRAIN, **train})
-    world = World(toy.arrays(), toy.labels().noisy, split or toy.partition(), how, 0, pooled=True)
+    world = World(toy.arrays(), toy.toy_labels().noisy, split or toy.toy_partition(), how, 0, pooled=True)
     return Federation(world, Sequential(world))
 
 
@@ -26,7 +26,7 @@ def test_two_rounds_are_torchs_own_sgd_with_momentum_over_all_samples():
     """Full batches, so that the order does not matter; momentum goes on from round to round."""
     rule = {"momentum": 0.9, "weight_decay": 1e-3}
     how = {"epochs": 2, "fraction": 1.0, "batch": 100, "lr": 0.1, "rounds": 2, **rule}
-    parts = [toy.images_of(toy.world(), c) for c in range(8)]
+    parts = [toy.images_of(toy.toy_world(), c) for c in range(8)]
     x, y = (torch.cat([part[k] for part in parts]) for k in (0, 1))
     start = pooled(**how).init_weights("model").flat.double()
     expected = toy64.train(start, [(x.double(), y)] * 4, lambda theta: 0.0, 0.1, **rule)
@@ -56,7 +56,7 @@ def test_every_sample_once_without_those_for_validation_only():
     assert fed.world.valid[0].tolist() == [7]
     assert fed.sizes == [3]
     assert fed.bytes_up == 4 * (64 + 8)  # both copies of sample 3 went up
-    assert toy.federation(split=split).bytes_up == 0
+    assert toy.toy_federation(split=split).bytes_up == 0
 
 
 def test_what_clients_hold_is_as_before_for_all_others():

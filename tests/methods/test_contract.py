@@ -14,7 +14,7 @@ from toy_jobs import Late
 
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.loop import Saving
-from fednoise_core.methods import METHODS, make, method_class
+from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.ops.weights import count_bytes
 from fednoise_core.testing.compare import golden_numbers, nearly_same
 from fednoise_core.testing.test_contract import *  # noqa: F403
@@ -29,7 +29,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 def test_three_rounds_train_something(name, played):
     summary = played(name).run.summary
     fields, train = toy.settings(name)
-    phases = make(fields, toy.federation(train=train).train).list_phases(toy.federation(train=train))
+    phases = make_method(fields, toy.toy_federation(train=train).train).list_phases(toy.toy_federation(train=train))
     assert summary["rounds"] == phases[-1].end == 3 + (phases[0].name == "pretrain")
     assert summary["accuracy"]["best"] > summary["accuracy"]["round0"]
 
@@ -40,7 +40,7 @@ def test_statistics_and_dropout_survive_a_resume(name, net, toy_nets, tmp_path):
     saving = Saving(tmp_path / "checkpoint.pt", "key", rounds=2)
     whole, resumed = (toy.play(name, net=net, saving=saving, lr=0.05) for _ in range(2))
     assert resumed.outcome.resumed == 2
-    assert toy.same(resumed.outcome.state, whole.outcome.state)
+    assert toy.same_state(resumed.outcome.state, whole.outcome.state)
     assert all(torch.isfinite(w.flat).all() for _, several in whole.outcome.models() for w in several)
 
 
@@ -54,20 +54,20 @@ def test_kept_in_a_file_and_evaluated_beside_the_next_round(name, played, tmp_pa
         assert made.outcome.resumed == resumed
         kept = whole.run.outcome.state.clients.values()
         assert made.outcome.state.clients.filed == sum(count_bytes(mine) > 0 for mine in kept)
-        assert toy.same(made.outcome.state, whole.run.outcome.state)
+        assert toy.same_state(made.outcome.state, whole.run.outcome.state)
         for file in FILES:
             assert (tmp_path / "out" / file).read_bytes() == (whole.out / file).read_bytes(), file
 
 
 @every_method
 def test_another_seed_is_another_run(name, played):
-    assert not toy.same(list(toy.play(name, seed=1).outcome.models()), list(played(name).run.outcome.models()))
+    assert not toy.same_state(list(toy.play(name, seed=1).outcome.models()), list(played(name).run.outcome.models()))
 
 
 @every_method
 def test_how_often_is_evaluated_changes_nothing_else(name, played):
     rare, whole = toy.play(name, eval_every=3), played(name).run
-    assert toy.same(rare.outcome.state, whole.outcome.state)
+    assert toy.same_state(rare.outcome.state, whole.outcome.state)
     assert dict(rare.curve).items() < dict(whole.curve).items()
 
 
@@ -90,11 +90,13 @@ def test_the_cohort_of_a_round_is_the_same_for_every_method(name, jobs, monkeypa
     for one in (one for some in jobs for one in some if one.on == "train"):
         trained.setdefault((one.round, one.tag), set()).add(one.client)
     for round in asked:
-        assert set(sample(toy.federation(), round)) in [clients for (at, _), clients in trained.items() if at == round]
+        assert set(sample(toy.toy_federation(), round)) in [
+            clients for (at, _), clients in trained.items() if at == round
+        ]
 
 
 def test_cohorts_differ_between_rounds():
-    assert len({tuple(toy.federation().sample_cohort(r)) for r in range(1, 6)}) == 5
+    assert len({tuple(toy.toy_federation().sample_cohort(r)) for r in range(1, 6)}) == 5
 
 
 # golden numbers

@@ -8,7 +8,7 @@ import torch
 import toy
 
 from fednoise_core.io import SpecError
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.transition import anchor_rows, confident_rows, tail_rows, weigh_by_shares
 from fednoise_core.ops import stats
 from fednoise_core.ops.weights import Weights
@@ -34,11 +34,11 @@ def forward(T: torch.Tensor):
 
 def linear_world(name: str, **fields):
     """Federation with full batches and one epoch of softmax regression, method and a state with a trained model."""
-    fed = toy.federation(train={"epochs": 1, "batch": 20, "lr": 0.5}, net=toy.net(toy.linear))
-    method = make({"name": name, **fields}, fed.train)
+    fed = toy.toy_federation(train={"epochs": 1, "batch": 20, "lr": 0.5}, net=toy.toy_net(toy.linear_body))
+    method = make_method({"name": name, **fields}, fed.train)
     state = method.init_state(fed)
     for _ in range(3):
-        toy.round_of(make({"name": "fedavg"}, fed.train), fed, state)
+        toy.round_of(make_method({"name": "fedavg"}, fed.train), fed, state)
     return fed, method, state
 
 
@@ -52,7 +52,7 @@ def test_before_the_switch_it_is_fedavg_bit_for_bit(name):
     assert made.curve != plain.curve
     assert made.summary["notes"]["estimated"] == 2
     never = toy.play(name, method={"switch": 9}, rounds=3)
-    assert toy.same(never.outcome.state.server, toy.play("fedavg").outcome.state.server)
+    assert toy.same_state(never.outcome.state.server, toy.play("fedavg").outcome.state.server)
     assert "estimated" not in never.summary["notes"]
     assert never.suspects == toy.play("fedavg").suspects  # no opinion of its own
 
@@ -69,8 +69,8 @@ def test_before_the_switch_it_is_fedavg_bit_for_bit(name):
     ],
 )
 def test_rounds_of_the_paper_are_shares(name, rounds, ends):
-    fed = toy.federation(train={"rounds": rounds})
-    assert [phase.end for phase in make({"name": name}, fed.train).list_phases(fed)] == ends
+    fed = toy.toy_federation(train={"rounds": rounds})
+    assert [phase.end for phase in make_method({"name": name}, fed.train).list_phases(fed)] == ends
 
 
 def test_everybody_estimates_once_from_the_global_model_and_given_labels():
@@ -195,7 +195,7 @@ def test_pruning_starts_from_the_original_data_in_every_round_and_weighs_by_what
         assert method.weigh_updates(fed, state, fed.all, updates) == kept
     assert set(asked) <= set(toy.SIZES)  # all its samples, never the kept ones only
     assert state.clients[0]["kept"].tolist() == [k for k in range(17) if k % 3]
-    equal = make({"name": "confident_prestop", "weighting": "uniform"}, fed.train)
+    equal = make_method({"name": "confident_prestop", "weighting": "uniform"}, fed.train)
     assert equal.weigh_updates(fed, state, fed.all, updates) == [1.0] * 7
 
 

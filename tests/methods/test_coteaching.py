@@ -9,7 +9,7 @@ import toy64
 from torch.nn import functional as F
 
 from fednoise_core.engine.state import State
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.train import Train
 
@@ -24,11 +24,11 @@ class SecondStart(FedAvg):
 @pytest.mark.parametrize("net", [{"name": "mlp", "hidden": 6}, "toy_norm"])
 @pytest.mark.parametrize("augment", ["none", "flip"])
 def test_forgetting_nothing_is_two_independent_fedavgs_bit_for_bit(net, augment, toy_nets):
-    train = toy.federation(train={"net": net, "augment": augment}).train
-    both = make({"name": "coteaching", "forget_rate": 0.0}, train)
+    train = toy.toy_federation(train={"net": net, "augment": augment}).train
+    both = make_method({"name": "coteaching", "forget_rate": 0.0}, train)
     ends = []
-    for method in (both, make({"name": "fedavg"}, train), SecondStart(train=train)):
-        fed = toy.federation(train={"net": net, "augment": augment})
+    for method in (both, make_method({"name": "fedavg"}, train), SecondStart(train=train)):
+        fed = toy.toy_federation(train={"net": net, "augment": augment})
         ends.append(method.init_state(fed))
         for _ in range(3):
             toy.round_of(method, fed, ends[-1])
@@ -65,20 +65,20 @@ def test_each_net_learns_from_the_others_small_losses(rate, r):
 )
 def test_schedules_over_rounds(fields, expected):
     """tau = .2, T_k = 10."""
-    method = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 10, **fields}, Train())
+    method = make_method({"name": "coteaching", "forget_rate": 0.2, "ramp": 10, **fields}, Train())
     assert [method.forget_rate_at(t) for t in range(len(expected))] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rounds", "ramp"), [(100, 10), (95, 10), (3, 1), (25, 3)])
 def test_the_ramp_is_a_tenth_of_the_rounds_rounded_up(rounds, ramp):
-    method = make({"name": "coteaching", "forget_rate": 0.5}, Train(rounds=rounds))
+    method = make_method({"name": "coteaching", "forget_rate": 0.5}, Train(rounds=rounds))
     assert method.forget_rate_at(ramp) == pytest.approx(0.5)
     assert method.forget_rate_at(ramp - 1) < 0.5 - 1e-9
 
 
 def test_round_one_keeps_everything_and_later_rounds_follow_the_schedule():
-    fed = toy.federation()
-    method = make({"name": "coteaching", "forget_rate": 0.4, "ramp": 2}, fed.train)
+    fed = toy.toy_federation()
+    method = make_method({"name": "coteaching", "forget_rate": 0.4, "ramp": 2}, fed.train)
     kept = [float(method.make_broadcast(fed, State(round=round))["keep"]) for round in (1, 2, 3, 4)]
     assert kept == pytest.approx([1.0, 0.8, 0.6, 0.6])
 

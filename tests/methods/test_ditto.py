@@ -7,7 +7,7 @@ import torch
 import toy
 import toy64
 
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 
 
 @pytest.mark.parametrize("net", ["mlp", *toy.NETS])
@@ -22,8 +22,11 @@ def test_the_model_that_is_averaged_is_fedavgs_bit_for_bit(strength, net, toy_ne
 @pytest.mark.parametrize("train", [{}, {"momentum": 0.5}, {"net": "toy_norm"}, {"net": "toy_drop"}])
 def test_without_a_pull_personal_models_are_trained_alone_bit_for_bit(train, toy_nets):
     """As local-only training from the same start, on the same batches; v_k starts at the first broadcast received."""
-    fed, other = (toy.federation(train={"lr": 0.05, **train}) for _ in range(2))
-    ditto, local = make({"name": "ditto", "strength": 0.0}, fed.train), make({"name": "local"}, other.train)
+    fed, other = (toy.toy_federation(train={"lr": 0.05, **train}) for _ in range(2))
+    ditto, local = (
+        make_method({"name": "ditto", "strength": 0.0}, fed.train),
+        make_method({"name": "local"}, other.train),
+    )
     state, alone = ditto.init_state(fed), local.init_state(other)
     first = {}
     for round in (1, 2, 3, 4):
@@ -77,5 +80,5 @@ def test_whole_rounds_against_a_second_implementation():
 def test_002s_form_is_fedprox_with_twice_the_weight_bit_for_bit(strength):
     a = toy.play("ditto_efc", method={"strength": strength}).outcome.state
     b = toy.play("fedprox", method={"mu": 2 * strength}).outcome.state
-    assert toy.same(a, b)
+    assert toy.same_state(a, b)
     assert len(a.clients) == 0

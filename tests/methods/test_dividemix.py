@@ -9,13 +9,13 @@ import toy64
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.local import Batch
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import low_loss
 
 
 def method(train=None, **fields):
-    return make({"name": "dividemix", **fields}, toy.world(train).train)
+    return make_method({"name": "dividemix", **fields}, toy.toy_world(train).train)
 
 
 def batch_of(n: int, seed: int, clean: float | None = None, views: int = 2) -> Batch:
@@ -44,7 +44,7 @@ def test_warm_up_is_a_tenth_of_the_rounds_rounded_up():
 def test_the_weight_of_the_unlabelled_rises_after_the_warm_up():
     """lambda_u * clip((t - t_warm) / 16, 0, 1)."""
     chosen = method({"rounds": 100}, warmup=10, unlabelled=8.0)
-    fed = toy.federation()
+    fed = toy.toy_federation()
     state = chosen.init_state(fed)
     found = []
     for state.round in (5, 10, 11, 18, 26, 60):
@@ -57,18 +57,18 @@ def test_warm_up_steps_are_cross_entropy_on_both_nets():
     """A warm-up round is a round of Co-teaching that forgets nothing."""
     ends = []
     for fields in ({"name": "coteaching", "forget_rate": 0.0}, {"name": "dividemix"}):
-        fed = toy.federation()
-        chosen = make(fields, fed.train)
+        fed = toy.toy_federation()
+        chosen = make_method(fields, fed.train)
         state = chosen.init_state(fed)
         toy.round_of(chosen, fed, state)
         ends.append(state.server)
-    assert toy.same(*ends)
+    assert toy.same_state(*ends)
 
 
 def test_a_warm_up_step_with_the_confidence_penalty_by_hand():
     """CE - H(p)."""
-    fed = toy.federation(train={"epochs": 1, "batch": 100})
-    chosen = make({"name": "dividemix", "confidence_penalty": True}, fed.train)
+    fed = toy.toy_federation(train={"epochs": 1, "batch": 100})
+    chosen = make_method({"name": "dividemix", "confidence_penalty": True}, fed.train)
     state = chosen.init_state(fed)
     start = state.server["one"].flat.double()
     (update,) = toy.round_of(chosen, fed, state, [0])
@@ -82,7 +82,7 @@ def test_a_warm_up_step_with_the_confidence_penalty_by_hand():
 
 
 def test_each_net_trains_on_what_the_other_trusts():
-    world = toy.world()
+    world = toy.toy_world()
     chosen, own_side, nets = method(), client(world), two_models(world.net(0))
     first = chosen._make_work(own_side, nets, 0)
     posterior = [
@@ -104,7 +104,7 @@ def test_each_net_trains_on_what_the_other_trusts():
 
 
 def test_nothing_trusted_takes_the_better_half():
-    world = toy.world()
+    world = toy.toy_world()
     own_side = client(world)
     work = method(threshold=1.0)._make_work(own_side, two_models(world.net(0)), 0)
     other = own_side.state["clean"][1]
@@ -113,7 +113,7 @@ def test_nothing_trusted_takes_the_better_half():
 
 
 def test_targets_lie_on_the_simplex_and_are_refined_by_the_posterior():
-    net = toy.world().net(0)
+    net = toy.toy_world().net(0)
     w, other = two_models(net)
     for clean in (0.0, 0.3, 1.0):
         pool = batch_of(6, 0, clean)
@@ -135,7 +135,7 @@ def penalty(logits: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
 
 def test_without_mixing_and_doubt_the_loss_is_cross_entropy_and_the_penalty():
     """w = 1, Beta(alpha -> 0) gives l = 1, no unlabelled images: CE of the given labels, over both views."""
-    net = toy.world().net(0)
+    net = toy.toy_world().net(0)
     w, other = two_models(net)
     pool = batch_of(6, 2, clean=1.0)
     prior = torch.full((5,), 0.2)
@@ -147,7 +147,7 @@ def test_without_mixing_and_doubt_the_loss_is_cross_entropy_and_the_penalty():
 
 def test_the_loss_of_a_mixed_batch_by_hand():
     """Both pools, the mixing weight l = max(u, 1 - u) of Beta(1, 1), partners by the order of the random numbers."""
-    net = toy.world().net(0)
+    net = toy.toy_world().net(0)
     w, other = two_models(net)
     pool, rest = batch_of(4, 3, clean=0.7), batch_of(3, 4)
     pool.more["unlabelled"], pool.u[0, 2] = rest, 0.3
@@ -168,7 +168,7 @@ def test_the_loss_of_a_mixed_batch_by_hand():
 
 
 def test_the_local_prior_is_that_of_the_given_labels():
-    world = toy.world()
+    world = toy.toy_world()
     own_side = client(world, 4)  # one class only
     work = method(prior="local")._make_work(own_side, two_models(world.net(0)), 0)
     assert work.facts["prior"].tolist() == [float(k == int(own_side.labels[0])) for k in range(5)]
@@ -178,7 +178,7 @@ def test_the_local_prior_is_that_of_the_given_labels():
 
 
 def test_suspects_are_doubted_by_both_nets():
-    world = toy.world()
+    world = toy.toy_world()
     own_side, nets = client(world, 3), two_models(world.net(0))
     p, proposed = method().suspect_labels(own_side, dict(zip(("one", "two"), nets, strict=True)))
     clean = [

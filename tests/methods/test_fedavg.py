@@ -8,7 +8,7 @@ import toy
 import toy64
 
 from fednoise_core.engine.state import State
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.rng import torch_stream
 
 ALONE = (30,)
@@ -18,8 +18,8 @@ ALONE = (30,)
 def test_one_client_is_plain_sgd_bit_for_bit(momentum, decay):
     rule = {"momentum": momentum, "weight_decay": decay}
     train = {"fraction": 1.0, "rounds": 2, **rule}
-    made = toy.play("fedavg", split=toy.partition(ALONE), **train)
-    fed = toy.federation(split=toy.partition(ALONE), train=train)
+    made = toy.play("fedavg", split=toy.toy_partition(ALONE), **train)
+    fed = toy.toy_federation(split=toy.toy_partition(ALONE), train=train)
     flat = fed.init_weights("model").flat
     x, y = toy.images_of(fed.world, 0)
     for round in (1, 2):
@@ -54,12 +54,15 @@ def test_the_merge_is_the_weighted_mean_of_the_answers():
 
 @pytest.mark.parametrize("rate", [0.5, 2.0])
 def test_server_step(rate):
-    fed = toy.federation()
-    plain, stepping = make({"name": "fedavg"}, fed.train), make({"name": "fedavg", "server_lr": rate}, fed.train)
+    fed = toy.toy_federation()
+    plain, stepping = (
+        make_method({"name": "fedavg"}, fed.train),
+        make_method({"name": "fedavg", "server_lr": rate}, fed.train),
+    )
     states = [plain.init_state(fed), stepping.init_state(fed)]
     start = states[0].server["model"].flat.clone()
     for method, state in zip((plain, stepping), states, strict=True):
-        toy.round_of(method, toy.federation(), state)
+        toy.round_of(method, toy.toy_federation(), state)
     mean, stepped = (state.server["model"].flat for state in states)
     torch.testing.assert_close(stepped, start + rate * (mean - start), rtol=0, atol=1e-6)
 
@@ -68,7 +71,9 @@ def test_statistics_are_averaged_whatever_the_server_step():
     """Otherwise a long step could make a running variance negative."""
     clients = [0, 3]
     for rate in (1.0, 30.0):
-        fed, method, state = toy.started("fedavg", {"server_lr": rate}, net=toy.net(toy.normed), train={"lr": 0.01})
+        fed, method, state = toy.started(
+            "fedavg", {"server_lr": rate}, net=toy.toy_net(toy.normed_body), train={"lr": 0.01}
+        )
         updates = toy.round_of(method, fed, state, clients)
         for name in ("norm.running_mean", "norm.running_var"):
             expected = (17 * updates[0]["model"][name] + 12 * updates[1]["model"][name]) / 29
@@ -79,11 +84,11 @@ def test_statistics_are_averaged_whatever_the_server_step():
 
 def test_adam_is_fresh_in_every_fit():
     """Two rounds of one client are two fits from where the first ended, not one longer one."""
-    split = toy.partition(ALONE)
+    split = toy.toy_partition(ALONE)
     fed, method, state = toy.started("fedavg", split=split, train={"fraction": 1.0, "optimiser": "adam", "lr": 0.01})
     toy.round_of(method, fed, state)
     after_one = state.server["model"].clone()
     toy.round_of(method, fed, state)
     again = State(server={"model": after_one}, round=1)
-    toy.round_of(method, toy.federation(split=split, train={"optimiser": "adam", "lr": 0.01}), again, [0])
+    toy.round_of(method, toy.toy_federation(split=split, train={"optimiser": "adam", "lr": 0.01}), again, [0])
     assert torch.equal(again.server["model"].flat, state.server["model"].flat)

@@ -8,12 +8,12 @@ import toy
 
 from fednoise_core.engine.evaluate import iterate_models
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.ops.weights import Weights
 
 
 def started(**train):
-    return toy.started("fedbn", net=toy.net(toy.normed), train={"lr": 0.05, **train})
+    return toy.started("fedbn", net=toy.toy_net(toy.normed_body), train={"lr": 0.05, **train})
 
 
 def kinds(w: Weights) -> set[str]:
@@ -73,10 +73,10 @@ def test_a_net_without_normalisation_is_fedavg_bit_for_bit(train):
 
 def test_after_one_round_all_else_is_fedavgs():
     fed, method, state = started()
-    plain = make({"name": "fedavg"}, fed.train)
+    plain = make_method({"name": "fedavg"}, fed.train)
     other = plain.init_state(fed)
     toy.round_of(method, fed, state)
-    toy.round_of(plain, toy.federation(net=toy.net(toy.normed), train={"lr": 0.05}), other)
+    toy.round_of(plain, toy.toy_federation(net=toy.toy_net(toy.normed_body), train={"lr": 0.05}), other)
     for name, view in state.server["model"].views.items():
         assert torch.equal(view, other.server["model"][name])
     layers = torch.stack([state.clients[c]["own"].flat for c in fed.all])

@@ -13,19 +13,19 @@ from torch.nn import functional as F
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.phase import Phase
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fedcorr import FedCorr
 from fednoise_core.ops import stats
 from fednoise_core.settings.train import Train
 
 
 def method_of(train: Train | None = None, **fields) -> FedCorr:
-    return make({"name": "fedcorr", **fields}, train or Train())
+    return make_method({"name": "fedcorr", **fields}, train or Train())
 
 
 def found(rounds: int = 1, seed: int = 0, **fields):
     """The toy after some iterations of stage 1."""
-    fed = toy.federation(seed=seed)
+    fed = toy.toy_federation(seed=seed)
     method = method_of(fed.train, **{"confidence": 0.25, "relabel": 1.0, **fields})
     state = method.init_state(fed)
     for _ in range(rounds):
@@ -62,7 +62,7 @@ def test_work_is_that_of_the_rounds_asked_for():
     assert [phase for _, _, phase, view, _, metric, _ in made.outcome.record.metrics if metric == "bytes_up"] == (
         ["start"] + ["find"] * 2 + ["tune"] * 4 + ["all"] * 4
     )
-    passes = 2 * 2 * 72 + toy.passes(range(3, 11))  # everyone twice for 2 epochs, then 8 cohorts
+    passes = 2 * 2 * 72 + toy.count_passes(range(3, 11))  # everyone twice for 2 epochs, then 8 cohorts
     assert made.summary["work"] == pytest.approx(passes / toy.A_ROUND, rel=1e-12)
 
 
@@ -202,9 +202,9 @@ class Last(FedCorr):
 
 
 def test_without_mixup_and_earlier_stages_it_is_fedavg_bit_for_bit():
-    fed = toy.federation(train={"augment": "flip"})
+    fed = toy.toy_federation(train={"augment": "flip"})
     ends = []
-    for method in (Last(train=fed.train, mixup=0.0), make({"name": "fedavg"}, fed.train)):
+    for method in (Last(train=fed.train, mixup=0.0), make_method({"name": "fedavg"}, fed.train)):
         state = method.init_state(fed)
         for _ in range(3):
             state.round += 1
@@ -215,7 +215,7 @@ def test_without_mixup_and_earlier_stages_it_is_fedavg_bit_for_bit():
 
 def test_the_proximal_gradient_is_autograds():
     """d/d theta of beta mu ||theta - theta_g||, not squared; 0 at theta_g, and in stages 2 and 3."""
-    fed = toy.federation()
+    fed = toy.toy_federation()
     start, here = fed.init_weights("model"), fed.init_weights("other")
     theta = here.trained.clone().requires_grad_()
     (5.0 * 0.4 * (theta - start.trained).norm()).backward()
@@ -227,7 +227,7 @@ def test_the_proximal_gradient_is_autograds():
 
 
 def mixed(method, u):
-    fed = toy.federation()
+    fed = toy.toy_federation()
     w = fed.init_weights("model")
     x, y = toy.images_of(fed.world, 7)
     batch = Batch([x], y, torch.arange(8), u, torch.zeros(8, 0), {}, {})

@@ -8,7 +8,7 @@ import toy
 from torch.nn import functional as F
 
 from fednoise_core.engine.federation import SERVER
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.feddf import group_architectures
 from fednoise_core.settings.train import Train
 
@@ -45,9 +45,9 @@ def test_clients_of_one_architecture_share_a_model():
     fed, _, state = started()
     assert group_architectures(fed) == {0: 0, 1: 1, 3: 1, 4: 0, 5: 1, 6: 0, 7: 1}  # client 2 holds nothing
     assert {c: w.layout for c, w in state.server["models"].items()} == {c: fed.net(c).layout for c in (0, 1)}
-    twice = toy.federation(train={"net": [MLP, dict(MLP)]})
+    twice = toy.toy_federation(train={"net": [MLP, dict(MLP)]})
     assert set(group_architectures(twice).values()) == {0}
-    assert set(group_architectures(toy.federation(train={"net": toy.TWO_NETS})).values()) == {0, 1}
+    assert set(group_architectures(toy.toy_federation(train={"net": toy.TWO_NETS})).values()) == {0, 1}
 
 
 def test_without_distillation_it_is_fedavg():
@@ -128,7 +128,7 @@ def test_a_step_by_hand_with_its_gradient_clipped(clip, temperature):
 
 
 def test_the_cosine_is_torchs():
-    method = make({"name": "feddf", "distil_lr": 0.5}, Train())
+    method = make_method({"name": "feddf", "distil_lr": 0.5}, Train())
     optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=7)
     for step in range(7):

@@ -11,7 +11,7 @@ import toy
 
 from fednoise_core.engine.loop import Saving
 from fednoise_core.io import SpecError
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.ops import losses
 from fednoise_core.settings.train import Train
 
@@ -19,7 +19,7 @@ PRIOR = torch.tensor([0.1, 0.4, 0.2, 0.3, 0.0])
 
 
 def method_of(**fields):
-    return make({"name": "feddpcont", **fields}, Train())
+    return make_method({"name": "feddpcont", **fields}, Train())
 
 
 def started(fields, **train):
@@ -35,7 +35,7 @@ def contrast(method, logits, u, prior=PRIOR):
 def test_without_contrast_it_is_fedavg_bit_for_bit(train, mode, toy_nets):
     plain = toy.play("fedavg", **train).outcome.state.server
     contrastive = toy.play("feddpcont", method={"beta": 0.0, "mode": mode}, **train).outcome.state.server
-    assert toy.same(contrastive["model"], plain["model"])
+    assert toy.same_state(contrastive["model"], plain["model"])
 
 
 def test_with_beta_one_the_partition_function_cancels():
@@ -74,7 +74,7 @@ def test_the_contrast_is_bounded_per_class():
 
 def test_all_clients_hear_the_prior():
     fed, _, state = started({"keep": 0.5})
-    assert all(toy.same(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
+    assert all(toy.same_state(state.clients[c]["prior"], state.server["prior"]) for c in fed.all)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_release_in_every_round_is_paid_for_in_every_round():
     assert sorted(errors) == [1, 2, 3, 4, 5]  # before the first round nothing is known
     assert len(set(errors.values())) > 3
     kept = made.outcome.state.clients.values()
-    assert all(toy.same(mine["prior"], made.outcome.state.server["prior"]) for mine in kept)
+    assert all(toy.same_state(mine["prior"], made.outcome.state.server["prior"]) for mine in kept)
 
 
 @pytest.mark.parametrize("how", [{}, {"executor": "workers"}], ids=["sequential", "workers"])
@@ -174,7 +174,7 @@ def test_a_killed_run_releases_the_same_again(how, tmp_path):
     whole = toy.play("feddpcont", method=ANEW, saving=saving)
     resumed = toy.play("feddpcont", method=ANEW, saving=saving, **how)
     assert resumed.outcome.resumed == 2
-    assert toy.same(resumed.outcome.state, whole.outcome.state)
+    assert toy.same_state(resumed.outcome.state, whole.outcome.state)
     assert resumed.outcome.state.notes["release"] == whole.outcome.state.notes["release"]
     assert resumed.summary["epsilon"] == pytest.approx(3 * np.log(6))
 
@@ -212,7 +212,7 @@ CORES = [*np.zeros(10), *np.linspace(0, 2, 30), *np.full(60, 2)]
     ],
 )
 def test_the_weight_of_each_round(fields, rounds, betas):
-    method = make({"name": "feddpcont", "beta_schedule": "cores", **fields}, Train(rounds=rounds))
+    method = make_method({"name": "feddpcont", "beta_schedule": "cores", **fields}, Train(rounds=rounds))
     assert [method.weight(t) for t in range(1, rounds + 1)] == pytest.approx(list(betas))
 
 
@@ -226,10 +226,10 @@ def test_the_schedule_stands_in_metrics_and_phases():
 def test_before_the_rise_it_is_fedavg_bit_for_bit():
     fields = {"beta_schedule": "cores", "beta_start": 2, "beta_rise": 1, "beta_lr": True}
     made, plain = toy.play("feddpcont", method=fields), toy.play("fedavg")
-    assert toy.same(made.outcome.state.server["model"], plain.outcome.state.server["model"])
+    assert toy.same_state(made.outcome.state.server["model"], plain.outcome.state.server["model"])
 
 
 def test_the_schedule_in_worker_processes():
     fields = {"beta_schedule": "cores", "beta_start": 1, "beta_rise": 2, "beta_lr": True, "draw": "local"}
     runs = [toy.play("feddpcont", method=fields, rounds=4, **how) for how in ({}, {"executor": "workers"})]
-    assert toy.same(*(run.outcome.state for run in runs))
+    assert toy.same_state(*(run.outcome.state for run in runs))

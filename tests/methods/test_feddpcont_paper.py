@@ -12,14 +12,14 @@ import toy64
 from torch.nn import functional as F
 
 from fednoise_core.engine import federation as engine
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.ops import label_dp, losses
 from fednoise_core.settings.train import Train
 
 
 def expected(prior, **fields):
     """The method with its loss in expectation over a distribution [K], unbounded: logits [n, K], y [n] -> [n]."""
-    method = make({"name": "feddpcont", "mode": "expect", "neg_log_floor": 0.0, **fields}, Train())
+    method = make_method({"name": "feddpcont", "mode": "expect", "neg_log_floor": 0.0, **fields}, Train())
     prior = torch.as_tensor(prior, dtype=torch.float32)
     return lambda z, y: losses.ce(z, y) - method._contrast_loss(z, torch.zeros(len(z), 1), prior)
 
@@ -105,9 +105,9 @@ def test_one_step_of_all_is_the_centralised_step(double, draw, steps, holds):
     the proof passes over, nor for another distribution.
     """
     train = {"batch": 100, "epochs": steps, "fraction": 1.0}
-    fed = toy.federation(train=train, net=toy.net(toy64.perceptron))
+    fed = toy.toy_federation(train=train, net=toy.toy_net(toy64.perceptron))
     fields = {"draw": draw, "dp": "none", "mode": "expect", "neg_log_floor": 0.0}
-    method = make({"name": "feddpcont", **fields}, fed.train)
+    method = make_method({"name": "feddpcont", **fields}, fed.train)
     state = method.init_state(fed)
     start = state.server["model"].flat.clone()
     toy.round_of(method, fed, state)

@@ -47,7 +47,7 @@ def test_whole_rounds_against_a_second_implementation(how):
 
 
 def test_statistics_are_averaged_only():
-    fed, method, state = toy.started("feddyn", net=toy.net(toy.normed), train={"lr": 0.01})
+    fed, method, state = toy.started("feddyn", net=toy.toy_net(toy.normed_body), train={"lr": 0.01})
     for _ in range(2):
         updates = toy.round_of(method, fed, state, [0, 3])
     for name in ("norm.running_mean", "norm.running_var"):
@@ -58,7 +58,7 @@ def test_statistics_are_averaged_only():
 
 def test_a_client_without_a_step_stays():
     """A net that cannot normalise one sample: client 1 takes none."""
-    fed, method, state = toy.started("feddyn", net=toy.net(toy.normed_point))
+    fed, method, state = toy.started("feddyn", net=toy.toy_net(toy.normed_point))
     start = state.server["model"].clone()
     toy.round_of(method, fed, state, [1])
     assert not state.clients[1]["drift"].any()
@@ -85,7 +85,7 @@ def test_heterogeneous_clients_agree_on_the_global_optimum(name, fields):
             return 0.5 * (client_state["a"] * (theta - client_state["b"]).square()).sum()
 
     train = {"epochs": 5, "batch": 100, "fraction": 1.0, "rounds": 150}
-    fed = toy.federation(train=train, net=toy.net(toy.linear))
+    fed = toy.toy_federation(train=train, net=toy.toy_net(toy.linear_body))
     method = build_settings(Quadratic, fields, "method", train=fed.train)
     state = method.init_state(fed)
     draw, n = torch.Generator().manual_seed(0), len(state.server["model"].trained)

@@ -14,7 +14,7 @@ def test_mu_zero_is_fedavg_with_equal_weights_bit_for_bit():
 
 def test_rounds_by_hand():
     """c_k += theta_g - theta_k; theta_g <- mean theta_k - mu sum c_k over the cohort, whoever was drawn before."""
-    fed, method, state = toy.started("feddyn_efc", {"mu": 0.3}, net=toy.net(toy.normed), train={"lr": 0.05})
+    fed, method, state = toy.started("feddyn_efc", {"mu": 0.3}, net=toy.toy_net(toy.normed_body), train={"lr": 0.05})
     n = state.server["model"].layout.trained
     control = {c: torch.zeros(n) for c in fed.all}
     for clients in ([0, 3], [3, 5, 6], [0]):

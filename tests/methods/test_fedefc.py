@@ -14,7 +14,7 @@ import toy64
 from cleanlab import count
 from torch import nn
 
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fedefc import FedEFC
 from fednoise_core.methods.transition import normalise_counts
 from fednoise_core.ops import losses
@@ -26,7 +26,7 @@ COMPENSATIONS = ["none", "paper", "code"]
 
 
 def fedefc(**fields) -> FedEFC:
-    return make({"name": "fedefc", **fields}, toy.federation().train)
+    return make_method({"name": "fedefc", **fields}, toy.toy_federation().train)
 
 
 def predictions(seed: int, classes=(0, 2, 3), n: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -155,7 +155,7 @@ def test_it_runs_where_cleanlab_is_absent(monkeypatch):
     whole = toy.play("fedefc")
     monkeypatch.setitem(sys.modules, "cleanlab", None)
     again = toy.play("fedefc")
-    assert toy.same(again.outcome.state, whole.outcome.state)
+    assert toy.same_state(again.outcome.state, whole.outcome.state)
 
 
 @pytest.mark.parametrize("compensation", COMPENSATIONS)
@@ -188,7 +188,7 @@ def test_the_estimate_is_that_of_all_clients_counts_together():
     np.fill_diagonal(total, np.maximum(total.diagonal(), 1))
     held = np.arange(sum(toy.SIZES))  # the other samples lie with nobody
     T = np.zeros((5, 5))
-    np.add.at(T, (toy.labels().clean[held], toy.labels().noisy[held]), 1.0)
+    np.add.at(T, (toy.toy_labels().clean[held], toy.toy_labels().noisy[held]), 1.0)
     Q, T = total / total.sum(0), T / T.sum(1, keepdims=True)
     cosine = (Q.T * T).sum() / np.linalg.norm(Q) / np.linalg.norm(T)
     assert list(cosines(made)) == [3, 4, 5, 6]  # the rounds after the prestop
@@ -197,7 +197,7 @@ def test_the_estimate_is_that_of_all_clients_counts_together():
 
 def test_counting_early_tells_of_every_round_and_changes_no_model():
     early, late = (toy.play("fedefc", method={"count_early": early}, rounds=5) for early in (True, False))
-    assert toy.same(early.outcome.state.server, late.outcome.state.server)
+    assert toy.same_state(early.outcome.state.server, late.outcome.state.server)
     assert list(cosines(early)) == [1, 2, 3, 4, 5]
     assert cosines(toy.play("fedefc", method={"latest": 3})) == {}  # stopped in its last round
     never = toy.play("fedefc", method={"latest": 0, "patience": 99})

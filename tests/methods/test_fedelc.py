@@ -8,13 +8,13 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fedelc import FedELC
 from fednoise_core.settings.train import Train
 
 
 def method_of(fed=None, **fields) -> FedELC:
-    return make({"name": "fedelc", **fields}, fed.train if fed else Train())
+    return make_method({"name": "fedelc", **fields}, fed.train if fed else Train())
 
 
 def whole_loss(z, U, y, given: float = 0.5, entropy: float = 0.2):
@@ -49,7 +49,7 @@ def by_hand(x, y, flat, U, lr: float, label_lr: float):
 
 def fitted(client: int, rounds: int = 1, verdict: dict | None = None, train: dict | None = None, **fields):
     """(federation, method, state, last update) of a client fitted alone, each time from the start."""
-    fed = toy.federation(train={"epochs": 2, "batch": 20, "lr": 0.3, **(train or {})})
+    fed = toy.toy_federation(train={"epochs": 2, "batch": 20, "lr": 0.3, **(train or {})})
     method = method_of(fed, **fields)
     state = method.init_state(fed)
     each = [{"noisy": True} if verdict is None else verdict]
@@ -96,7 +96,7 @@ def test_a_clean_client_learns_no_labels():
 def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
     monkeypatch.setattr("fednoise_core.methods.fednoro.majority_group", lambda points, seeds: points[:, 0] > 2)
     a, b = (toy.play(name).outcome.state for name in ("fedelc", "fednoro"))
-    assert toy.same(a, b)
+    assert toy.same_state(a, b)
 
 
 def test_suspects_are_those_whose_label_was_learnt_anew():

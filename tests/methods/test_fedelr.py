@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fednoise_core.engine.executors.lanes import Lanes
 from fednoise_core.engine.federation import Federation
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 
 
 def loss_of(x, y, targets, strength, rate):
@@ -44,10 +44,10 @@ def test_strength_zero_is_fedavg():
 
 
 def test_clients_of_all_sizes_share_one_captured_step_per_batch_size():
-    world = toy.world()
+    world = toy.toy_world()
     lanes = Lanes(world, lanes=1)
     fed = Federation(world, lanes)
-    method = make({"name": "fedelr"}, fed.train)
+    method = make_method({"name": "fedelr"}, fed.train)
     state = method.init_state(fed)
     for state.round in (1, 2, 3):
         fed.fit(method, state, fed.all, method.make_broadcast(fed, state))

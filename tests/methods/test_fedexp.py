@@ -11,7 +11,7 @@ from fednoise_core.ops.weights import Weights
 
 def merged(moves: list[list[float]], fields: dict | None = None, round: int = 1):
     """A merge of models that moved from 1 by these numbers, on every trained coordinate in turn; clients 0, 3, …"""
-    fed, method, state = toy.started("fedexp", {**(fields or {})}, net=toy.net(toy.normed))
+    fed, method, state = toy.started("fedexp", {**(fields or {})}, net=toy.toy_net(toy.normed_body))
     state.round = round
     start = state.server["model"] = state.server["model"].like(torch.ones_like(state.server["model"].flat))
     clients = [0, 3, 4, 5][: len(moves)]
@@ -57,7 +57,7 @@ def test_agreeing_clients_are_fedavg_bit_for_bit():
     state, start = merged([[0.5, 0.25]] * 3)
     assert state.notes["server_step"] == 1.0
     assert torch.equal(state.server["model"].trained[:2], start.trained[:2] + torch.tensor([0.5, 0.25]))
-    split = toy.partition((30,))
+    split = toy.toy_partition((30,))
     alone = [toy.play(n, split=split, method={"weighting": "uniform"}).outcome.state for n in ("fedavg", "fedexp")]
     assert torch.equal(alone[0].server["model"].flat, alone[1].server["model"].flat)
 

@@ -10,7 +10,7 @@ import toy
 import toy64
 from torch.nn import functional as F
 
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fedfixer import pass_sieve
 from fednoise_core.settings.train import Train
 
@@ -89,7 +89,7 @@ def test_whole_rounds_against_a_second_implementation():
 
 @pytest.mark.parametrize(("rounds", "warm"), [(100, 10), (3, 1), (25, 3)])
 def test_warm_up_is_a_tenth_of_the_rounds_rounded_up(rounds, warm):
-    assert make({"name": "fedfixer"}, Train(rounds=rounds)).warm_rounds == warm
+    assert make_method({"name": "fedfixer"}, Train(rounds=rounds)).warm_rounds == warm
 
 
 def test_suspects_are_judged_by_the_mean_of_both_models():

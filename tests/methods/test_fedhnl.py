@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Work
-from fednoise_core.methods import make, mutual
+from fednoise_core.methods import make_method, mutual
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.mutual import FedHNL
 from fednoise_core.ops import losses
@@ -30,7 +30,7 @@ OFF = {"hma": False, "cl": False, "cws": False}
 
 def same(a: Any, b: Any) -> bool:
     """Whether all clients ended with the same models."""
-    return toy.same(*({c: kept["model"] for c, kept in made.outcome.state.clients.items()} for made in (a, b)))
+    return toy.same_state(*({c: kept["model"] for c, kept in made.outcome.state.clients.items()} for made in (a, b)))
 
 
 # the switches
@@ -49,9 +49,9 @@ class LocalSCE(LocalOnly):
 
 def test_cl_alone_is_local_training_with_symmetric_cross_entropy_bit_for_bit():
     train = Train(**{**toy.TRAIN, "net": toy.PAIR})
-    method = make({"name": "fedhnl", **OFF, "cl": True, "pretrain": 2}, train)
-    a, b = (toy.finished(m) for m in (method, build_settings(LocalSCE, {"pretrain": 2}, "method", train=train)))
-    assert toy.same(dict(a.state.clients), {c: {"model": kept["model"]} for c, kept in b.state.clients.items()})
+    method = make_method({"name": "fedhnl", **OFF, "cl": True, "pretrain": 2}, train)
+    a, b = (toy.run_method(m) for m in (method, build_settings(LocalSCE, {"pretrain": 2}, "method", train=train)))
+    assert toy.same_state(dict(a.state.clients), {c: {"model": kept["model"]} for c, kept in b.state.clients.items()})
 
 
 @pytest.mark.parametrize(("hma", "cl", "cws"), list(product([False, True], repeat=3)))
@@ -63,7 +63,9 @@ def test_the_grid_of_switches_runs_and_sends_what_it_needs(hma, cl, cws, target)
     assert made.summary["bytes_up"] == 3 * (outputs + (4 * 8 if weighs else 0))
     assert made.summary["bytes_down"] == 3 * (outputs + (4 * 8 if cws and target == "cl" else 0))
     digest = 3 * 4 * 10 if hma else 0
-    assert made.summary["work"] == pytest.approx((2 * 72 + toy.passes((2, 3, 4)) + digest) / toy.A_ROUND, rel=1e-12)
+    assert made.summary["work"] == pytest.approx(
+        (2 * 72 + toy.count_passes((2, 3, 4)) + digest) / toy.A_ROUND, rel=1e-12
+    )
 
 
 def test_each_switch_changes_the_numbers():
@@ -96,7 +98,7 @@ FOUR = [{"name": "mlp", "hidden": 6}, {"name": "small_cnn", "width": 2, "hidden"
 
 def test_four_clients_of_four_architectures(toy_nets):
     """As in Liu et al. (2024): all take part in every round, and each client's accuracy is told beside their mean."""
-    made = toy.play("fedhnl", split=toy.partition((20, 18, 20, 18)), fraction=1.0, net=FOUR)
+    made = toy.play("fedhnl", split=toy.toy_partition((20, 18, 20, 18)), fraction=1.0, net=FOUR)
     fed, state = made.outcome.fed, made.outcome.state
     assert [state.clients[c]["model"].layout for c in range(4)] == [fed.net(c).layout for c in range(4)]
     assert len({fed.net(c).layout for c in range(4)}) == 4
@@ -226,8 +228,8 @@ def test_whole_rounds_against_a_second_implementation(kl, target, first, monkeyp
     monkeypatch.setattr(losses, "ce", lambda z, y: F.cross_entropy(z, y, reduction="none"))
     how = {"fraction": 1.0, "optimiser": "adam", "lr": 0.01, "augment": "flip"}
     with toy64.doubled():
-        world = toy.world(how, split=toy.partition((17, 14, 20, 12)))
-        world.nets = [toy.net(toy64.perceptron), toy.net(with_norm)]
+        world = toy.toy_world(how, split=toy.toy_partition((17, 14, 20, 12)))
+        world.nets = [toy.toy_net(toy64.perceptron), toy.toy_net(with_norm)]
         fed = Federation(world, Sequential(world))
         fields = {"pretrain": 2, "public_batch": 4, "kl": kl, "cws_target": target, "pretrain_loss": first}
         method = build_settings(Own, fields, "method", train=fed.train)

@@ -10,7 +10,7 @@ import toy
 from torch.nn import functional as F
 
 from fednoise_core.engine.local import Batch
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fedlsr import jensen_shannon
 from fednoise_core.methods.mixed_prediction import mix_predictions
 
@@ -20,7 +20,7 @@ PLAIN = {"mixing": 0.0, "temperature": 1.0, "ce_mode": "log"}  # the share is 1,
 
 
 def method_of(name="fedlsr", train=None, **fields):
-    return make({"name": name, **fields}, toy.world(train).train)
+    return make_method({"name": name, **fields}, toy.toy_world(train).train)
 
 
 def draw(*shape, seed=0, spread=1.0):
@@ -118,7 +118,7 @@ def test_jensen_shannon_is_symmetric_and_zero_only_of_equals():
 @pytest.mark.parametrize("js_mode", ["code", "formula"])
 @pytest.mark.parametrize("entropy_mode", ["code", "formula"])
 def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entropy_mode):
-    fed = toy.federation(net=toy.net(toy.linear))
+    fed = toy.toy_federation(net=toy.toy_net(toy.linear_body))
     net, batch = fed.net(), batch_of(20)
     method = method_of(js_mode=js_mode, entropy_mode=entropy_mode, gamma=2.0, entropy_weight=0.7)
     w = net.fresh(torch.Generator().manual_seed(3))
@@ -150,7 +150,7 @@ def test_the_whole_loss_and_its_gradient_by_the_formula_in_float64(js_mode, entr
 
 
 def test_the_ramp_starts_at_nothing_and_ends_after_a_fifth_of_the_rounds():
-    fed = toy.federation()
+    fed = toy.toy_federation()
     for fields, train, expected in (
         ({}, {"rounds": 100}, {1: 0.0, 2: 0.05, 11: 0.5, 21: 1.0, 22: 1.0, 100: 1.0}),
         ({"ramp": 2}, {"rounds": 100}, {1: 0.0, 2: 0.5, 3: 1.0, 50: 1.0}),

@@ -26,7 +26,7 @@ def test_a_clients_result_does_not_depend_on_the_others():
     """Another cohort's worth of clients, other data elsewhere, other sizes elsewhere: client 0 ends at the same."""
     made = [
         toy.play("local", split=split, fraction=1.0, net=MLP).outcome.state.clients[0]["model"].flat
-        for split in (None, toy.partition((17, 5)))
+        for split in (None, toy.toy_partition((17, 5)))
     ]
     assert torch.equal(*made)
 
@@ -45,7 +45,7 @@ def test_only_the_cohort_trains_and_everybody_pretrains():
         before = {c: s["model"].flat.clone() for c, s in state.clients.items()}
         play(fed, state)
         assert {c for c in before if not torch.equal(before[c], state.clients[c]["model"].flat)} == clients
-    assert fed.passes == 3 * 72 + toy.passes([2])
+    assert fed.passes == 3 * 72 + toy.count_passes([2])
 
 
 def test_accuracy_is_the_mean_over_clients():
@@ -96,7 +96,7 @@ def test_a_round_against_a_second_implementation(kind, monkeypatch):
 
     monkeypatch.setattr(fedmd, "Digest", NotedDigest)
     with toy64.doubled():
-        fed = toy.federation(train={"augment": "flip"}, net=toy.net(toy64.perceptron))
+        fed = toy.toy_federation(train={"augment": "flip"}, net=toy.toy_net(toy64.perceptron))
         fields = {"digest_loss": kind, "digest": 2, "public": 6, "digest_batch": 4}
         method = build_settings(NotedFedMD, fields, "method", train=fed.train)
         state = method.init_state(fed)
@@ -143,13 +143,13 @@ def test_digesting_moves_models_together(kind):
 
 def test_one_client_alone_trains_as_if_alone():
     """Its consensus is its own answer, so that only revisiting moves it (KL; under L1 rounding decides the sign)."""
-    split = toy.partition((30,))
+    split = toy.toy_partition((30,))
     alone = {"split": split, "fraction": 1.0, "net": MLP}
     federated = toy.play("fedmd", method={"digest_loss": "kl", "pretrain": 2}, **alone)
     local = toy.play("local", method={"pretrain": 2}, **alone)
     a, b = (made.outcome.state.clients[0]["model"].flat for made in (federated, local))
     torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
-    assert (a - toy.federation(split=split).init_weights("model", 0, client=0).flat).abs().max() > 0.05
+    assert (a - toy.toy_federation(split=split).init_weights("model", 0, client=0).flat).abs().max() > 0.05
 
 
 @pytest.mark.parametrize("name", ["fedmd", "rhfl", "fedhnl"])

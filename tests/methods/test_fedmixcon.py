@@ -117,7 +117,7 @@ class Copies(FedAvg):
 def test_with_both_switches_off_it_is_fedavg_with_augmented_copies():
     train = Train(**toy.TRAIN)
     ends = [
-        toy.finished(method).state.server["model"].flat
+        toy.run_method(method).state.server["model"].flat
         for method in (FedMixCon(train=train, mixed=False, mu=0.0), Copies(train=train), FedAvg(train=train))
     ]
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-5)

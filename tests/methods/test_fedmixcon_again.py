@@ -25,7 +25,7 @@ RAMP = 2
 
 
 def normed(ops, x):
-    return toy.normed(ops, x.double())
+    return toy.normed_body(ops, x.double())
 
 
 class Module(nn.Module):
@@ -124,7 +124,7 @@ def first(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], rounds: int = 3)
             self.__dict__["now"].append({**one, "loss": loss.item()})
             return loss
 
-    fed = toy.federation(train=TRAIN, net=toy.net(normed))
+    fed = toy.toy_federation(train=TRAIN, net=toy.toy_net(normed))
     method = build_settings(Watched, {"ramp": RAMP, "mu": 0.7, **how}, "method", train=fed.train)
     state = method.init_state(fed)
     models = [numbers_of(state.server["model"])]

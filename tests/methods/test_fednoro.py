@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.fednoro import adjusted_kl, measure_distances, scale_losses
 from fednoise_core.ops import stats
 from fednoise_core.ops.stats import majority_group
@@ -71,8 +71,8 @@ def test_absent_classes_are_no_part_of_the_divergence_and_get_no_gradient():
 def test_with_balanced_clients_the_adjustment_changes_nothing():
     given = np.arange(toy.N) % 5
     rate = float((given != toy.arrays().y_train).mean())
-    labels = dataclasses.replace(toy.labels(), noisy=given, clean=toy.arrays().y_train, rate=rate)
-    split = toy.partition((15, 5, 0, 10, 10, 15, 10, 10))  # every client holds each class as often as any other
+    labels = dataclasses.replace(toy.toy_labels(), noisy=given, clean=toy.arrays().y_train, rate=rate)
+    split = toy.toy_partition((15, 5, 0, 10, 10, 15, 10, 10))  # every client holds each class as often as any other
     made = [
         toy.play(name, given=labels, split=split, method=fields).outcome.state.server["model"].flat
         for name, fields in (("fednoro", {"warmup": 3}), ("fedavg", {}))
@@ -101,7 +101,7 @@ def test_without_noisy_clients_and_teacher_the_second_stage_is_the_first(monkeyp
     ],
 )
 def test_weight_of_the_teacher(rounds, fields, round, weight):
-    method = make({"name": "fednoro", **fields}, Train(rounds=rounds))
+    method = make_method({"name": "fednoro", **fields}, Train(rounds=rounds))
     assert method.teacher_weight(round) == pytest.approx(weight)
 
 
@@ -152,9 +152,9 @@ def test_noisy_clients_are_found_after_a_warm_up():
         rows = 40 * client + np.flatnonzero(draw.random(40) < 0.6)
         given[rows] = (given[rows] + draw.integers(1, 5, len(rows))) % 5
     how = Train(**{**toy.TRAIN, "fraction": 1.0, "rounds": 8, "epochs": 3})
-    world = World(data, given, toy.partition((40,) * 10), how, 0)
+    world = World(data, given, toy.toy_partition((40,) * 10), how, 0)
     fed = Federation(world, Sequential(world))
-    method = make({"name": "fednoro", "warmup": 6}, how)
+    method = make_method({"name": "fednoro", "warmup": 6}, how)
     state = method.init_state(fed)
     for state.round in range(1, 7):
         method.run_round(fed, state)
@@ -172,7 +172,7 @@ def test_distances_by_hand():
     """A shift s of all numbers is s·sqrt(m) apart in a tensor of m, running statistics too; the nearest clean model
     counts.
     """
-    start = toy.net(toy.normed).fresh(torch.Generator().manual_seed(0))
+    start = toy.toy_net(toy.normed_body).fresh(torch.Generator().manual_seed(0))
     models = [start.like(start.flat + shift) for shift in (0.0, 0.1, 0.4, 0.0, 1.0)]
     # to the nearest of 0 and 1: .1, .4, 0; over .4
     assert measure_distances(models, [False, True, True, True, False]) == pytest.approx(

@@ -12,8 +12,8 @@ from fednoise_core.ops.weights import Entry, Layout, Weights
 
 def test_mu_zero_is_fedavg_bit_for_bit():
     base = toy.play("fedavg").outcome.state
-    assert toy.same(toy.play("fedprox", method={"mu": 0.0}).outcome.state, base)
-    assert not toy.same(toy.play("fedprox", method={"mu": 0.1}).outcome.state, base)
+    assert toy.same_state(toy.play("fedprox", method={"mu": 0.0}).outcome.state, base)
+    assert not toy.same_state(toy.play("fedprox", method={"mu": 0.1}).outcome.state, base)
 
 
 # a kernel, whose flat order is not that of its view; an affine of a normalisation layer; a running statistic

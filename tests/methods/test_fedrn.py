@@ -187,7 +187,7 @@ def test_a_body_with_normalisation_stays_in_evaluation_mode(toy_nets):
 
 
 def test_dropout_that_stays_on_in_evaluation():
-    fed, method, state = toy.started("fedrn", net=toy.net(toy.dropping, dropout_at_eval=True))
+    fed, method, state = toy.started("fedrn", net=toy.toy_net(toy.dropping_body, dropout_at_eval=True))
     state.round = 1
     method.run_round(fed, state)
     answers = torch.stack([told["answer"] for told in state.server["told"].values()])

@@ -13,13 +13,13 @@ from fednoise_core.ops.stats import beta_from_uniform
 
 def test_alpha_zero_is_fedavg_bit_for_bit():
     off, plain = toy.play("mixup", method={"alpha": 0.0}), toy.play("fedavg")
-    assert toy.same(off.outcome.state, plain.outcome.state)
-    assert not toy.same(toy.play("mixup").outcome.state, plain.outcome.state)
+    assert toy.same_state(off.outcome.state, plain.outcome.state)
+    assert not toy.same_state(toy.play("mixup").outcome.state, plain.outcome.state)
 
 
 def test_the_loss_by_hand():
     """Softmax regression is linear before the softmax, so the logits of a mixture are the mixture of the logits."""
-    net = toy.net(toy.linear)
+    net = toy.toy_net(toy.linear_body)
     w = net.fresh(torch.Generator().manual_seed(1))
     draw = torch.Generator().manual_seed(2)
     x, y, u = torch.rand(7, 1, 8, 8, generator=draw), torch.arange(7) % 5, torch.rand(7, 2, generator=draw)

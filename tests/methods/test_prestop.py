@@ -76,7 +76,7 @@ def test_before_the_stop_and_with_endless_patience_it_is_fedavg_bit_for_bit(name
     never = toy.play(name, method={"latest": 0, "patience": 99, "monitor": monitor})
     plain = toy.play("fedavg")
     assert never.summary["notes"]["prestop"]["round"] == 0
-    assert toy.same(never.outcome.state.server, plain.outcome.state.server)
+    assert toy.same_state(never.outcome.state.server, plain.outcome.state.server)
     assert never.curve == plain.curve
     once = toy.play(name, method={"latest": 2, "monitor": monitor})
     assert once.curve[:3] == plain.curve[:3]
@@ -92,7 +92,9 @@ def test_the_default_start_is_a_fifth_of_the_rounds():
 
 def test_training_accuracy_is_that_of_the_batches_as_they_pass():
     """Two batches by hand: the second is seen after the step on the first. One epoch, so the order is the fit's."""
-    fed, method, state = toy.started("forward_prestop", train={"epochs": 1, "batch": 9}, net=toy.net(toy.linear))
+    fed, method, state = toy.started(
+        "forward_prestop", train={"epochs": 1, "batch": 9}, net=toy.toy_net(toy.linear_body)
+    )
     right, inner = [], method.train_step
 
     def watching(net, carry, batch, broadcast, client_state):
@@ -119,7 +121,7 @@ def test_accuracy_before_training_is_that_of_the_broadcast_model():
 
 def test_a_client_that_takes_no_step_says_nothing():
     """Client 1 has one sample, which this net cannot normalise."""
-    fed, method, state = toy.started("forward_prestop", net=toy.net(toy.normed_point))
+    fed, method, state = toy.started("forward_prestop", net=toy.toy_net(toy.normed_point))
     clients, updates = fed.fit(method, state, [0, 1], method.make_broadcast(fed, state))
     assert ["accuracy" in update for update in updates] == [True, False]
     method.merge_updates(fed, state, clients, updates)

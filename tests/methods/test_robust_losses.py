@@ -22,7 +22,9 @@ def test_gce_at_the_ends_of_q():
 def test_one_step_by_hand(name, q):
     """A full-batch step of softmax regression. dL/dz_k = p_y^q (p_k - [k = y]): the gradient of the cross entropy, each
     sample weighed by p_y^q."""
-    fed, method, state = toy.started(name, train={"epochs": 1, "batch": 20, "lr": 0.3}, net=toy.net(toy.linear))
+    fed, method, state = toy.started(
+        name, train={"epochs": 1, "batch": 20, "lr": 0.3}, net=toy.toy_net(toy.linear_body)
+    )
     start = state.server["model"].clone()
     (update,) = toy.round_of(method, fed, state, [0])
     x, y = toy.images_of(fed.world, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import toy
 
-from fednoise_core.methods import METHODS, make, method_class
+from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.settings.declare import Rounds, settings_of
 from fednoise_core.settings.train import Train
 
@@ -19,8 +19,8 @@ def phases(name: str, rounds: int, **fields: float) -> list[tuple[str, int]]:
     """(name, last round) of each phase, with what the method requires taken from its example."""
     cls = method_class(name)
     needed = {key: cls.example[key] for key, one in settings_of(cls).items() if one.is_required()}
-    method = make({"name": name, **needed, **fields}, Train(rounds=rounds))
-    return [(phase.name, phase.end) for phase in method.list_phases(toy.federation())]
+    method = make_method({"name": name, **needed, **fields}, Train(rounds=rounds))
+    return [(phase.name, phase.end) for phase in method.list_phases(toy.toy_federation())]
 
 
 def test_there_are_such_settings():

@@ -80,7 +80,7 @@ def test_identical_clients_need_no_correction():
 
 def test_steps_are_those_really_taken():
     """11 samples in batches of 5 on a net that cannot normalise one sample: 2 steps an epoch, not 3."""
-    fed, method, state = toy.started("scaffold", net=toy.net(toy.normed_point), train={"epochs": 1, "lr": 0.01})
+    fed, method, state = toy.started("scaffold", net=toy.toy_net(toy.normed_point), train={"epochs": 1, "lr": 0.01})
     start = state.server["model"].clone()
     assert len(state.server["control"]) == start.layout.trained < start.layout.size  # statistics are not controlled
     (update,) = toy.round_of(method, fed, state, [6])
@@ -88,7 +88,7 @@ def test_steps_are_those_really_taken():
     torch.testing.assert_close(state.clients[6]["control"], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("how", [{"train": {"lr": 0.0}}, {"net": toy.net(toy.normed_point)}])
+@pytest.mark.parametrize("how", [{"train": {"lr": 0.0}}, {"net": toy.toy_net(toy.normed_point)}])
 def test_who_learnt_nothing_keeps_its_control(how):
     fed, method, state = toy.started("scaffold", **how)
     old = torch.linspace(-1, 1, state.server["control"].numel())

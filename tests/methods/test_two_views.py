@@ -10,7 +10,7 @@ import toy
 from test_fedlsr import BOTH, batch_of, method_of
 
 import fednoise_core as fn
-from fednoise_core.data.augment import build
+from fednoise_core.data.augment import make_augmentation
 from fednoise_core.io import SpecError
 from fednoise_core.methods.fedlsr import FedLSR
 
@@ -24,7 +24,7 @@ def test_corners_of_a_turned_image_are_black_or_after_the_normalisation_the_mean
             found.append(batch.views[1][..., [0, 0, 7, 7], [0, 7, 0, 7]].flatten())
             return super().compute_objective(net, w, batch, broadcast, client_state)
 
-    fed = toy.federation()
+    fed = toy.toy_federation()
     method = Watches(train=fed.train, view_on=view_on)
     state = method.init_state(fed)
     fed.fit(method, state, [0], method.make_broadcast(fed, state))
@@ -38,7 +38,7 @@ def test_views_by_name():
         for per in ("sample", "batch"):
             for on in ("image", "normalised"):
                 first, second = method_of(view=name, per=per, view_on=on, degrees=7.0).get_augmentations()
-                made = build(second)
+                made = make_augmentation(second)
                 assert first == "none"
                 parts = getattr(made, "parts", (made,))
                 assert {(part.per, part.on) for part in parts} == {(per, on)}
@@ -57,7 +57,7 @@ def test_colour_of_grey_images_is_refused_before_training():
 @BOTH
 def test_each_view_is_a_pass_of_its_own_in_training_mode(name):
     """Batch statistics are those of one view; running ones move twice, first by the first view."""
-    net = toy.net(toy.normed)
+    net = toy.toy_net(toy.normed_body)
     w = net.fresh(torch.Generator().manual_seed(0))
     again, batch = w.clone(), batch_of()
     batch.views[1] = batch.views[1] * 3 + 1
@@ -75,7 +75,7 @@ def test_each_view_is_a_pass_of_its_own_in_training_mode(name):
 
 @BOTH
 def test_each_pass_has_its_own_dropout(name):
-    net = toy.net(toy.dropping)
+    net = toy.toy_net(toy.dropping_body)
     w, batch = net.fresh(torch.Generator().manual_seed(0)), batch_of(draws=net.draws)
     found = method_of(name).features(net, w, batch)
     for k, x in enumerate(batch.views):

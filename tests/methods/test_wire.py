@@ -35,7 +35,7 @@ def test_the_trap_works():
     with pytest.raises(AssertionError, match="clean labels were read"):
         np.asarray(Trap(np.zeros(3)))
     trap = Trap(np.zeros(3))
-    world = toy.world()
+    world = toy.toy_world()
     world.hidden = {"deep": [trap]}
     assert id(trap) in reachable_ids(world)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fednoise_core.io import SpecError
-from fednoise_core.nets import NETS, build
+from fednoise_core.nets import NETS, build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
@@ -111,7 +111,7 @@ def masks(u: Tensor, rate: float = 0.25) -> list[Tensor]:
 def test_parameter_counts(
     spec: str | dict[str, Any], shape: tuple[int, int, int], classes: int, parameters: int
 ) -> None:
-    net = build(spec, shape, classes)
+    net = build_net(spec, shape, classes)
     assert net.parameters == parameters
     assert net.parameters == sum(e.size for e in net.layout.entries if e.kind != "stat")
     assert net.layout.size - net.parameters == sum(e.size for e in net.layout.entries if e.kind == "norm")
@@ -120,7 +120,7 @@ def test_parameter_counts(
 @pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in COMPARED), *NARROW.items()])
 def test_agrees_with_an_ordinary_module(name: str, options: dict[str, Any], double: None) -> None:
     shape = shape_of(name)
-    net, module = build({"name": name, **options}, shape, 7), eager(name, shape[0], shape[1], 7, **options)
+    net, module = build_net({"name": name, **options}, shape, 7), eager(name, shape[0], shape[1], 7, **options)
     w = lively(net)
     copy_into(module, w)
     x, u = images(shape, 3), drops(net, 3)
@@ -145,7 +145,7 @@ def test_agrees_with_an_ordinary_module(name: str, options: dict[str, Any], doub
 @pytest.mark.parametrize("name", SHIPPED)
 def test_features_are_what_the_head_sees(name: str) -> None:
     shape = shape_of(name)
-    net = build({"name": name, "stem": "3x3"} if name == "resnet50" else name, shape, 5)
+    net = build_net({"name": name, "stem": "3x3"} if name == "resnet50" else name, shape, 5)
     w, x = lively(net), images(shape, 2)
     hidden = net.features(w, x)
     assert hidden.shape == (2, net.features_size)
@@ -158,7 +158,7 @@ def test_features_are_what_the_head_sees(name: str) -> None:
 def test_no_body_looks_at_values(name: str) -> None:
     """On meta tensors `.item()`, boolean indexing and `if tensor` raise: what runs here can be captured in a graph."""
     shape = shape_of(name)
-    net = build(name, shape, 5)
+    net = build_net(name, shape, 5)
     w = Weights(net.layout, torch.empty(net.layout.size, device="meta"))
     x = torch.empty(2, *shape, device="meta")
     u = torch.empty(2, net.draws, device="meta") if net.draws else None
@@ -167,7 +167,7 @@ def test_no_body_looks_at_values(name: str) -> None:
 
 
 def test_dropout_of_cnn9_takes_its_columns_in_order(double: None) -> None:
-    net, none = build("cnn9", (1, 28, 28), 4), build({"name": "cnn9", "dropout": 0}, (1, 28, 28), 4)
+    net, none = build_net("cnn9", (1, 28, 28), 4), build_net({"name": "cnn9", "dropout": 0}, (1, 28, 28), 4)
     assert (net.draws, none.draws) == (128 + 256, 0)
     assert net.layout == none.layout
     x, w = images((1, 28, 28), 3), lively(net)
@@ -186,7 +186,7 @@ def test_dropout_of_cnn9_takes_its_columns_in_order(double: None) -> None:
 
 def test_dropout_at_eval(double: None) -> None:
     shape = (1, 28, 28)
-    net = build({"name": "cnn9", "dropout_at_eval": True}, shape, 4)
+    net = build_net({"name": "cnn9", "dropout_at_eval": True}, shape, 4)
     w, x, u = lively(net), images(shape, 3), drops(net, 3)
     assert u is not None
     module = eager("cnn9", 1, 28, 4)
@@ -201,7 +201,7 @@ def test_single_ok_says_whether_one_image_can_be_normalised() -> None:
         ("cnn9", (1, 28, 28), False), ("cnn9", (3, 32, 32), True), ("resnet18", (3, 32, 32), True),
         ("resnet18", (1, 8, 8), False), ("small_cnn", (1, 8, 8), True), ("mlp", (1, 8, 8), True),
     ):  # fmt: skip
-        net = build(name, shape, 3)
+        net = build_net(name, shape, 3)
         assert net.single_ok is fine
         w, u = net.fresh(torch.Generator().manual_seed(0)), drops(net, 1)
         if fine:
@@ -216,7 +216,7 @@ def test_single_ok_says_whether_one_image_can_be_normalised() -> None:
 def test_init_bounds(name: str, init: str) -> None:
     """Uniform with torch's own bounds: those of a fresh nn module, or of nn.init.xavier_uniform_ with zero biases."""
     shape = shape_of(name)
-    net, module = build({"name": name, "init": init}, shape, 10), eager(name, shape[0], shape[1], 10)
+    net, module = build_net({"name": name, "init": init}, shape, 10), eager(name, shape[0], shape[1], 10)
     w, theirs = net.fresh(torch.Generator().manual_seed(0)), module.state_dict()
     for entry in net.layout.entries:
         mine, other = w[entry.name], theirs[entry.name]
@@ -259,7 +259,7 @@ class Formats(TorchFunctionMode):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_maps_stay_channels_last(name: str, channels: int) -> None:
     shape = (channels, 32, 32)
-    net = build({"name": name, "stem": "3x3"} if name == "resnet50" else name, shape, 5)
+    net = build_net({"name": name, "stem": "3x3"} if name == "resnet50" else name, shape, 5)
     made = trained(net, lively(net))
     x, u = images(shape, 2), drops(net, 2)
     with Formats() as formats:
@@ -275,7 +275,7 @@ def test_maps_stay_channels_last(name: str, channels: int) -> None:
 @pytest.mark.parametrize("name", ["cnn9", "resnet10", "mobilenet_v2", "shufflenet", "lenet"])
 def test_steps_in_bfloat16(name: str) -> None:
     shape = shape_of(name)
-    net = build(name, shape, 5)
+    net = build_net(name, shape, 5)
     made = trained(net, net.fresh(torch.Generator().manual_seed(0)))
     x, u = images(shape, 4), drops(net, 4)
     exact = net.predict(made.w, x)
@@ -301,11 +301,11 @@ def test_wrong_settings_are_named() -> None:
         ({"name": "mlp", "init": "zeros"}, "^train.net.init: "),
     ):
         with pytest.raises(SpecError, match=message):
-            build(spec, shape, 10)
+            build_net(spec, shape, 10)
     with pytest.raises(SpecError, match=r"cnn9: images of shape \(3, 24, 24\) do not fit .*too small: 'conv9' would"):
-        build("cnn9", (3, 24, 24), 10)
+        build_net("cnn9", (3, 24, 24), 10)
     with pytest.raises(SpecError, match=r"small_cnn: images of shape \(1, 3, 3\)"):
-        build("small_cnn", (1, 3, 3), 10)
+        build_net("small_cnn", (1, 3, 3), 10)
 
 
 def test_no_net_needs_torchvision() -> None:
@@ -329,13 +329,13 @@ def test_images_of_the_described_size_and_more_fit_and_smaller_ones_do_not(name:
     for spec in ({"name": name}, *({"name": name, "stem": stem} for stem in stems)):
         for side in range(1, 41):
             if side >= kind["smallest"]:
-                build(spec, (3, side, side), 2)
+                build_net(spec, (3, side, side), 2)
             else:
                 with pytest.raises(SpecError, match=rf"images of shape \(3, {side}, {side}\) do not fit"):
-                    build(spec, (3, side, side), 2)
+                    build_net(spec, (3, side, side), 2)
 
 
 @pytest.mark.parametrize("name", list(DESCRIBED))
 def test_described_examples_have_the_described_parameters(name: str) -> None:
     kind = DESCRIBED[name]
-    assert build(kind["example"], tuple(kind["input"]), kind["classes"]).parameters == kind["parameters"]
+    assert build_net(kind["example"], tuple(kind["input"]), kind["classes"]).parameters == kind["parameters"]

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fednoise_core.io import ArtifactError, SpecError
-from fednoise_core.nets import build, weights
+from fednoise_core.nets import build_net, weights
 from fednoise_core.nets.net import Net
 from fednoise_core.ops import optim
 from fednoise_core.ops.optim import Trained
@@ -67,7 +67,7 @@ def copied(net: Net, module: nn.Module) -> Weights:
 @pytest.mark.parametrize("name", sorted(SIZES))
 def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: None) -> None:
     module = theirs(name, 14)
-    net = build(name, (3, SIZES[name], SIZES[name]), 14)
+    net = build_net(name, (3, SIZES[name], SIZES[name]), 14)
     made = Trained(net.layout, optim.make_optimiser("sgd"))
     made.load(copied(net, module))
     x, y = images(name, 3), torch.tensor([0, 5, 13])
@@ -88,7 +88,7 @@ def test_logits_gradients_and_statistics_equal_torchvision(name: str, double: No
 
 def test_norm_entries_are_batch_norms_by_type() -> None:
     """FedBN selects by kind, which must find what a search by module type finds, shortcuts included (5.5 g)."""
-    module, net = theirs("resnet18", 10), build("resnet18", (3, 32, 32), 10)
+    module, net = theirs("resnet18", 10), build_net("resnet18", (3, 32, 32), 10)
     norms = [n for n, part in module.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     assert len(norms) == 20
     assert len([n for n in norms if "bn" not in n]) == 3  # what the official filter by name misses
@@ -111,7 +111,7 @@ def test_converted_weights_start_a_net(tmp_path: Path, capsys: pytest.CaptureFix
     assert pretrained.main(["--net", "resnet18", "--file", str(source), "--out", str(out)]) == 0
     assert "100 tensors for resnet18, head left out" in capsys.readouterr().out  # 20 convolutions, 20 norms of 4
     spec: dict[str, Any] = {"name": "resnet18", "stem": "7x7", "weights": str(out)}
-    net, plain = build(spec, (3, 64, 64), 14), build({"name": "resnet18", "stem": "7x7"}, (3, 64, 64), 14)
+    net, plain = build_net(spec, (3, 64, 64), 14), build_net({"name": "resnet18", "stem": "7x7"}, (3, 64, 64), 14)
     w, drawn = (n.fresh(torch.Generator().manual_seed(4)) for n in (net, plain))
     module = torchvision.models.resnet18(num_classes=1000)
     module.load_state_dict(torch.load(source, weights_only=True))
@@ -136,8 +136,8 @@ def test_other_weights_make_another_run(tmp_path: Path) -> None:
 
 def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    named = build("small_cnn", (1, 8, 8), 5).fresh(torch.Generator().manual_seed(0)).named()
-    net = build({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5)
+    named = build_net("small_cnn", (1, 8, 8), 5).fresh(torch.Generator().manual_seed(0)).named()
+    net = build_net({"name": "small_cnn", "weights": str(path)}, (1, 8, 8), 5)
     with pytest.raises(ArtifactError, match=r"w\.safetensors: no such weights file; .*steps\.pretrained"):
         net.fresh(torch.Generator())
     for tensors, message in (

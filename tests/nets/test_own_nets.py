@@ -19,7 +19,7 @@ from torch import nn
 
 import fednoise_core as fn
 from fednoise_core.io import SpecError
-from fednoise_core.nets import build
+from fednoise_core.nets import build_net
 from fednoise_core.nets.module import with_named_nets
 from workflow_scripts.config.nets import net_code
 from workflow_scripts.provenance.code_hash import reachable_files
@@ -39,8 +39,8 @@ def with_weights_of(net: Any, other: Any, seed: int = 0) -> Any:
 
 
 def test_a_module_is_the_same_net_as_the_librarys():
-    ours = build({"name": "mlp", "hidden": 6}, (1, 8, 8), 5)
-    theirs = build({**MAKE, "options": {"hidden": 6}}, (1, 8, 8), 5)
+    ours = build_net({"name": "mlp", "hidden": 6}, (1, 8, 8), 5)
+    theirs = build_net({**MAKE, "options": {"hidden": 6}}, (1, 8, 8), 5)
     w, own = ours.fresh(torch.Generator().manual_seed(0)), with_weights_of(theirs, ours)
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(theirs.train(own, x), ours.train(w, x))
@@ -50,7 +50,7 @@ def test_a_module_is_the_same_net_as_the_librarys():
 
 
 def test_modes_statistics_dropout_and_fresh_weights():
-    net, module = build(NORMED, (1, 8, 8), 5), mynets.Normed((1, 8, 8), 5)
+    net, module = build_net(NORMED, (1, 8, 8), 5), mynets.Normed((1, 8, 8), 5)
     w, again, other = (net.fresh(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(w.flat, again.flat)
     assert not torch.equal(w.flat, other.flat)
@@ -78,7 +78,7 @@ def test_modes_statistics_dropout_and_fresh_weights():
 def test_the_global_generator_is_left_alone():
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
-    build(NORMED, (1, 8, 8), 5).fresh(torch.Generator())
+    build_net(NORMED, (1, 8, 8), 5).fresh(torch.Generator())
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -91,7 +91,7 @@ def test_executors_agree_and_a_function_stands_for_its_name(other: str):
     torch.testing.assert_close(*flats, **exact)
     assert with_named_nets({"net": [mynets.Normed, "mlp"]}) == {"net": [NORMED, "mlp"]}
     method, train = toy.settings("fedavg")
-    world = toy.arrays(), toy.labels(), toy.partition()
+    world = toy.arrays(), toy.toy_labels(), toy.toy_partition()
     made = fn.run(*world, method, {**train, "net": mynets.Normed})
     assert torch.equal(made.outcome.state.server["model"].flat, flats[0])
     assert made.spec["spec"]["train"]["net"] == NORMED
@@ -146,7 +146,7 @@ def wrong_size(shape: Any, classes: int) -> nn.Module:
 def test_a_module_that_cannot_be_run_is_refused(factory: Any, message: str):
     named = f"{__name__}:{factory.__name__}" if callable(factory) else "mynets"
     with pytest.raises(SpecError, match=f"train.net.*{message}"):
-        build({"name": "module", "factory": named}, (1, 8, 8), 5)
+        build_net({"name": "module", "factory": named}, (1, 8, 8), 5)
 
 
 def test_the_module_of_the_page_runs(monkeypatch: pytest.MonkeyPatch):
@@ -155,7 +155,7 @@ def test_the_module_of_the_page_runs(monkeypatch: pytest.MonkeyPatch):
     page = types.ModuleType("page_nets")
     exec(compile(code, "docs/nets.md", "exec"), page.__dict__)
     monkeypatch.setitem(sys.modules, "page_nets", page)
-    net = build({"name": "module", "factory": "page_nets:make", "options": {"width": 16}}, (1, 8, 8), 5)
+    net = build_net({"name": "module", "factory": "page_nets:make", "options": {"width": 16}}, (1, 8, 8), 5)
     assert net.features_size == 16
     assert net.parameters == (9 * 16 + 16) + 2 * 16 + (16 * 5 + 5)
 
@@ -171,7 +171,7 @@ def test_the_module_of_the_page_runs(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_factory_that_cannot_be_found_is_refused(spec: Any, message: str):
     with pytest.raises(SpecError, match=message):
-        build(spec, (1, 8, 8), 5)
+        build_net(spec, (1, 8, 8), 5)
     with pytest.raises(SpecError, match="has no name; define a function at the top level of a module"):
         with_named_nets({"net": partial(mynets.make, hidden=3)})
 

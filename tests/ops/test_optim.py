@@ -109,7 +109,7 @@ def test_load_forgets_gradient_memory_and_values():
 
 def test_gradient_of_a_net_is_autograds():
     """Leaves that share one buffer get the gradient of separate leaves, also through batch normalisation."""
-    net = toy.net(toy.normed)
+    net = toy.toy_net(toy.normed_body)
     start = net.fresh(torch.Generator().manual_seed(0))
     x, y = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 3, 4, 0])
     made = optim.Trained(net.layout, optim.SGD())

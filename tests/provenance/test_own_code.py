@@ -21,7 +21,7 @@ RELU = "relu"
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("inputs")
-    parts = {"arrays": toy.arrays(), "labels": toy.labels(), "partition": toy.partition()}
+    parts = {"arrays": toy.arrays(), "labels": toy.toy_labels(), "partition": toy.toy_partition()}
     for name, part in parts.items():
         part.save(folder / f"{name}.npz")
     return {name: str(folder / f"{name}.npz") for name in parts}

@@ -68,7 +68,7 @@ def section(text: str, head: str) -> str:
 def test_a_paper_is_published_as_far_as_it_was_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = ran("fedmixcon-cpu", ("figure6", "figure7", "scoreboard", "gains"), **THREE)
     out = folder / "out"
-    with pytest.raises(ArtifactError, match="no run of the study was made"):
+    with pytest.raises(ArtifactError, match="no run of the study is finished"):
         publish_study(find_study("fedmixcon"), out)
     sums = Path(finished_runs(study)[0].dir, "SHA256SUMS")
     text = sums.read_text()

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from fake_runs import METHODS, STOPPED, SWEPT, write_study
 from jsonschema import Draft202012Validator
+from layout_check import problems
 
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.run import ListedRun, listed_runs
@@ -37,9 +38,7 @@ def test_the_schema_lists_the_kinds_there_are() -> None:
     assert set(SCHEMAS["figure"]) == set(draw.FIGURES)
 
 
-def test_the_kind_of_table_in_the_documentation_works(
-    found: list[ListedRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kind_of_table_in_the_documentation_works(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs/add_a_table.md").read_text(encoding="utf-8")
     scope: dict[str, Any] = {"__name__": "range_table"}
     block = text.split("```python\n")[1].split("```")[0]
@@ -50,6 +49,20 @@ def test_the_kind_of_table_in_the_documentation_works(
     made = registry.lay_out_table(frame, spec)
     assert (made.title, len(made.rows)) == ("Apart", 1)
     assert [cell.text for cell in made.rows[0].cells] == [f"{frame[key].iloc[0]:.1f}" for key in ("lowest", "highest")]
+
+
+def test_the_kind_of_figure_in_the_documentation_works(found: list[ListedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs/add_a_figure.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {"__name__": "bars"}
+    block = text.split("```python\n")[1].split("```")[0]
+    exec(compile(block, "docs/add_a_figure.md", "exec", dont_inherit=True), scope)
+    monkeypatch.setitem(draw.FIGURES, "bars", scope["KIND"])
+    with style.use_house_style():
+        made = draw.draw_figure(found, {"kind": "bars", "noises": ["random40"], "start": 10.0, "title": "Bars"})
+        assert problems(made.figure) == []
+    bars = made.figure.axes[0].patches
+    assert [bar.get_x() + bar.get_width() for bar in bars] == pytest.approx(list(made.frame["mean"]))
+    assert (made.title, len(bars)) == ("Bars", len(METHODS))
 
 
 @pytest.mark.parametrize(("family", "kind"), KINDS)

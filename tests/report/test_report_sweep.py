@@ -91,7 +91,7 @@ def test_the_lines_of_a_sweep_have_their_marks(root: Path) -> None:
 
 
 def test_a_figure_without_variants_is_refused(root: Path) -> None:
-    with pytest.raises(SpecError, match="none of its methods has a `sweep`"):
+    with pytest.raises(SpecError, match="expected a method with a `sweep`, got none"):
         drawn(root, {"methods": ["fedavg"]})
     with pytest.raises(SpecError, match="no method sweeps 'q'; swept: mu"):
         drawn(root, {"field": "q"})

@@ -40,7 +40,7 @@ def told(name: str, table: int = 0) -> list[str]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found, whole = {}, toy.partition()
+    found, whole = {}, toy.toy_partition()
     held = dataclasses.replace(whole, valid=np.arange(len(whole.index)) % 5 == 4)
     for name in METHODS:
         found[name] = tmp_path_factory.mktemp(name)
@@ -136,7 +136,7 @@ def test_what_only_the_workflow_writes(tmp_path):
     """The keys of spec.json that need a planned job."""
     from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, train_job
 
-    for name, part in (("arrays", toy.arrays()), ("labels", toy.labels()), ("partition", toy.partition())):
+    for name, part in (("arrays", toy.arrays()), ("labels", toy.toy_labels()), ("partition", toy.toy_partition())):
         part.save(tmp_path / f"{name}.npz")
     method, how = toy.settings("fedavg", rounds=1)
     files = {name: tmp_path / f"{name}.npz" for name in ("arrays", "labels", "partition")}

@@ -131,7 +131,7 @@ def test_an_unknown_argument_and_device_are_named():
         run(exectuor="auto")
     with pytest.raises(SpecError, match="device: 'cuda:99', but torch finds"):
         run(device="cuda:99")
-    with pytest.raises(SpecError, match="device: 'gpu' is none of"):
+    with pytest.raises(SpecError, match="device: expected cpu, cuda or cuda:N, got 'gpu'"):
         run(device="gpu")
 
 

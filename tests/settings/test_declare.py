@@ -20,7 +20,7 @@ from pydantic import MISSING, Field
 
 from fednoise_core import methods
 from fednoise_core.io import SpecError
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.methods.coteaching import Coteaching
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.declare import (
@@ -61,10 +61,10 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_one_line_makes_check_and_schema(tmp_path: Path) -> None:
-    for made in (make({"name": "pull", "mu": 1}, Train()), Pull(train=Train(), mu=1)):
+    for made in (make_method({"name": "pull", "mu": 1}, Train()), Pull(train=Train(), mu=1)):
         assert type(made.mu) is float  # type: ignore[attr-defined]
     told = "mu: expected number, 0 ≤ x < 2, got 2"
-    for wrong in (lambda: make({"name": "pull", "mu": 2}, Train()), lambda: Pull(train=Train(), mu=2)):
+    for wrong in (lambda: make_method({"name": "pull", "mu": 2}, Train()), lambda: Pull(train=Train(), mu=2)):
         with pytest.raises(SpecError, match=f"^method.{told}$"):
             wrong()
     assert config_schema.main(["--folder", str(tmp_path)]) == 0
@@ -203,7 +203,7 @@ def test_settings_that_do_nothing_are_none() -> None:
         needed = {"name": name, **cls.example}
         for key in {key for base in cls.__mro__ for key in base.__dict__.get("excluded_settings", ())}:
             for refuse in (
-                lambda spec: make(spec, Train()),
+                lambda spec: make_method(spec, Train()),
                 lambda spec: schemas.check_kind("method", spec, ConfigPath("method")),
             ):
                 with pytest.raises(SpecError, match=f"{key}: unknown key"):
@@ -251,9 +251,9 @@ def test_a_field_without_a_description_is_no_setting_and_cannot_be_listed() -> N
 
 
 def test_a_training_setting_that_a_method_cannot_work_with_is_refused() -> None:
-    make({"name": "scaffold"}, Train())
+    make_method({"name": "scaffold"}, Train())
     with pytest.raises(SpecError, match=r"^train\.optimiser: Scaffold works with 'sgd' only, not with 'adam'$"):
-        make({"name": "scaffold"}, Train(optimiser="adam"))
+        make_method({"name": "scaffold"}, Train(optimiser="adam"))
     with pytest.raises(SpecError, match=r"^train\.momentun: unknown key; did you mean 'momentum'\?$"):
         build_settings(Train, {"momentun": 0.9}, "train")
 

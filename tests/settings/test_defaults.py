@@ -30,4 +30,4 @@ def written_out(family: str) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize(("name", "default"), written_out("augment"), ids=str)
 def test_defaults_of_augmentations(name: str, default: dict[str, Any]) -> None:
-    assert augment.build({"name": name, **default}) == augment.build(name)
+    assert augment.make_augmentation({"name": name, **default}) == augment.make_augmentation(name)

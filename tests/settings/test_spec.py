@@ -14,7 +14,7 @@ from pydantic import MISSING
 from fednoise_core.data import augment
 from fednoise_core.engine.state import State
 from fednoise_core.io import SpecError
-from fednoise_core.methods import METHODS, make, method_class
+from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.settings.declare import Settings, check_value, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train, resolve_rounds
@@ -30,7 +30,7 @@ def model(family: str, name: str) -> type[Settings]:
     if family == "train":
         return model_of(Train)
     if family == "augment":
-        return augment.model(name)
+        return augment.settings_model(name)
     owner = resolve_kind({"kind": name}, config_schema.REGISTRIES[family], family)
     return model_of(owner, *(config_schema.SHARED[family](name) if family in config_schema.SHARED else ()))
 
@@ -80,7 +80,7 @@ def test_schema_has_the_settings_and_defaults_of_the_model(family, name):
 def test_the_example_of_the_schema_works(family):
     example = SCHEMAS.load("method")[family]["example"]
     SCHEMAS.check_kind("method", example, ConfigPath("example"))
-    assert type(make(example, Train())) is method_class(family)
+    assert type(make_method(example, Train())) is method_class(family)
 
 
 NUMBERS = [-1, -1e-9, 0, 1e-9, 0.3, 0.5, 1 - 1e-9, 1, 1 + 1e-9, 1.5, 2, 7, 64, 1e6]
@@ -109,7 +109,7 @@ def test_schema_and_model_take_and_refuse_the_same(family, name):
 def test_schema_alone_knows_the_oracle():
     assert not refusal("method", "coteaching", {"forget_rate": "oracle_nominal"}, by_schema=True)
     with pytest.raises(SpecError, match="forget_rate"):
-        make({"name": "coteaching", "forget_rate": "oracle_nominal"}, Train())
+        make_method({"name": "coteaching", "forget_rate": "oracle_nominal"}, Train())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_nets_and_augmentations_may_carry_options(key, value):
 
 def test_train_is_not_a_field_that_a_spec_may_set():
     with pytest.raises(SpecError, match="unknown key"):
-        make({"name": "fedavg", "train": {}}, Train())
+        make_method({"name": "fedavg", "train": {}}, Train())
 
 
 @pytest.mark.parametrize(
@@ -152,18 +152,18 @@ def test_stages_scale_with_the_rounds_and_round_half_up(rounds, share, expected)
 )
 def test_shares_are_of_all_rounds(name, fields, expected):
     """They give the same phases as the rounds that they stand for."""
-    fed = toy.federation(train={"rounds": 40})
+    fed = toy.toy_federation(train={"rounds": 40})
     rounds = {key: value if key == "iterations" else int(value * 40) for key, value in fields.items()}
     for settings in (fields, rounds):
-        assert [phase.end for phase in make({"name": name, **settings}, fed.train).list_phases(fed)] == expected
+        assert [phase.end for phase in make_method({"name": name, **settings}, fed.train).list_phases(fed)] == expected
 
 
 def test_shares_of_the_prestop_and_of_the_ramp():
     train = Train(rounds=40)
-    teaching = make({"name": "coteaching", "forget_rate": 0.2, "ramp": 0.25}, train)
+    teaching = make_method({"name": "coteaching", "forget_rate": 0.2, "ramp": 0.25}, train)
     assert [teaching.forget_rate_at(t) for t in (5, 10)] == [0.1, 0.2]
     for latest, start, stops in ((0.5, 0.25, [0, 0, 20]), (0, 0.25, [0, 12, 20]), (0, 0.5, [0, 0, 0])):
-        method = make({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
+        method = make_method({"name": "forward_prestop", "latest": latest, "start": start, "patience": 1}, train)
         found = []
         for round in (10, 12, 20):
             state = State(notes={"prestop": {"round": 0, "reference": 0.5, "misses": 0}}, round=round)

@@ -79,8 +79,8 @@ class Setting:
 def inputs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     toy.arrays().save(folder / "arrays.npz")
-    toy.labels().save(folder / "labels.npz")
-    toy.partition().save(folder / "partition.npz")
+    toy.toy_labels().save(folder / "labels.npz")
+    toy.toy_partition().save(folder / "partition.npz")
     return folder
 
 

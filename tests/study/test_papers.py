@@ -139,10 +139,8 @@ def test_absent_data_leaves_cells_not_run_unless_there_is_nothing_else(project, 
     assert study.tables["table7"]["absent"] == ["clothing1m-public"]
     assert study.tables["table2"]["absent"] == []
     study.check_present("table7")  # has other columns
-    assert study.missing_data_message().startswith("not here: clothing1m-public. Cells on it read")
-    with pytest.raises(
-        SpecError, match=r"feddpcont.yaml: tables\.table12: shows nothing but clothing1m-public, which is"
-    ):
+    assert study.missing_data_message().startswith("missing data sets: clothing1m-public. Their cells read")
+    with pytest.raises(SpecError, match=r"feddpcont.yaml: tables\.table12: shows only clothing1m-public, which is"):
         study.check_present("table12")
     assert paths.reference_files(study.tables["table12"]) == ["config/papers/tables/feddpcont.csv"]
 
@@ -153,7 +151,7 @@ def test_a_figure_of_absent_data_says_so_in_the_page_and_is_an_error_by_its_own_
     file.write_text(file.read_text().replace("figures:\n", more, 1))
     study = Study(project(folder=copied), "feddpcont")
     assert study.page_metadata()["left_out"] == {"Clothes": "not run (data absent)"}
-    with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows nothing but clothing1m-public"):
+    with pytest.raises(SpecError, match=r"feddpcont.yaml: figures\.shop: shows only clothing1m-public"):
         study.check_present("shop")
 
 
@@ -249,7 +247,11 @@ def test_a_subset_holds_what_lies_in_one_of_its_boxes(project, copied: Path) -> 
             "subsets: unknown subset 'frist' in --config subset; did you mean 'first'?",
         ),
         ("first", "{noises: [sym20-seed1]}", "subsets.first[0].noises[0]: the grid has no 'sym20-seed1'"),
-        ("first", "{noises: [sym10-seed0], methods: [fedhnl-cl]}", "subsets.first: no run of the grid lies in it"),
+        (
+            "first",
+            "{noises: [sym10-seed0], methods: [fedhnl-cl]}",
+            "subsets.first: no run of the grid is in this subset",
+        ),
     ],
 )
 def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, message: str) -> None:
@@ -261,7 +263,7 @@ def test_a_subset_that_cannot_be(project, copied: Path, subset: str, box: str, m
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{id: cl-helps,", "{id: hma-hurts,", "tables.table3.claims[1].id: 'hma-hurts' stands twice in the table"),
+        ("{id: cl-helps,", "{id: hma-hurts,", "tables.table3.claims[1].id: 'hma-hurts' is repeated in the table"),
         ("{id: cl-helps,", "{id: CL, ", "tables.table3.claims[1].id: "),
         (
             "above: [fedhnl-cl, local]",

@@ -113,7 +113,7 @@ def test_training_settings_are_swept_too(study: Callable[..., Study]) -> None:
     assert run.spec["method"]["mu"] == 0.1
     assert found["prox@mu=0.1@train.lr=0.1"].spec["train"]["lr"] == 0.1
     assert run.label == "prox, mu 0.1, lr 0.01"
-    with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value beside the sweep"):
+    with pytest.raises(SpecError, match=r"prox.sweep.train.epochs: train.epochs has a value outside the sweep"):
         study(lambda data: (edit(data), data["methods"]["prox"]["sweep"].update({"train.epochs": [1]})))
 
 
@@ -149,8 +149,11 @@ def test_a_scale_may_have_fewer_values(study: Callable[..., Study]) -> None:
         ([1], r"toy.yaml: methods.prox.sweep: expected "),
         ({"mu": [1, 1.0]}, r"toy.yaml: methods.prox.sweep.mu: "),
         ({"mu": [[1]]}, r"toy.yaml: methods.prox."),
-        ({"weighting": ["samples"]}, r"toy.yaml: methods.prox.sweep.weighting: weighting has a value beside the sweep"),
-        ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value beside the sweep"),
+        (
+            {"weighting": ["samples"]},
+            r"toy.yaml: methods.prox.sweep.weighting: weighting has a value outside the sweep",
+        ),
+        ({"name": ["fedavg"]}, r"toy.yaml: methods.prox.sweep.name: name has a value outside the sweep"),
         ({"train.lr": [-1]}, r"toy.yaml: methods.prox.train.lr: "),
         ({"train.rate": [1]}, r"toy.yaml: methods.prox.train.rate: unknown key"),
         ({"train": ["fedavg"]}, r"toy.yaml: methods.prox.train: "),
@@ -175,9 +178,9 @@ def test_mistakes_in_the_catalogue_name_it(study: Callable[..., Study], tmp_path
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda d: d["methods"]["prox"].pop("sweep"), r"toy.yaml: figures.mu: none of its methods has a `sweep`"),
+        (lambda d: d["methods"]["prox"].pop("sweep"), r"toy.yaml: figures.mu: expected a method with a `sweep`"),
         (lambda d: d["figures"]["mu"].update(field="q"), r"toy.yaml: figures.mu: no method sweeps 'q'; swept: mu"),
-        (lambda d: d["grid"][0]["methods"].append("cot"), r"figures.mu: its methods sweep mu, forget_rate: say which"),
+        (lambda d: d["grid"][0]["methods"].append("cot"), r"figures.mu: its methods sweep mu, forget_rate; choose one"),
         (lambda d: d["grid"][0].update(methods=["prox@mu=3"]), r"grid\[0\].methods: unknown variant 'prox@mu=3'"),
         (lambda d: d["tables"]["main"].update(methods=["prox@mu=3"]), r"main.methods\[0\]: no run has 'prox@mu=3'"),
         (lambda d: d["methods"].update({"a@mu=1": {"name": "fedavg"}}), "methods: .*, got .a@mu=1."),
@@ -205,5 +208,5 @@ def test_ids_are_read_back() -> None:
     assert len({variant_id("p", {"v": value}) for value in (0.1, 0.1 + 1e-16 * 2, 1e-8, 2**53, 1e22)}) == 5
     assert swept_field(["a", "b@q=1"]) == "q"
     for value in ("a/b", "", "a@b", "x" * 40, "..="):
-        with pytest.raises(SpecError, match="can stand in no path"):
+        with pytest.raises(SpecError, match="cannot be part of a path"):
             variant_id("p", {"v": value})

@@ -10,11 +10,11 @@ from torch import Tensor
 from fednoise_core.api.simulate import FinishedRun
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
-from fednoise_core.methods import make, method_class
-from fednoise_core.testing.compare import same as same
+from fednoise_core.methods import make_method, method_class
+from fednoise_core.testing.compare import same_state as same_state
 from fednoise_core.testing.subject import Subject
 from fednoise_core.testing.world import *  # noqa: F403
-from fednoise_core.testing.world import PAIR, TRAIN, arrays, federation
+from fednoise_core.testing.world import PAIR, TRAIN, arrays, toy_federation
 
 # one method of each kind: plain, variates of client and server, two nets, another loss, phases and relabelling,
 # released labels and a prior, logits of public images and nets of several kinds, no server
@@ -42,8 +42,8 @@ def play(name: str, **how: Any) -> FinishedRun:
 
 def started(name: str, fields: dict[str, Any] | None = None, **options: Any) -> tuple[Federation, Any, State]:
     """Federation, method and first state on the small world. options: of `federation`."""
-    fed = federation(**options)
-    method = make({"name": name, **(fields or {})}, fed.train)
+    fed = toy_federation(**options)
+    method = make_method({"name": name, **(fields or {})}, fed.train)
     return fed, method, method.init_state(fed)
 
 

@@ -74,7 +74,7 @@ def rounds(
         def compute_loss(self, logits, y):  # the library's is in float32
             return F.cross_entropy(logits, y, reduction="none")
 
-    fed = toy.federation(train=train, net=toy.net(perceptron))
+    fed = toy.toy_federation(train=train, net=toy.toy_net(perceptron))
     method = build_settings(Watched, fields, "method", train=fed.train)
     state = method.init_state(fed)
     start = state.server["model"].flat.clone()

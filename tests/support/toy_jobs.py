@@ -13,7 +13,7 @@ import torch
 from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.fit import FitRequest
 from fednoise_core.engine.local import Local, Work
-from fednoise_core.methods import make
+from fednoise_core.methods import make_method
 from fednoise_core.ops.weights import Weights
 
 
@@ -91,7 +91,7 @@ def jobs(
     made: Any, local: Local | None = None, clients: Any = WHO, round: int = 1, **broadcast: Any
 ) -> list[FitRequest]:
     model = made.net(0).fresh(torch.Generator().manual_seed(0))
-    local = local or make({"name": "fedavg"}, made.train)
+    local = local or make_method({"name": "fedavg"}, made.train)
     return [
         FitRequest(local, c, round, 2, {"model": model, "lr": 0.05, "factor": 0.5 * round, **broadcast})
         for c in clients

@@ -41,7 +41,7 @@ def hand_on(client: Any, broadcast: Any) -> dict[str, Any]:
 
 def test_every_way_is_seen_and_nothing_else():
     """Names and bytes of each; the server's own training and what clients keep are none."""
-    fed = toy.federation()
+    fed = toy.toy_federation()
     talk, model, ids = Talk(fed.train), fed.init_weights("model"), torch.arange(4)
     state = FedAvg(train=fed.train).init_state(fed)
     state.round = 1
@@ -115,7 +115,7 @@ def test_labels_are_known_by_their_content(value):
         "201142",
         3,
         torch.zeros(0),
-        toy.federation().init_weights("model"),
+        toy.toy_federation().init_weights("model"),
     ],
 )
 def test_other_things_are_no_labels(value):

@@ -114,13 +114,13 @@ def test_what_a_graph_cannot_record_is_refused(body):
 
 
 def test_a_step_that_uses_all_it_may_is_replayed_bit_for_bit():
-    made = toy.world({"precision": "bf16", "augment": "flip"})
+    made = toy.toy_world({"precision": "bf16", "augment": "flip"})
     found = {}
     for graphs in (Graphs(), TapeGraphs()):
         lanes = Lanes(made, LanePool("cpu", 2, graphs))
         ran = [r for k in (1, 2) for r in lanes.run(jobs(made, Everything(made.train), round=k))]
         found[graphs.name] = [(r.update, r.client_state) for r in ran]
-    assert toy.same(found["eager"], found["tape"])
+    assert toy.same_state(found["eager"], found["tape"])
 
 
 # what it notices
@@ -200,7 +200,7 @@ def trained(runner: Any, local: Scaled) -> list[Any]:
 
 @pytest.mark.parametrize("kind", [Scaled, Global, Boxed])
 def test_a_step_that_reads_what_captures_are_not_told_apart_by_is_wrong_here_as_on_a_gpu(kind):
-    made = toy.world()
+    made = toy.toy_world()
     expected = trained(Sequential(made), kind(made.train))
     assert apart(expected[0], expected[1]) > 1e-2
     eager, tape = (
@@ -208,12 +208,12 @@ def test_a_step_that_reads_what_captures_are_not_told_apart_by_is_wrong_here_as_
     )
     assert apart(expected, eager) < 1e-4
     assert apart(expected[0], tape[0]) < 1e-4
-    assert toy.same(tape[0], tape[1])  # the first round's factor for good
+    assert toy.same_state(tape[0], tape[1])  # the first round's factor for good
     assert apart(expected[1:], tape[1:]) > 1e-2
 
 
 def test_a_field_of_many_numbers_that_changes_is_not_replayed_stale():
-    made = toy.world()
+    made = toy.toy_world()
     expected = trained(Sequential(made), Field(made.train))
     assert apart(expected[0], expected[1]) > 1e-2
     lanes = Lanes(made, LanePool("cpu", 1, TapeGraphs()))
@@ -223,7 +223,7 @@ def test_a_field_of_many_numbers_that_changes_is_not_replayed_stale():
 
 
 def test_fields_are_compared_by_their_numbers():
-    a, b = Field(toy.world().train), Field(toy.world().train)
+    a, b = Field(toy.toy_world().train), Field(toy.toy_world().train)
     assert repr(a.table) == repr(b.table)
     assert freeze_value(a) == freeze_value(b)
     hash(freeze_value(a))

@@ -87,7 +87,7 @@ def test_runs_ask_for_a_gpu_where_the_submitting_machine_has_none(workflow: Work
     ("variable", "message"),
     [
         ("CUDA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES=0 names a GPU, but "),
-        ("FEDNOISE_GPU_SLOTS", "FEDNOISE_GPU_SLOTS: '0' is no whole number from 1 on"),
+        ("FEDNOISE_GPU_SLOTS", "FEDNOISE_GPU_SLOTS: expected a whole number from 1 on, got '0'"),
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_one_message(
@@ -138,7 +138,7 @@ def test_names_run_no_commands_and_match_nothing_else(workflow: Workflow) -> Non
     workflow.path(f"config/studies/{name}.yaml").unlink()
     workflow.path("config/studies/a+b.yaml").write_text(study)  # means something in a pattern
     said = workflow("snakemake", "-n", "results/a+b/report.html", check=False)
-    assert "config/studies/a+b.yaml: the file's name: 'a+b' is no id" in said
+    assert "config/studies/a+b.yaml: the file's name: expected an id" in said
 
 
 def test_tables_of_every_study_have_a_name(workflow: Workflow) -> None:

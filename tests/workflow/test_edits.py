@@ -53,7 +53,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "the code of a picture of settings": ([(HISTOGRAM, *FUTURE)], {"figure": 1, **PAGE}),
     "another kind of figure": ([(CORE + "report/figures/results/pareto.py", *FUTURE)], {}),
     "what all figures share": ([(CORE + "report/figures/style.py", *FUTURE)], {"figure": 2, **PAGE}),
-    "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **PAGE}),
+    "code of tables": ([(CORE + "report/tables/registry.py", *FUTURE)], {"table": 2, **NUMBERS}),
     "another kind of table": ([(CORE + "report/tables/cost.py", *FUTURE)], {}),
     "code of pages": ([(CORE + "report/pages/study_page.py", *FUTURE)], PAGE),
     "a template": ([(CORE + "report/pages/assets/study.html", "<h3>Code</h3>", "<h3>The code</h3>")], PAGE),
@@ -70,7 +70,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     "a comment": ([(FEDCORR, INIT, f"    # a comment\n{INIT}")], {}),
     "a docstring": ([(FEDCORR, '"""', '"""Another docstring. ')], {}),
     "a help text": ([(STEPS + "noise.py", 'help="noise spec as JSON"', 'help="other words"')], {}),
-    "the version": ([(CORE + "__init__.py", '__version__ = "', '__version__ = "9.')], {}),
+    "the version": ([(CORE + "version.py", '__version__ = "', '__version__ = "9.')], {}),
     # settings
     "a method's setting": ([(TOY, "beta: 1.0", "beta: 0.5")], ONE_RUN),
     "a training setting": ([(TOY, "rounds: 2", "rounds: 3")], ALL_RUNS),
@@ -133,7 +133,7 @@ EDITS: dict[str, tuple[list[Edit], dict[str, int]]] = {
     ),
     "a caption": ([("captions/figure.rst", "Figure", "The figure")], {}),
     "a rule's message": ([("rules/noise.smk", '"labels of', '"noisy labels of')], {}),
-    "a rule's memory": ([("rules/train.smk", "needs(4000,", "needs(8000,")], {}),
+    "a rule's memory": ([("rules/train.smk", "job_resources(4000,", "job_resources(8000,")], {}),
 }
 
 

@@ -63,12 +63,12 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     STUDY.write_text(text.replace("rounds: 2", "round: 2"))
     assert prune.main(["--yes"]) == 2
     why = f"prune: {STUDY}: train.round: unknown key; did you mean 'rounds'?"
-    assert capsys.readouterr().err == f"{why}; nothing is removed until this is mended\n"
+    assert capsys.readouterr().err == f"{why}. Nothing is removed until this is fixed\n"
     assert run.exists()
     STUDY.write_text(text)
     with training("work/x"):
         assert prune.main(["--yes"]) == 1
-    assert capsys.readouterr().err == "prune: work/x: a process trains here: wait for it\n"
+    assert capsys.readouterr().err == "prune: work/x: a process trains here. Wait for it\n"
     assert run.exists()
     assert prune.main(["--yes"]) == 0
     assert not run.exists()
@@ -106,7 +106,7 @@ def test_audit_removes_nothing_while_something_runs(
     unfinished.write_text("{}")
     with training("work/x"):
         assert audit.main(["--remove"]) == 1
-    assert capsys.readouterr().err == "audit: work/x: a process trains here: wait for it\n"
+    assert capsys.readouterr().err == "audit: work/x: a process trains here. Wait for it\n"
     lock = Path(".snakemake/locks/0.output.lock")
     lock.parent.mkdir(parents=True)
     lock.write_text("")

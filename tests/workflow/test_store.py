@@ -240,7 +240,7 @@ def test_runs_are_found_by_their_ids(workflow: Workflow) -> None:
     run = fn.load(root, method="fedcorr")
     assert run.folder == workflow.path(workflow.run("fedcorr"))
     assert run.summary["run"] == {"method": "fedcorr", "seed": 0}
-    with pytest.raises(fn.io.SpecError, match=r"2 runs are meant, expected one. There are noise: random20, sym40"):
+    with pytest.raises(fn.io.SpecError, match=r"expected one run .*, got 2\. There are noise: random20, sym40"):
         fn.load(root / "index.csv", method="fedavg")
 
 

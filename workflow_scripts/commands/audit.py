@@ -47,9 +47,9 @@ def running_process() -> str:
     """
     locks = Path(".snakemake/locks")
     if locks.is_dir() and any(locks.iterdir()):
-        return "Snakemake's lock is held: wait for the run (after a crash: snakemake --unlock)"
+        return "Snakemake's lock is held. Wait for the run (after a crash: snakemake --unlock)"
     training = next((path.parent for path in Path("work").rglob("lock") if is_locked(path)), None)
-    return f"{training}: a process trains here: wait for it" if training else ""
+    return f"{training}: a process trains here. Wait for it" if training else ""
 
 
 def audit_store(*, copies: bool = True) -> dict[Path, list[str]]:

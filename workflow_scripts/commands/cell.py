@@ -22,50 +22,32 @@ FIELDS = ("dataset", "noise", "partition", "method", "seed")
 
 
 def resolve_run(project: Project, wanted: Mapping[str, str | None]) -> PlannedRun:
-    """Find the run of a cell.
-
-    Args:
-        project: The project.
-        wanted: Paper, table or figure, and any of FIELDS.
-
-    Raises:
-        SpecError: No run or several runs have these names.
-    """
+    """Find the run that `wanted` (paper, table or figure, FIELDS) names. SpecError: there is none, or several."""
     study, key = Study(project, str(wanted["paper"])), "table" if wanted.get("table") else "figure"
     part = wanted.get(key) or ""
     part = f"{key}{part}" if part.isdigit() else part
     study.check_present(part)
     runs, where = study.select_runs({**study.tables, **study.figures}[part]), f"{study.place.file}: {part}"
-    for field in FIELDS:
+    for field, value in ((field, wanted.get(field)) for field in FIELDS):
         known = {name for run in runs for name in _field_names(study, field, run)}
-        value = wanted.get(field)
         runs = [run for run in runs if value is None or value in _field_names(study, field, run)]
         if not runs:
             raise SpecError(f"{where}: {field}: no run has {value!r}{did_you_mean(str(value), known)}")
     for field in FIELDS:
         found = sorted({_field_names(study, field, run)[0] for run in runs})
         if len(found) > 1:
-            raise SpecError(f"{where}: {len(runs)} runs are meant: add {field}, one of {', '.join(found)}")
+            raise SpecError(f"{where}: {field}: {len(runs)} runs are left. Add one of {', '.join(found)}")
     return runs[0]
 
 
 def _field_names(study: Study, field: str, run: PlannedRun) -> list[str]:
-    """What a run's field is called: a data set by the paper's ids, whatever stands in for them, and by its own."""
-    back = [
-        name for name, stand_in in study.dataset_substitutes.items() if field == "dataset" and stand_in == run.dataset
-    ]
-    return [*back, str(getattr(run, field))]
+    """Ids of a run's field: those of data sets for which its data set is a substitute, and its own."""
+    own = str(getattr(run, field))
+    return [*(name for name, used in study.dataset_substitutes.items() if field == "dataset" and used == own), own]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: The arguments; those of the process if left out.
-
-    Returns:
-        2 if the paper has no such cell, else the exit status of Snakemake.
-    """
+    """Run the command; returns 2 if the paper has no such cell, else the exit status of Snakemake."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("paper", "table", "figure", *FIELDS):
         parser.add_argument(f"--{name}", required=name == "paper")

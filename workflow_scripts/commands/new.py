@@ -63,8 +63,8 @@ import toy
 
 def test_strength_zero_is_fedavg_bit_for_bit() -> None:
     fedavg = toy.play("fedavg").outcome.state
-    assert toy.same(toy.play("{name}", method={{"strength": 0.0}}).outcome.state, fedavg)
-    assert not toy.same(toy.play("{name}", method={{"strength": 0.1}}).outcome.state, fedavg)
+    assert toy.same_state(toy.play("{name}", method={{"strength": 0.0}}).outcome.state, fedavg)
+    assert not toy.same_state(toy.play("{name}", method={{"strength": 0.1}}).outcome.state, fedavg)
 ''',
     "docs/methods/{name}.md": """\
 ---

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = _find_unnamed()
     except (SpecError, ArtifactError, OSError) as error:
-        print(f"prune: {error}; nothing is removed until this is mended", file=sys.stderr)
+        print(f"prune: {error}. Nothing is removed until this is fixed", file=sys.stderr)
         return 2
     for path in found:
         if options.yes and (reason := running_process()):

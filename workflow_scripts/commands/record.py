@@ -27,7 +27,7 @@ def _refusal_reason() -> str | None:
     if dry_run.returncode != 0:
         return f"snakemake -n failed:\n{dry_run.stderr.strip()}"
     if "Nothing to be done" not in dry_run.stdout + dry_run.stderr:
-        return "there is work left to do: snakemake -n lists it"
+        return "some results are not up to date. snakemake -n lists them"
     return None
 
 

@@ -74,7 +74,7 @@ def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Co
     schemas.check_kind("method", fields, place)
     label, train = spec.get("label", name), spec.get("train", {})
     if not isinstance(label, str) or not label.strip() or len(label) > LONGEST_LABEL or not label.isprintable():
-        raise (place / "label").error(f"expected one line of text, {LONGEST_LABEL} letters at most, and not empty")
+        raise (place / "label").error(f"expected one line of 1 to {LONGEST_LABEL} letters")
     check_train(schemas, train, place / "train")
     return MethodDefinition(fields, label, train, place)
 
@@ -122,7 +122,9 @@ def expand_sweep(name: str, spec: Mapping[str, Any], place: ConfigPath) -> dict[
     for field in sweep:
         key = field.removeprefix(TRAIN)
         if key in (rest if key == field else rest.get("train", {})):
-            raise (place / "sweep" / field).error(f"{field} has a value beside the sweep: leave it out, or add it here")
+            raise (place / "sweep" / field).error(
+                f"{field} has a value outside the sweep, too. Remove that, or add it to the sweep"
+            )
     found: dict[str, Mapping[str, Any]] = {}
     label = rest.get("label", name)
     for values in product(*sweep.values()):

@@ -190,7 +190,8 @@ class Project:
         """
         try:
             found = {
-                path.name: hash_contents(path) for path in sources.files(self.datasets[dataset], self._data_folders)
+                path.name: hash_contents(path)
+                for path in sources.list_files(self.datasets[dataset], self._data_folders)
             }
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset):
@@ -253,8 +254,11 @@ class Project:
         """
         spec = self.datasets[dataset]
         try:
-            samples, classes = sources.n_train(spec, self._data_folders), sources.classes(spec, self._data_folders)
-            side = min(sources.sides(spec, self._data_folders))
+            samples, classes = (
+                sources.n_train(spec, self._data_folders),
+                sources.count_classes(spec, self._data_folders),
+            )
+            side = min(sources.image_sides(spec, self._data_folders))
         except (SpecError, ArtifactError, OSError) as error:
             if self._path_is_missing(dataset) and self._recorded_fingerprint(dataset):
                 return None, None, None
@@ -282,10 +286,12 @@ class Project:
         self.schemas.check_settings("config", config, place)
         if config["scale"] not in ("paper", *self.scale_names):
             known = did_you_mean(config["scale"], ["paper", *self.scale_names])
-            problem = f"{config['scale']!r} has no file in config/scales{known}"
+            problem = f"expected paper or the name of a file in config/scales, got {config['scale']!r}{known}"
             raise (place / "scale").error(problem)
         if config["scale"] == "paper" and config.get("overlay"):
-            problem = "at scale paper it would overwrite the studies' own results; give it a scale, as config/scales do"
+            problem = (
+                "at scale paper it would overwrite the studies' own results. Give it a scale, as config/scales does"
+            )
             raise (place / "overlay").error(problem)
         for number, name in enumerate(config["studies"]):
             if name not in self.study_files:
@@ -294,7 +300,7 @@ class Project:
                 )
         root = config.get("data_root")
         if root is not None and not Path(root).is_dir():
-            raise (place / "data_root").error(f"no such folder: {root}")
+            raise (place / "data_root").error(f"expected a folder, got {root}")
 
 
 @functools.cache

@@ -82,7 +82,7 @@ class Schemas:
             raise place.error(describe_mismatch(value, {"type": "object", "required": [key]}))
         check_json_compatible(value, place)
         if key not in value:
-            raise place.error(f"the key {key!r} is missing; it is one of {', '.join(kinds)}")
+            raise place.error(f"the key {key!r} is missing. Its value is one of {', '.join(kinds)}")
         kind = value[key]
         if not isinstance(kind, str):
             raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
@@ -143,7 +143,7 @@ class Schemas:
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong with a kind that the schema does not have: no such kind, or an old schema."""
     if family in REGISTRIES and kind in read_registry(ROOT, *REGISTRIES[family]):
-        return f"config/schema/{family}.yaml does not know {kind!r} yet: run `fednoise schema`"
+        return f"config/schema/{family}.yaml does not know {kind!r} yet. Run `fednoise schema`"
     return f"unknown {family} {kind!r}{did_you_mean(kind, kinds)}"
 
 

@@ -47,7 +47,7 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     for number, key in enumerate(keys):
         if key in keys[:number]:
             mark = node.value[number][0].start_mark
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", mark)
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is repeated", mark)
     loader.flatten_mapping(node)  # `<<` puts what it merges in front, so that the mapping's own keys win
     return {loader.construct_object(k, deep=True): loader.construct_object(v, deep=True) for k, v in node.value}
 
@@ -110,17 +110,17 @@ def check_json_compatible(value: Any, place: ConfigPath) -> None:
         for key, part in value.items():
             if not isinstance(key, str):
                 told = " (an unquoted on, off, yes or no may be read so)" if isinstance(key, bool) else ""
-                raise place.error(f"the key {_shorten_text(key)}{told} is no text; put it in quotes")
+                raise place.error(f"the key {_shorten_text(key)}{told} is not text. Put it in quotes")
             check_json_compatible(part, place / key)
     elif isinstance(value, list):
         for number, part in enumerate(value):
             check_json_compatible(part, place / number)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise place.error(f"{value} is no finite number")
+        raise place.error(f"expected a finite number, got {value}")
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LARGEST:
-        raise place.error("a whole number of more than 63 bits")
+        raise place.error("expected a whole number of at most 63 bits")
     elif value is not None and not isinstance(value, int | float | str):
-        raise place.error(f"{_shorten_text(value)} is a {type(value).__name__}; put it in quotes")
+        raise place.error(f"{_shorten_text(value)} is a {type(value).__name__}. Put it in quotes")
 
 
 def _shorten_text(value: object) -> str:

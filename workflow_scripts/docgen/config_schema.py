@@ -120,7 +120,9 @@ def _describe_family(family: str) -> dict[str, Any]:
     """The schema of everything in a registry, by name."""
     if family == "augment":
         return {
-            name: _schema_entry(one.description, augment.model(name), {"example": {"name": name, **one.example}})
+            name: _schema_entry(
+                one.description, augment.settings_model(name), {"example": {"name": name, **one.example}}
+            )
             for name, one in augment.AUGMENTS.items()
         }
     found = {}

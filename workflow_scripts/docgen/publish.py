@@ -70,7 +70,7 @@ def find_study(root: str, folder: str | Path = ".") -> Study:
         project = Project({**config, "scale": scale}, folder)
         if root in project.studies_by_folder:
             return Study(project, project.studies_by_folder[root])
-    raise SpecError(f"results/{root}: the results of no study")
+    raise SpecError(f"results/{root}: no study has this results folder")
 
 
 def finished_runs(study: Study) -> list[ListedRun]:
@@ -99,7 +99,7 @@ def publish_study(study: Study, out: Path, html: Path | None = None) -> list[Pat
     """
     found = finished_runs(study)
     if not found:
-        raise ArtifactError(f"{study.root}: no run of the study was made")
+        raise ArtifactError(f"{study.root}: no run of the study is finished")
     runs, told = load(found), registry.complete_tables(study.page_metadata())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

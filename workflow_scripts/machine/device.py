@@ -43,7 +43,7 @@ def visible_gpus() -> list[str]:
     if names and not found:
         raise SpecError(
             f"CUDA_VISIBLE_DEVICES={allowed} names a GPU, but {socket.gethostname()} has none with a driver "
-            "(nvidia-smi lists none): run on a machine with one, or say `device: cpu`, or unset CUDA_VISIBLE_DEVICES"
+            "(nvidia-smi lists none). Run on a machine with one, say `device: cpu`, or unset CUDA_VISIBLE_DEVICES"
         )
     return [_gpu_uuid(name, found) for name in names]
 
@@ -59,7 +59,7 @@ def slots_per_gpu() -> int:
     """
     told = os.environ.get(SLOTS, "1")
     if not (told.isascii() and told.isdigit() and int(told) > 0):
-        raise SpecError(f"{SLOTS}: {told!r} is no whole number from 1 on")
+        raise SpecError(f"{SLOTS}: expected a whole number from 1 on, got {told!r}")
     return int(told)
 
 
@@ -119,6 +119,8 @@ def _wait_for_slot(names: list[str], count: int) -> str:
                     return name
         if not told:
             places = f"{len(names)} x {count} places" if count > 1 else f"{len(names)} GPUs"
-            print(f"device: waiting, other runs of yours have all {places} (locks in {folder})", file=sys.stderr)
+            print(
+                f"device: waiting for a GPU: other runs of yours have all {places} (locks in {folder})", file=sys.stderr
+            )
             told = True
         time.sleep(POLL_SECONDS)

@@ -39,7 +39,7 @@ def acquire_lock(path: Path, patience: float = 0.0) -> int | None:
                 return None
             time.sleep(POLL_SECONDS)
         except OSError as error:
-            words = f"this file system has no locks (flock: {error.strerror}); put the folder on another one"
+            words = f"this file system has no locks (flock: {error.strerror}). Put the folder on another one"
             raise SpecError(f"{path}: {words}") from error
         else:
             return number

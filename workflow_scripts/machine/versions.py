@@ -33,5 +33,5 @@ def check_versions(expected: str) -> str:
     """
     found = versions_text(installed_versions())
     if expected and expected != found:
-        raise SpecError(f"planned with {expected}, but this machine has {found}: install the same versions")
+        raise SpecError(f"expected {expected}, as planned, got {found} on this machine. Install the same versions")
     return found

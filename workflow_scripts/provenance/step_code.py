@@ -26,8 +26,8 @@ def user_module_path(folder: str | Path, factory: str) -> str:
     where = factory.partition(":")[0]
     found = module_file(folder, where) if where else None
     if found is None:
-        problem = f"there is no file {where.replace('.', '/')}.py in the project's folder"
-        raise SpecError(f"train.net.factory: {factory!r}: {problem}: only its code decides what runs again")
+        problem = f"expected a module in the project's folder, got {factory!r} (no {where.replace('.', '/')}.py there)"
+        raise SpecError(f"train.net.factory: {problem}. Only such code decides what runs again")
     return found
 
 
@@ -131,7 +131,7 @@ class StepCode:
         if planned and planned not in codes:
             raise CodeChanged(
                 f"the code has changed since this job was planned (now {codes[0]}, then {planned}): "
-                "nothing was computed; start it again (a workflow: snakemake)"
+                "nothing was computed. Run the command again (for a workflow: snakemake)"
             )
         return planned or codes[0]
 

@@ -1,7 +1,11 @@
 """What the steps' command lines share: the check of their own code, errors in one line, exit codes.
 
-Exit codes of every command here: 0 done; 2 a user's error (settings, files, arguments, or code that changed), said in
-one line; 1 refused, findings, or a defect of the program, which shows where; 75 stopped, the same command goes on.
+Exit codes of every command here:
+
+- 0: done.
+- 1: refused, findings, or a defect of the program, which shows where.
+- 2: a user's error (settings, files, arguments, or code that changed), described in one line.
+- 75: interrupted. Run the same command to resume.
 """
 
 from __future__ import annotations

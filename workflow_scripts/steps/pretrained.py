@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fednoise_core.data.fetch import fetch, intact
+from fednoise_core.data.fetch import fetch, is_intact
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, sha256_file
 from workflow_scripts.config.published_weights import PUBLISHED
 from workflow_scripts.steps import common
@@ -66,13 +66,13 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
     """
     from safetensors.torch import save
 
-    from fednoise_core.nets import build
+    from fednoise_core.nets import build_net
     from fednoise_core.nets.weights import fill_weights, read_tensors, rename_torchvision
 
     named = read_tensors(source) if source.suffix == ".safetensors" else rename_torchvision(_state_dict(source))
     named = {name: tensor for name, tensor in named.items() if not name.startswith("head.")}
     small = "conv1.weight" in named and named["conv1.weight"].shape[-1] == 3
-    weights = build({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
+    weights = build_net({"name": net, "stem": "3x3" if small else "7x7"}, (3, 224, 224), 2).layout.zeros()
     fill_weights(weights, named, source)
     ready = {name: tensor for name, tensor in weights.named().items() if not name.startswith("head.")}
     with open_atomic(out, "wb") as file:
@@ -81,14 +81,14 @@ def convert_weights(source: Path, net: str, out: Path) -> int:
 
 
 def _find_published(net: str, folders: list[str], cache: Path) -> Path:
-    """torchvision's file: from a searched folder, else downloaded."""
+    """Torchvision's file: from a searched folder, else downloaded."""
     if net not in PUBLISHED:
         raise SpecError(f"no published weights are known for net {net!r} (known: {', '.join(PUBLISHED)}); give --file")
     url, sha256 = PUBLISHED[net]
     name = url.rsplit("/", 1)[1]
     for folder in folders:
         for path in (Path(folder) / name, Path(folder) / "weights" / name):
-            if intact(path, sha256):
+            if is_intact(path, sha256):
                 return path
     try:
         return fetch([url], cache / name, sha256)

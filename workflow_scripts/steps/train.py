@@ -9,7 +9,7 @@ run's numbers, and nothing else. Works as plain Python wherever torch is install
 needed.
 
 Exit codes: 0 done; 2 wrong settings, other code than expected, or a damaged file, said in one line; 1 anything else
-that went wrong; 75 stopped by SIGTERM or SIGINT after a round: the same command goes on.
+that went wrong; 75 interrupted by SIGTERM or SIGINT after a round: run the same command to resume.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
-        print("train: stopped before the first round; the same command goes on", file=sys.stderr)
+        print("train: interrupted before the first round; run the same command to resume", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -155,7 +155,7 @@ def _run_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], bool
         try:
             train_job(job, options, stop)
         except Stopped as stopped:
-            print(stopped, flush=True)  # says that the same command goes on
+            print(stopped, flush=True)  # says how to resume
             return INTERRUPTED
     return 0
 
@@ -175,7 +175,7 @@ def _training_lock(work: Path) -> Iterator[None]:
     work.mkdir(parents=True, exist_ok=True)
     lock = acquire_lock(work / "lock", LOCK_PATIENCE)
     if lock is None:
-        raise SpecError(f"{work}: another process trains here")
+        raise SpecError(f"{work}: another process trains here. Wait for it")
     try:
         yield
     finally:

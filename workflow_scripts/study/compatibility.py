@@ -14,10 +14,6 @@ from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.provenance.step_code import user_module_path
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-HUMAN_RATES = {  # share of wrong labels in the published files of CIFAR-10N and CIFAR-100N (Wei et al., ICLR 2022)
-    **{"aggregate": 0.0901, "random1": 0.1723, "random2": 0.1812, "random3": 0.1764, "worst": 0.4021},
-    **{"fine": 0.4020, "coarse": 0.2640},
-}
 Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 
 
@@ -46,7 +42,7 @@ def check_setting(project: Project, dataset: str, noise: Defined, partition: Def
     samples = project.facts(dataset)[0]
     clients = partition_spec.get("clients", 0)
     if samples is not None and clients > samples:
-        problem = f"{clients} clients, but {dataset!r} has {samples} training samples"
+        problem = f"expected at most {samples}, the training samples of {dataset!r}, got {clients}"
         raise (partition_place / "clients").error(problem)
 
 
@@ -75,12 +71,14 @@ def check_method(
         told = train.get(key, project.schemas.load("train")["properties"][key]["default"])
         if told not in values:
             words = " or ".join(map(str, values))
-            raise (place / "train" / key).error(f"{fields['name']} works with {words} only, not with {told}")
+            raise (place / "train" / key).error(f"expected {words} for {fields['name']}, got {told}")
     classes = project.facts(dataset)[1]
     for key, instead in facts.get("above_chance", {}).items():
         value = fields.get(key, facts["properties"][key]["default"])
         if classes and fields.get(instead) is None and value <= 1 / classes:
-            raise (place / key).error(f"{value} tells nothing of {classes} classes: it must be above 1/{classes}")
+            raise (place / key).error(
+                f"expected a value above 1/{classes}, which is chance for {classes} classes, got {value}"
+            )
 
 
 def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: ConfigPath) -> None:
@@ -118,7 +116,7 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) 
         SpecError: The noise leaves no generator.
     """
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
-        problem = f"'continued' goes on from the generator of the labels, which noise {noise[0]!r} does not leave"
+        problem = f"'continued' needs noise that leaves its generator in the labels; noise {noise[0]!r} leaves none"
         raise (place / "sampling").error(problem)
 
 
@@ -139,5 +137,5 @@ def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPat
     """
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1])
     if rate is None:
-        raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise[0]!r} on {dataset!r}; give a number")
+        raise place.error(f"{ORACLE}: no nominal rate is known for noise {noise[0]!r} on {dataset!r}. Give a number")
     return rate

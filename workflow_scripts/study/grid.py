@@ -139,7 +139,7 @@ class StudyGrid:
     def missing_data_message(self) -> str:
         """Describe what the data sets that are missing mean."""
         return (
-            f'not here: {", ".join(self.absent)}. Cells on it read "not run (data absent)". Put it into the '
+            f'missing data sets: {", ".join(self.absent)}. Their cells read "not run (data absent)". Put them into the '
             "working folder, or below the folder that data_root in config/config.yaml or the environment variable "
             "FEDNOISE_DATA names"
         )
@@ -190,8 +190,9 @@ class StudyGrid:
         own, shared = self._scaled[1].get("seeds"), self._scaled[0].get("seeds")
         for number, block in enumerate(self.data["grid"]):
             place, train = self.place / "grid" / number, block.get("train", {})
-            for settings_of_block in (train, self.train_settings(number)) if train else ():
-                definitions.check_train(self.project.schemas, settings_of_block, place / "train")
+            if train:  # alone first: a mistake in it is named before what follows from it
+                definitions.check_train(self.project.schemas, train, place / "train")
+                definitions.check_train(self.project.schemas, self.train_settings(number), place / "train")
             methods = [one for name in block["methods"] for one in self._expand_method(name, place)]
             named = (self._available_dataset(name, place / "datasets") for name in block["datasets"])
             datasets = [name for name in named if name is not None]
@@ -256,7 +257,7 @@ class StudyGrid:
         run = PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
         if runs.setdefault(ids, run).spec != run.spec:
             raise (place / "train").error(
-                f"another block has {'/'.join(map(str, ids))} with other training settings: give the method another id"
+                f"another block has {'/'.join(map(str, ids))} with other training settings. Give the method another id"
             )
 
 
@@ -273,7 +274,7 @@ def _select_subset(study: StudyGrid, runs: Runs) -> Runs:
     boxes = [_check_box(study, name, number, box) for number, box in enumerate(known[name])]
     found = {ids: run for ids, run in runs.items() if any(_lies_in(run, box) for box in boxes)}
     if not found:
-        raise (study.place / "subsets" / name).error("no run of the grid lies in it")
+        raise (study.place / "subsets" / name).error("no run of the grid is in this subset")
     return found
 
 

@@ -105,7 +105,7 @@ def _check_output(
     place = study.place / key / name
     taken = name in TARGET_SUFFIXES or f"{study.name}_{name}" in study.project.study_files
     if taken or (key == "figures" and name in study.data.get("tables", {})):
-        raise place.error(f"{study.name}_{name} is a target already; give it another id")
+        raise place.error(f"{study.name}_{name} is already a target. Give it another id")
     study.project.schemas.check_kind(key.removesuffix("s"), spec, place)
     for field in SELECTORS:
         for number, wanted in enumerate(spec.get(f"{field}s") or []):

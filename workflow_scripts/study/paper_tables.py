@@ -1,8 +1,8 @@
 """What tables of a paper show beside runs: every cell that the paper or the study has, whether it was run or not.
 
 Tables of kind `reproduction` and `setup` are made from their spec and the paper's numbers; what only the whole study
-knows is added to the spec here. A scale may leave runs out or take smaller data (`stand_ins`): the cells stay the
-paper's.
+knows is added to the spec here. A scale may leave runs out or take smaller data (`dataset_substitutes`): the
+cells stay the paper's.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def check_claims(study: StudyGrid, tables: Mapping[str, Any]) -> None:
         for number, claim in enumerate(spec.get("claims", ())):
             place = study.place / "tables" / name / "claims" / number
             if claim["id"] in known[name]:
-                raise (place / "id").error(f"{claim['id']!r} stands twice in the table; give one claim another id")
+                raise (place / "id").error(f"{claim['id']!r} is repeated in the table. Give one claim another id")
             known[name].append(claim["id"])
             for key, wanted in claim.items():
                 allowed = set().union(*(ids[axis] for axis in CLAIM_AXES.get(key, ())))
@@ -182,7 +182,7 @@ def check_present(study: StudyGrid, shown: Mapping[str, Mapping[str, Any]], part
     spec = known[part]
     if absent := missing_datasets(study, spec):
         raise (study.place / key / part).error(
-            f"shows nothing but {', '.join(absent)}, which is not here. {study.missing_data_message()}"
+            f"shows only {', '.join(absent)}, which is missing. {study.missing_data_message()}"
         )
     if part not in shown[key]:
         raise (study.place / key / part).error(f"has no run at scale {study.project.scale}")

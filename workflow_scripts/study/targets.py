@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -164,19 +165,18 @@ class Targets:
 
         Returns:
             Name → what lists its files. The names are <study>, <study>_settings, <study>_runs and <study>_<table or
-            figure>;
-            `papers`; `stored` and `stage_data`, all in the store, and arrays and weights, of the configured studies.
+            figure>; `papers`; `stored` and `stage_data`, which are all in the store, and arrays and weights, of the
+            configured studies.
         """
-        of, configured = self.combine_targets, self.project.studies
+        combine, configured = self.combine_targets, self.project.studies
         found: dict[str, Callable[[], list[str]]] = {
-            "papers": functools.partial(of, self.study_targets, self.project.paper_names),
-            "stored": functools.partial(of, self._missing_in_store, configured),
-            "stage_data": functools.partial(of, self._missing_data, configured),
+            "papers": functools.partial(combine, self.study_targets, self.project.paper_names),
+            "stored": functools.partial(combine, self._missing_in_store, configured),
+            "stage_data": functools.partial(combine, self._missing_data, configured),
         }
-        for name in self.project.study_files:
-            found[name] = functools.partial(self.study_targets, name)
-            found[f"{name}_settings"] = functools.partial(self._missing_settings, name)
-            found[f"{name}_runs"] = functools.partial(self.missing_runs, name)
+        listed = {"": self.study_targets, "_settings": self._missing_settings, "_runs": self.missing_runs}
+        for name, (ending, files) in product(self.project.study_files, listed.items()):
+            found[f"{name}{ending}"] = functools.partial(files, name)
         for name, file in self.project.study_files.items():
             for part in self._output_names(file):
                 found.setdefault(f"{name}_{part}", functools.partial(self._output_targets, name, part))

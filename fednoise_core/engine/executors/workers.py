@@ -75,7 +75,7 @@ class Workers(Sequential):
         if world.device.type != "cpu":
             raise ValueError("workers run on the CPU; use lanes on a GPU")
         self.world = world
-        self.count = count or _cores()
+        self.count = count or _count_cores()
         self._layouts = [net.layout for net in world.nets]
         self.processes: list[Any] = []
         self._pipes: list[Connection] = []
@@ -83,7 +83,7 @@ class Workers(Sequential):
         with _FORKING:
             for _ in range(self.count):
                 here, there = context.Pipe()
-                process = context.Process(target=_serve, args=(world, there, os.getpid()), daemon=True)
+                process = context.Process(target=_serve_requests, args=(world, there, os.getpid()), daemon=True)
                 process.start()
                 there.close()
                 self.processes.append(process)
@@ -122,7 +122,7 @@ class Workers(Sequential):
             yield said, me
 
     def _spread(self, work: Sequence[Any], order: Sequence[int]) -> Iterator[Any]:
-        messages = ((number, _dumps(work[number].loaded(), self._layouts)) for number in order)
+        messages = ((number, _dump_message(work[number].loaded(), self._layouts)) for number in order)
         following = next(messages, None)
         idle, turn = list(self._pipes), 0
         busy: dict[Any, int] = {}
@@ -133,11 +133,11 @@ class Workers(Sequential):
                 while following and idle:
                     pipe, (number, message) = idle.pop(), following
                     busy[pipe] = number
-                    with _alive(work[number].client):
+                    with _name_dead_worker(work[number].client):
                         pipe.send_bytes(message)
                     following = next(messages, None)  # only one waits ready: what all keep may not fit into memory
                 for number, answer in answers:  # when the workers are busy again
-                    done[number] = _loads(answer, self._layouts)
+                    done[number] = _load_message(answer, self._layouts)
                     if isinstance(done[number], Exception):
                         raise done[number]
                 while turn in done:
@@ -146,7 +146,7 @@ class Workers(Sequential):
                 answers = []
                 ready: list[Any] = wait(list(busy)) if busy else []
                 for pipe in ready:
-                    with _alive(work[busy[pipe]].client):
+                    with _name_dead_worker(work[busy[pipe]].client):
                         answers.append((busy[pipe], pipe.recv_bytes()))
                     del busy[pipe]
                     idle.append(pipe)
@@ -163,7 +163,7 @@ class Workers(Sequential):
 
 
 @contextmanager
-def _alive(client: int) -> Iterator[None]:
+def _name_dead_worker(client: int) -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError) as error:
@@ -172,7 +172,7 @@ def _alive(client: int) -> Iterator[None]:
         ) from error
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -193,8 +193,8 @@ class _Pickler(pickle.Pickler):
         if type(obj) is Tensor and obj.layout == torch.strided:
             plain = obj.detach()
             if obj.dtype == torch.bfloat16:  # unknown to numpy
-                return _half, (plain.contiguous().view(torch.int16).numpy(),)
-            return _tensor, (plain.numpy(),)
+                return _make_bfloat16, (plain.contiguous().view(torch.int16).numpy(),)
+            return _make_tensor, (plain.numpy(),)
         return NotImplemented
 
 
@@ -207,15 +207,15 @@ class _Unpickler(pickle.Unpickler):
         return self.layouts[pid]
 
 
-def _tensor(values: np.ndarray) -> Tensor:
+def _make_tensor(values: np.ndarray) -> Tensor:
     return torch.from_numpy(values)
 
 
-def _half(values: np.ndarray) -> Tensor:
+def _make_bfloat16(values: np.ndarray) -> Tensor:
     return torch.from_numpy(values).view(torch.bfloat16)
 
 
-def _dumps(message: Any, layouts: Sequence[Layout]) -> bytes:
+def _dump_message(message: Any, layouts: Sequence[Layout]) -> bytes:
     file = io.BytesIO()
     try:
         _Pickler(file, layouts).dump(message)
@@ -227,14 +227,14 @@ def _dumps(message: Any, layouts: Sequence[Layout]) -> bytes:
     return file.getvalue()
 
 
-def _loads(message: bytes, layouts: Sequence[Layout]) -> Any:
+def _load_message(message: bytes, layouts: Sequence[Layout]) -> Any:
     return _Unpickler(io.BytesIO(message), layouts).load()
 
 
 # in a worker
 
 
-def _serve(world: World, pipe: Connection, parent: int) -> None:
+def _serve_requests(world: World, pipe: Connection, parent: int) -> None:
     """The life of a worker, which answers each message with a result or an exception. parent: the asking process."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
@@ -255,13 +255,13 @@ def _end_with(parent: int) -> None:
 
 def _answer_message(runner: Sequential, message: bytes, layouts: Sequence[Layout]) -> bytes:
     try:
-        work = _loads(message, layouts)
+        work = _load_message(message, layouts)
         if isinstance(work, FitRequest):
-            return _dumps(next(runner.run([work])), layouts)
+            return _dump_message(next(runner.run([work])), layouts)
         client = Client(runner.world, work.client, work.client_state, work.targets, work.round)
         answer = call_on(client, work.fn, load_mapping(work.broadcast))
         kept = client.release_state(getattr(work.fn, "__qualname__", "client-side code"))
-        return _dumps((answer, kept, client.targets if client.changed else None), layouts)
+        return _dump_message((answer, kept, client.targets if client.changed else None), layouts)
     except Exception as error:
         error.add_note(f"in a worker process:\n{traceback.format_exc()}")
-        return _dumps(error, layouts)
+        return _dump_message(error, layouts)

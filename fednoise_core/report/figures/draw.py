@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.kind import FigureKind
 from fednoise_core.report.figures.results import RESULT_FIGURES
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import Drawn, assign_looks, save_figure, use_house_style
@@ -20,7 +20,7 @@ from fednoise_core.settings.functions import resolve_kind
 
 __all__ = ["FIGURES", "draw_figure", "draw_setting_figure", "write_figure"]
 
-FIGURES: dict[str, str] = {**RESULT_FIGURES, **SETTING_FIGURES}
+FIGURES: dict[str, str | FigureKind] = {**RESULT_FIGURES, **SETTING_FIGURES}
 
 
 def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
@@ -34,7 +34,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         SpecError: The kind or a setting is unknown, a value does not fit, or the settings leave no run.
         ArtifactError: A file is damaged.
     """
-    kind: Any = resolve_kind(spec, FIGURES, "figure")
+    kind = resolve_kind(spec, FIGURES, "figure")
     settings = _check_settings(kind, spec)
     chosen = select(listed, spec)
     if not chosen:
@@ -43,7 +43,7 @@ def draw_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any]) -> Drawn:
         return draw_setting_figure(artifacts_of(chosen), spec)
     runs = load(chosen)
     looks = spec.get("of", {}) if kind.of_a_paper else assign_looks([one.method for one in listed])
-    drawn: Drawn = kind.draw(runs, looks, settings)
+    drawn = kind.draw(runs, looks, settings)
     drawn.caption = f"{drawn.caption} {agreement.untrusted_note(agreement.untrusted_datasets(runs))}".rstrip()
     return drawn
 
@@ -55,15 +55,13 @@ def draw_setting_figure(shown: Sequence[SettingArtifacts], spec: Mapping[str, An
         shown: The settings' artifacts.
         spec: `kind` and its settings.
     """
-    kind: Any = resolve_kind(spec, SETTING_FIGURES, "figure")
-    drawn: Drawn = kind.draw(shown, _check_settings(kind, spec))
-    return drawn
+    kind = resolve_kind(spec, FIGURES, "figure")
+    return kind.draw(shown, _check_settings(kind, spec))
 
 
-def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> FigureSettings:
+def _check_settings(kind: FigureKind, spec: Mapping[str, Any]) -> Any:
     own = {key: one for key, one in spec.items() if key not in ("kind", "of")}
-    settings: FigureSettings = check_value(kind.settings, own, "figure")
-    return settings
+    return check_value(kind.settings, own, "figure")
 
 
 def write_figure(listed: Sequence[ListedRun], spec: Mapping[str, Any], prefix: str | Path) -> None:

@@ -13,14 +13,14 @@ from fednoise_core.report.runs.selection import Metric, RunSelection, View
 if TYPE_CHECKING:
     from fednoise_core.report.figures.style import Drawn
 
-__all__ = ["AccuracySettings", "FigureKind", "FigureSettings", "PanelColumns", "RowColumns", "ShownMetric", "YRange"]
+__all__ = [
+    *("AccuracySettings", "FigureKind", "FigureSettings", "LineSettings", "PanelColumns", "RowSettings"),
+    *("ShownMetric", "YRange"),
+]
 
 ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
 PanelColumns = Annotated[
     int | None, Field(ge=1, le=3, description="Panels side by side; null: 2 up to four panels, else 3.")
-]
-RowColumns = Annotated[
-    int | None, Field(ge=1, le=4, description="Panels side by side; null: up to 4 on a page, 2 in a column.")
 ]
 YRange = Annotated[
     Annotated[list[float], Field(min_length=2, max_length=2)] | None,
@@ -42,6 +42,21 @@ class AccuracySettings(FigureSettings):
 
     view: View = "headline"
     metric: ShownMetric = "last10_mean"
+
+
+class LineSettings(AccuracySettings):
+    """Settings of figures whose panels have lines of accuracies."""
+
+    columns: PanelColumns = None
+    y: YRange = None
+
+
+class RowSettings(AccuracySettings):
+    """Settings of figures whose rows are methods."""
+
+    columns: Annotated[
+        int | None, Field(ge=1, le=4, description="Panels side by side; null: up to 4 on a page, 2 in a column.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,14 @@ def _mark_cut_axis(axis: Axes) -> None:
 
 
 def cut_axis_words(starts: Sequence[float]) -> str:
-    """A caption's sentence about axes that leave something out, "" if none does."""
+    """Write a caption's sentence about axes that leave something out.
+
+    Args:
+        starts: Where these axes start, in percent, as `set_y_ranges` says.
+
+    Returns:
+        The sentence, or "" if there is no such axis.
+    """
     if not starts:
         return ""
     at = " or ".join(f"{value:g}" for value in sorted(set(starts)))

@@ -185,7 +185,11 @@ class Look:
 
 
 def assign_looks(order: Sequence[str]) -> dict[str, Look]:
-    """Give each method of a study a look, by its place in the study's own order."""
+    """Give each method of a study a look, by its place in the study's own order.
+
+    Args:
+        order: Ids of methods. One may stand there several times.
+    """
     return {name: Look(place) for place, name in enumerate(dict.fromkeys(order))}
 
 
@@ -218,7 +222,11 @@ def width_inches(settings: FigureSettings) -> float:
 
 
 def choose_ink(colour: Any) -> str:
-    """The colour of letters on a coloured ground: black or white, whichever has more contrast."""
+    """Choose black or white letters on a coloured ground, whichever has more contrast.
+
+    Args:
+        colour: Of the ground, in any form that matplotlib knows.
+    """
     light = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return "#000000" if np.dot((0.2126, 0.7152, 0.0722), light) > 0.179 else "#ffffff"
 
@@ -302,7 +310,12 @@ def make_panels(
 
 
 def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """Add one legend for all panels under them, and make the figure taller by as much."""
+    """Add one legend for all panels under them, and make the figure taller by as much.
+
+    Args:
+        figure: The figure.
+        handles: Lines and markers with their labels.
+    """
     width, height = figure.get_size_inches()
     size, handle_long, gap = (SIZE, 2.6, 1.6) if width > 4 else (SIZE - 1, 2.2, 1.2)  # two side by side in a column
     entry = max(len(str(handle.get_label())) for handle in handles) * 0.6 * size + (handle_long + 0.8 + gap) * size
@@ -315,7 +328,13 @@ def add_legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
 
 
 def wrap_to_width(text: str, inches: float, size: float = SIZE) -> str:
-    """Break a text so that it fits a width in inches. `size` is that of the letters in points."""
+    """Break a text so that it fits a width.
+
+    Args:
+        text: The text.
+        inches: The width.
+        size: Of the letters in points.
+    """
     letters = max(12, int(inches * 72 / (size * 0.56)))
     return wrap_text(text, letters, break_long_words=False)
 
@@ -345,7 +364,13 @@ def _panel_inches(axis: Axes) -> float:
 
 
 def label_outer_axes(axes: Sequence[Axes], x: str, y: str) -> None:
-    """Label the x axis of the lowest panel of each column, and the y axis of the first panel of each row."""
+    """Label the x axis of the lowest panel of each column, and the y axis of the first panel of each row.
+
+    Args:
+        axes: The panels.
+        x: What the x axes show.
+        y: What the y axes show.
+    """
     places = [place for axis in axes if (place := axis.get_subplotspec()) is not None]
     for axis, place in zip(axes, places, strict=True):
         column, row = place.colspan.start, place.rowspan.start
@@ -365,7 +390,12 @@ def _svg_bytes(drawn: Drawn) -> bytes:
 
 
 def png_bytes(drawn: Drawn, dpi: int = DPI) -> bytes:
-    """Render a figure as PNG, without a note of the software that made it."""
+    """Render a figure as PNG, without a note of the software that made it.
+
+    Args:
+        drawn: The figure.
+        dpi: Pixels per inch.
+    """
     file = io.BytesIO()
     drawn.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None, "Title": drawn.title})
     return file.getvalue()
@@ -398,7 +428,12 @@ def read_words(path: str | Path) -> tuple[str, str, str]:
 
 
 def save_figure(drawn: Drawn, prefix: str | Path) -> None:
-    """Write `prefix`.svg, .png and .pdf, each whole or not at all."""
+    """Write `prefix`.svg, .png and .pdf, each whole or not at all.
+
+    Args:
+        drawn: The figure.
+        prefix: Path without the ending.
+    """
     for ending, content in (("svg", _svg_bytes(drawn)), ("png", png_bytes(drawn)), ("pdf", _pdf_bytes(drawn))):
         with open_atomic(f"{prefix}.{ending}", "wb") as file:
             file.write(content)

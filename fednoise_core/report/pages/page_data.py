@@ -233,7 +233,7 @@ def _method_label(run: RecordedRun) -> str:
 
 
 def _svg_dash(dash: Any) -> str:
-    """matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
+    """Matplotlib's dashes, in widths of the line, as SVG's for a line two pixels wide."""
     return "" if dash == DASHES[0] else " ".join(f"{2 * length:g}" for length in dash[1])
 
 

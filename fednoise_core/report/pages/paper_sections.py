@@ -22,6 +22,7 @@ from fednoise_core.report.pages.paper_origins import trace_origins
 from fednoise_core.report.runs.csv_files import csv_text, read_csv
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.claims import DISAGREES, MIXED, STATES, Claim
+from fednoise_core.report.tables.registry import find_kind
 from fednoise_core.report.tables.scorecard import Score, score_table, states_words
 from fednoise_core.report.tables.setup import is_same_value
 from fednoise_core.report.tables.verdicts import JUDGED, KEYS
@@ -109,7 +110,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
     frames = {
         name: read_csv(Path(root) / "tables" / f"{name}.csv")
         for name, spec in study["tables"].items()
-        if spec["kind"] in ("reproduction", "setup")
+        if find_kind(spec).of_a_paper
     }
     made, tables = trace_origins(study, runs), study["tables"]
     scores = {

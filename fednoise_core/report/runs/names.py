@@ -84,7 +84,7 @@ def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
     name, counts = _kind_name(spec, kind)
     words = [name]
     if spec.get("rate") is not None:
-        words[0] += f" {_format_value(spec['rate'])}"
+        words[0] += f" {_format_setting_value(spec['rate'])}"
     for key, value in spec.items():
         if (
             key in TECHNICAL
@@ -109,7 +109,7 @@ def _kind_name(spec: Mapping[str, Any], kind: str) -> tuple[str, set[str]]:
         return kind.replace("_", " "), set()
     if spec.get("mode") == "shards":
         name = name.replace("classes", "shards")
-    return name.format_map({key: _format_value(spec[key]) for key in said}), said
+    return name.format_map({key: _format_setting_value(spec[key]) for key in said}), said
 
 
 def _describe_dataset(spec: Mapping[str, Any]) -> str:
@@ -134,7 +134,7 @@ def _describe_value(key: str, value: Any) -> str:
         return key.replace("_", " ") if value else f"no {key.replace('_', ' ')}"
     if (key, value) in VALUES:
         return VALUES[key, value]
-    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_format_value(value))
+    return SAID.get(key, f"{key.replace('_', ' ')} {{}}").format(_format_setting_value(value))
 
 
 def _is_short(value: Any) -> bool:
@@ -226,7 +226,7 @@ class Names:
         return " · ".join(words)
 
 
-def _format_value(value: float) -> str:
+def _format_setting_value(value: float) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("-", "−")

@@ -211,7 +211,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
         lost, values = int(group["diverged"].sum()), group["value"].astype(float)
         found[tuple(map(str, ids))] = {
             "seeds": len(group),
-            **_summarize_values([math.nan] if lost else values.tolist()),
+            **_seed_summary([math.nan] if lost else values.tolist()),
             "diverged": lost,
             "marks": merge_marks(group["marks"]),
             "epsilon": group["epsilon"].iloc[0],
@@ -219,7 +219,7 @@ def _own_numbers(runs: Sequence[RecordedRun], spec: Mapping[str, Any]) -> dict[t
     return found
 
 
-def _summarize_values(values: Sequence[float]) -> dict[str, float]:
+def _seed_summary(values: Sequence[float]) -> dict[str, float]:
     return {key: value for key, value in summarize_seeds(values)._asdict().items() if key != "n"}
 
 

@@ -49,7 +49,7 @@ def _setup_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
             "parameter": row["parameter"],
             "column": column,
             "paper": row[column],
-            "ours": _format_value(ours[number].get(column) if number < len(ours) else None),
+            "ours": _format_own_value(ours[number].get(column) if number < len(ours) else None),
             "scale": spec["scale"],
         }
         for number, row in enumerate(rows.to_dict("records"))
@@ -63,7 +63,7 @@ def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
     rows = []
     for parameter, group in frame.groupby("parameter", sort=False):
         found: dict[str, Any] = {row["column"]: row for row in group.to_dict("records")}
-        rows.append(GridRow(str(parameter), [Cell(_format_setting(found.get(head))) for head in heads]))
+        rows.append(GridRow(str(parameter), [Cell(_format_setup_cell(found.get(head))) for head in heads]))
     level = [(str(spec["heads"].get(head, head)), 1) for head in heads]
     caption = f"As printed; where this study has another value, it stands behind. Scale: {frame['scale'].iloc[0]}."
     checked = int((frame["ours"] != "").sum())
@@ -71,7 +71,7 @@ def _lay_out_setup(frame: pd.DataFrame, spec: Spec) -> Grid:
     return Grid(spec["title"] or "Setup", caption_of(spec, caption), "", [level], rows, notes)
 
 
-def _format_setting(row: Mapping[str, Any] | None) -> str:
+def _format_setup_cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return MISSING
     return (
@@ -81,7 +81,7 @@ def _format_setting(row: Mapping[str, Any] | None) -> str:
     )
 
 
-def _format_value(value: Any) -> str:
+def _format_own_value(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -1,6 +1,4 @@
-"""Figures of results: accuracy by method, over work, noise rate, bytes, cost and swept settings; any other metric
-over rounds; accuracy by class, and what classes are taken for; a paper's claims and gains. One file a kind.
-"""
+"""Figures of results, one file a kind. They are drawn from run folders."""
 
 from __future__ import annotations
 

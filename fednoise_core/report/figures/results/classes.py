@@ -41,18 +41,16 @@ NAMED = 40  # classes with a tick each
 
 
 class ClassesSettings(FigureSettings):
-    """Test accuracy of every method on every class, mean of the last ten evaluations, as a heat map; one panel a
-    setting.
+    """Test accuracy of every method on every class, mean of the last ten evaluations, as a heat map.
+
+    One panel a setting. The method with the highest mean over all classes is at the top.
     """
 
     view: View = "headline"
     columns: PanelColumns = None
 
 
-def draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
-    """Methods × classes of every setting, in %: the mean of the last ten evaluations, mean over seeds; the method with
-    the highest mean over all classes at the top.
-    """
+def _draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ClassesSettings) -> Drawn:
     shown, _ = split_clean_settings(runs)
     here = [run for run in runs if run.listed.setting in shown]
     each = frames.load_metric(here, "accuracy_class_*", settings.view)
@@ -94,4 +92,4 @@ def draw_classes(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
     return finish_figure(figure, table, settings, "Accuracy per class", caption, end, here, names, {}, **said)
 
 
-KIND = FigureKind(settings=ClassesSettings, draw=draw_classes, example={"noises": ["sym40"]})
+KIND = FigureKind(settings=ClassesSettings, draw=_draw_classes, example={"noises": ["sym40"]})

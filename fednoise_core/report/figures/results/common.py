@@ -82,12 +82,20 @@ def smooth_accuracies(
 
 
 def metric_words(settings: AccuracySettings) -> str:
-    """Which accuracy is shown."""
+    """Say in words which accuracy a figure shows.
+
+    Args:
+        settings: Its `metric`, such as "last", stands for "last round".
+    """
     return METRIC_WORDS[settings.metric]
 
 
 def seeds_sentence(table: pd.DataFrame) -> str:
-    """The end of a sentence: over how many seeds the means are, and what error bars say."""
+    """Write the end of a sentence: over how many seeds the means are, and what error bars say.
+
+    Args:
+        table: Of `score_methods`.
+    """
     if table["n"].max() == 1:
         return "n = 1 seed."
     return f"means of {count_words(table['n'])}, bars from the lowest to the highest."
@@ -119,23 +127,44 @@ def split_clean_settings(runs: Sequence[RecordedRun]) -> tuple[list[Setting], di
 
 
 def of_setting(table: pd.DataFrame, setting: Setting) -> pd.DataFrame:
-    """The rows of one setting."""
+    """Select the rows of one setting.
+
+    Args:
+        table: Columns `dataset`, `noise` and `partition`.
+        setting: Their ids.
+    """
     return table[(table["dataset"] == setting[0]) & (table["noise"] == setting[1]) & (table["partition"] == setting[2])]
 
 
 def in_settings(table: pd.DataFrame, shown: Collection[Setting]) -> pd.DataFrame:
-    """The rows of these settings."""
+    """Select the rows of several settings, with an index from 0.
+
+    Args:
+        table: Columns `dataset`, `noise` and `partition`.
+        shown: Their ids.
+    """
     return table[[tuple(key) in shown for key in table[frames.IDS[:3]].to_numpy()]].reset_index(drop=True)
 
 
 def rank_methods(table: pd.DataFrame) -> list[str]:
-    """Sort the methods by their mean over the settings, the highest first."""
+    """Sort the methods by their mean over the settings, the highest first.
+
+    Args:
+        table: Of `score_methods`.
+
+    Returns:
+        Ids of the methods.
+    """
     means = table.groupby("method", sort=False)["mean"].mean()
     return list(means.sort_values(ascending=False, kind="stable").index)
 
 
 def legend_labels(runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """Method → its words in the legend: label, dagger, and how many of its runs diverged."""
+    """Name the methods in the legend.
+
+    Returns:
+        Id of a method → its label, its marks such as †, and how many of its runs diverged.
+    """
     found = {run.listed.method: append_marks(run.label, marks_of(run.summary)) for run in runs}
     for method in found:
         lost = [run.diverged for run in runs if run.listed.method == method]
@@ -174,7 +203,12 @@ def draw_error_line(axis: Axes, x: Any, points: pd.DataFrame, style: Mapping[str
 
 
 def spread_x_axis(axes: Sequence[Axes], values: Iterable[float]) -> None:
-    """Make the x axis logarithmic where values lie far apart, with a place for those of nothing."""
+    """Make the x axis logarithmic where values lie far apart, with a place for those of nothing.
+
+    Args:
+        axes: The panels.
+        values: What is drawn along x.
+    """
     found = sorted(values)
     above = [value for value in found if value > 0]
     if not above or found[0] < 0 or above[-1] < WIDE * above[0]:
@@ -277,8 +311,10 @@ def finish_figure(
 
 
 def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
-    """The highest and the lowest of a setting's methods, in words; ties by the rule of the tables. Those that are not
-    compared stand apart. group: what is drawn of the setting, a row a method; results: `tabulate_results` of its runs.
+    """Name the highest and the lowest of a setting's methods; ties by the rule of the tables.
+
+    Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
+    `tabulate_results` of its runs.
     """
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -43,39 +43,28 @@ NAMED, LETTERS = 20, 12  # classes up to which each has its name; letters of one
 
 
 class ConfusionSettings(FigureSettings):
-    """What every method takes the test images of each class for, in % of the class, as heat maps; one panel a method,
-    of the first setting.
+    """What each method takes the test images of each class for, in % of the class, on the first setting.
+
+    One heat map a method: images of class i (rows) predicted as class j by the final models, mean over the seeds.
+    The highest accuracy comes first, and there are as many panels as a page has room for.
     """
 
     view: ClassVar[str] = "headline"  # of which runs keep their matrices
     metric: ShownMetric = "last10_mean"
 
 
-class _Layout(NamedTuple):
-    columns: int  # panels side by side
-    height: float  # inches of a panel
-    shown: int  # methods that a page has room for
-    named: bool  # whether classes have their names
-    numbers: bool  # whether cells have numbers
-
-
-def draw_confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ConfusionSettings) -> Drawn:
-    """Draw a panel a method of the first setting: images of class i (rows, in %) predicted as class j.
-
-    The predictions are those of the final models, mean over the seeds. The highest accuracy comes first, and there are
-    as many panels as a page has room for.
-    """
+def _draw_confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ConfusionSettings) -> Drawn:
     setting = split_clean_settings(runs)[0][0]
     here = [run for run in runs if run.listed.setting == setting]
     table, labels, classes = score_methods(here, settings), legend_labels(here), here[0].confusion.names
     order = rank_methods(table)
-    layout = _lay_out_panels(list(labels.values()), len(order), len(classes), width_inches(settings))
-    shown = order[: layout.shown]
+    columns, height, numbers = _lay_out_panels(list(labels.values()), len(order), len(classes), width_inches(settings))
+    shown = order[: max(1, int((TALL - 1) / height)) * columns]
     found = {method: _mean_matrix([run for run in here if run.listed.method == method], classes) for method in shown}
-    figure, axes = make_panels(len(shown), settings, layout.height, layout.columns, sharex=True, sharey=True)
+    figure, axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
     for axis, matrix in zip(axes, found.values(), strict=True):
-        image = draw_heat_map(axis, matrix, PowerNorm(0.5, 0, 100), _number_cell if layout.numbers else None)
-    if layout.named:
+        image = draw_heat_map(axis, matrix, PowerNorm(0.5, 0, 100), _number_cell if numbers else None)
+    if len(classes) <= NAMED:
         _name_classes(axes, classes)
     set_titles(axes, [labels[method] for method in shown])
     rows = "class" if all(run.summary.get("test_known", True) for run in here) else "given label"
@@ -86,7 +75,7 @@ def draw_confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setti
         f"for each class (column), {count_words(table['n'])}, on {' · '.join(Names.of_runs(runs).of(setting))}. "
         f"The highest accuracy first; the colours have a square-root scale."
     )
-    if layout.numbers:
+    if numbers:
         caption += f" Numbers: what is right (diagonal) or taken for another class, from {FROM:.0f} % of a row on."
     caption += f" Left out: {len(order) - len(shown)} of {len(order)} methods." if len(order) > len(shown) else ""
     frame = pd.concat([_matrix_frame(table, *one, classes) for one in found.items()], ignore_index=True)
@@ -98,16 +87,18 @@ def draw_confusion(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setti
     return made
 
 
-def _lay_out_panels(labels: Sequence[str], methods: int, classes: int, width: float) -> _Layout:
-    """labels: in the panels' titles. width: of the figure in inches."""
+def _lay_out_panels(labels: Sequence[str], methods: int, classes: int, width: float) -> tuple[int, float, bool]:
+    """Panels side by side, inches of each one's height, and whether cells have numbers.
+
+    labels: in the panels' titles. methods, classes: how many there are. width: of the figure in inches.
+    """
     page, named, few = width > 5, classes <= NAMED, classes <= 10
     most = 4 if page and few else 2 if page or few or not named else 1
     columns = min(methods, most)
     side = (width - 0.9) / columns
     heads = max(wrap_to_width(label, width / columns - 0.35).count("\n") for label in labels)
     height = 0.35 + 0.13 * heads + (max(classes * LINE, 1.1) if named else side)
-    shown = max(1, int((TALL - 1) / height)) * columns
-    return _Layout(columns, height, shown, named, named and 72 * side / classes >= NUMBER)
+    return columns, height, named and 72 * side / classes >= NUMBER
 
 
 def _name_classes(axes: Sequence[Axes], classes: Sequence[str]) -> None:
@@ -156,4 +147,6 @@ def _worst_words(matrix: np.ndarray, names: Sequence[str]) -> str:
     return f"{names[i]} as {names[j]} ({apart[i, j]:.0f} %)" if apart[i, j] > 0 else ""
 
 
-KIND = FigureKind(settings=ConfusionSettings, draw=draw_confusion, example={"noises": ["sym40"], "partitions": ["iid"]})
+KIND = FigureKind(
+    settings=ConfusionSettings, draw=_draw_confusion, example={"noises": ["sym40"], "partitions": ["iid"]}
+)

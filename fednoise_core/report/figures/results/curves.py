@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.kind import FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     finish_figure,
@@ -41,13 +41,14 @@ PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}
 Looks = Mapping[str, Mapping[str, Any]]
 
 
-class CurvesSettings(AccuracySettings):
-    """Test accuracy over rounds or work, mean of the seeds, values and names beside each panel; one panel a setting,
-    clean runs dotted.
+class CurvesSettings(LineSettings):
+    """Test accuracy over rounds or work, with values and names beside each panel; clean runs are dotted.
+
+    One panel a setting. The value is the `metric` that the tables have. What is drawn is the mean of the last
+    `smooth` evaluations. Of more than MANY methods the BEST best are in colour, the others grey. A line stops at a
+    cross before the first evaluation of which a seed has no finite number.
     """
 
-    columns: PanelColumns = None
-    y: YRange = None
     x: Annotated[Literal["round", "work"], Field(description="work: passes over samples, in rounds of FedAvg.")] = (
         "round"
     )
@@ -73,14 +74,7 @@ class CurvesSettings(AccuracySettings):
     ] = None
 
 
-def draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CurvesSettings) -> Drawn:
-    """Draw test accuracy over rounds or work, mean of the seeds, with name and value beside each line's end.
-
-    The value is the `metric` that the tables have. What is drawn is the mean of the last `smooth` evaluations, by
-    default as `smooth_accuracies` says. Up to FEW methods have a band (`band`: std | range | none). Of more than MANY
-    methods the BEST best are in colour, the others grey. A line stops at a cross before the first evaluation of which a
-    seed has no finite number.
-    """
+def _draw_curves(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: CurvesSettings) -> Drawn:
     x = settings.x
     over, words = ("rounds", "round") if x == "round" else (x, "work (rounds of FedAvg)")
     table, window = _mean_curves(runs, settings)
@@ -117,8 +111,10 @@ def _choose_band(table: pd.DataFrame, shown: Sequence[Setting], settings: Curves
 
 
 def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple[pd.DataFrame, str]:
-    """A row a method, setting and evaluated round: `x`, and over the `n` seeds, in %, mean and std of that evaluation;
-    mean (`drawn`), spread, low and high of the last so many up to it. Also returns how many these are, in words.
+    """A row a method, setting and evaluated round, and over how many evaluations `drawn` is the mean, in words.
+
+    Columns: `x`; over the `n` seeds, in %, mean and std of that evaluation; mean (`drawn`), spread, low and high of the
+    last so many up to it.
     """
     each, window = smooth_accuracies(runs, settings, settings.smooth)
     grouped = each.groupby([*frames.IDS, "method_label", "round"], sort=False)
@@ -136,9 +132,7 @@ def _mean_curves(runs: Sequence[RecordedRun], settings: CurvesSettings) -> tuple
 
 
 def _pale_methods(at_end: pd.DataFrame, shown: Sequence[Setting], base: str | None) -> list[str]:
-    """The methods without a colour of their own, if there are many: not among the best in the mean over the settings,
-    and not the baseline.
-    """
+    """Of many methods those that are neither the baseline nor among the best in the mean over the settings."""
     order = rank_methods(in_settings(at_end, shown))
     if len(order) <= MANY:
         return []
@@ -175,8 +169,10 @@ def _draw_lines(
 def _line_end(
     line: pd.DataFrame, name: str, style: Mapping[str, Any], value: float, settings: CurvesSettings
 ) -> LineEnd:
-    """The end of a line, at the value that the tables have; without one (it diverged) where the line stops, and there,
-    too, if that value is its best, which may lie rounds before.
+    """The end of a line, at the value that the tables have.
+
+    Without a value (it diverged) the end is where the line stops, and so it is for the best value, which may lie rounds
+    before.
     """
     ink = "#6b6b6b" if style is PALE else INK
     if line.empty:
@@ -189,8 +185,9 @@ def _line_end(
 def _clean_runs(
     at_end: pd.DataFrame, ceiling: Mapping[Setting, None], setting: Setting
 ) -> dict[tuple[Setting, str], str]:
-    """The runs on clean labels that belong into a setting's panel, same data set and partition, with their names. Of
-    several, that they are without noise is said by their dots.
+    """The runs on clean labels of a setting's data set and partition, with their names.
+
+    Of several, that they are without noise is said by their dots.
     """
     found = {}
     for clean in ceiling:
@@ -240,4 +237,4 @@ def _rounds_words(runs: Sequence[RecordedRun]) -> str:
     return f"after every {every.pop()} rounds" if len(every) == 1 else "after the rounds that were evaluated"
 
 
-KIND = FigureKind(settings=CurvesSettings, draw=draw_curves, example={"partitions": ["iid"], "y": [40, 100]})
+KIND = FigureKind(settings=CurvesSettings, draw=_draw_curves, example={"partitions": ["iid"], "y": [40, 100]})

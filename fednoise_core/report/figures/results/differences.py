@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.kind import FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -31,21 +31,18 @@ __all__ = ["KIND"]
 INTERVAL: dict[str, Any] = {"linewidth": 2.2, "alpha": 0.45}
 
 
-class DifferencesSettings(AccuracySettings):
-    """Test accuracy of every method less that of a baseline with the same seed, a row a method, a tick a seed, from
-    three seeds on with the 95 % bootstrap interval of the mean; one panel a setting.
+class DifferencesSettings(RowSettings):
+    """Test accuracy of every method less that of a baseline with the same seed, a row a method, a tick a seed.
+
+    From three seeds on with the 95 % bootstrap interval of the mean. One panel a setting.
     """
 
-    columns: RowColumns = None
     baseline: Annotated[
         str | None, Field(description="The method that the others are held against; null: plain FedAvg.")
     ] = None
 
 
-def draw_differences(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DifferencesSettings) -> Drawn:
-    """Methods × settings: the mean difference to the baseline in points of %, a tick a seed, and from three seeds on
-    the 95 % bootstrap interval of the mean. Raises SpecError if the baseline has no run, or nothing is beside it.
-    """
+def _draw_differences(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DifferencesSettings) -> Drawn:
     base = settings.baseline or find_baseline(runs)
     label = next((run.label for run in runs if run.listed.method == base), None)
     if label is None:
@@ -106,4 +103,4 @@ def _paired_differences(
     return pd.DataFrame(rows, columns=columns), each
 
 
-KIND = FigureKind(settings=DifferencesSettings, draw=draw_differences, example={"noises": ["sym40"]})
+KIND = FigureKind(settings=DifferencesSettings, draw=_draw_differences, example={"noises": ["sym40"]})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.lines import Line2D
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.kind import FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -26,18 +26,15 @@ from fednoise_core.report.text.cells import count_words
 __all__ = ["KIND"]
 
 
-class DotsSettings(AccuracySettings):
-    """Test accuracy of every method, a row a method, a tick a seed, a dot the mean; one panel a setting, FedAvg and
-    clean runs as lines.
+class DotsSettings(RowSettings):
+    """Test accuracy of every method, a row a method, a dot the mean, a tick a seed; FedAvg and clean runs are lines.
+
+    One panel a setting. The highest mean over the settings is at the top. What no federation can have is a hollow
+    dot.
     """
 
-    columns: RowColumns = None
 
-
-def draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DotsSettings) -> Drawn:
-    """Methods × settings: mean and seeds of each, the highest mean over the settings at the top; FedAvg and the same
-    method on clean labels are lines. What no federation can have is a hollow dot.
-    """
+def _draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: DotsSettings) -> Drawn:
     table, (shown, clean) = score_methods(runs, settings), split_clean_settings(runs)
     here = in_settings(table, shown)
     rows, base = Rows(runs, shown, rank_methods(here), settings), find_baseline(runs)
@@ -62,4 +59,4 @@ def draw_dots(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: 
     return finish_figure(rows.figure, here, settings, title, caption, here, runs, rows.names, clean, shape=shape)
 
 
-KIND = FigureKind(settings=DotsSettings, draw=draw_dots, example={"metric": "last"})
+KIND = FigureKind(settings=DotsSettings, draw=_draw_dots, example={"metric": "last"})

@@ -40,22 +40,29 @@ TIPS: dict[bool, dict[str, Any]] = {True: {"marker": "D", "markersize": 4}, Fals
 
 
 def compare_gains(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a reproduction table of which both have a gain, ours and the paper's; `same`: of the same sign."""
+    """Select the cells of a reproduction table of which both have a gain, ours and the paper's.
+
+    Args:
+        frame: Of `reproduction_frame`.
+
+    Returns:
+        Ids and labels of the cell, both gains and ranks, seeds, and `same`: 1 if both gains have the same sign.
+    """
     rows = frame[(frame["member"] == "") & frame["ours_gain"].notna() & frame["paper_gain"].notna()]
     same = (rows["ours_gain"] * rows["paper_gain"] > 0).astype(int)
     return rows[[*KEPT, *NUMBERS]].assign(same=same).reset_index(drop=True)
 
 
 class GainsSettings(FigureSettings):
-    """Of a paper's table - the gain of every method over the table's `baseline`, the paper's and ours; one panel a
-    column that was run.
+    """The gain of every method over the `baseline` of a paper's table, the paper's and ours.
+
+    One panel a column that was run: a ring for the paper's gain, and a line to ours.
     """
 
     table: Annotated[str, Field(description="Id of the table, of kind `reproduction`. Its lists choose the runs.")]
 
 
-def draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: GainsSettings) -> Drawn:
-    """Methods × columns of one of the paper's tables: a ring for the paper's gain over the baseline, a line to ours."""
+def _draw_gains(runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: GainsSettings) -> Drawn:
     found = [(table, compare_gains(frame)) for table, frame in table_frames(runs, tables).values()]
     none = complete_spec({"kind": "reproduction"}), pd.DataFrame(columns=[*KEPT, *NUMBERS, "same"])
     table, rows = found[0] if found else none
@@ -141,4 +148,4 @@ def _draw_gain(axis: Axes, y: int, row: pd.Series) -> None:
     )
 
 
-KIND = FigureKind(settings=GainsSettings, draw=draw_gains, example={"table": "table2"}, of_a_paper=True)
+KIND = FigureKind(settings=GainsSettings, draw=_draw_gains, example={"table": "table2"}, of_a_paper=True)

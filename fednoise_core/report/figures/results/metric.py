@@ -1,4 +1,4 @@
-"""Any number that methods report round by round: the accuracy they watch, how near their transition matrix is, …"""
+"""Any number that methods report round by round, such as the accuracy that they watch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ __all__ = ["KIND"]
 
 
 class MetricSettings(FigureSettings):
-    """Any metric that methods report by round (metrics.parquet, diagnostics.parquet), with the starts of their phases;
-    one panel a setting.
+    """Any metric that methods report by round (metrics.parquet, diagnostics.parquet), and where their phases start.
+
+    One panel a setting, mean of the seeds.
     """
 
     columns: PanelColumns = None
@@ -41,11 +42,7 @@ class MetricSettings(FigureSettings):
     ] = "accuracy"
 
 
-def draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: MetricSettings) -> Drawn:
-    """Draw a metric of metrics.parquet or diagnostics.parquet over rounds, mean of the seeds.
-
-    Methods without it are left out. A vertical line shows where a method's next phase begins.
-    """
+def _draw_metric(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: MetricSettings) -> Drawn:
     labels, table = legend_labels(runs), _mean_by_round(runs, settings.metric)
     shown = [key for key in dict.fromkeys(run.listed.setting for run in runs) if len(of_setting(table, key))]
     here = [run for run in runs if run.listed.setting in shown]
@@ -145,4 +142,4 @@ def _reported_words(runs: Sequence[RecordedRun]) -> str:
     return f"they report {', '.join(sorted(found))}" if found else "they report none"
 
 
-KIND = FigureKind(settings=MetricSettings, draw=draw_metric, example={"metric": "clients"})
+KIND = FigureKind(settings=MetricSettings, draw=_draw_metric, example={"metric": "clients"})

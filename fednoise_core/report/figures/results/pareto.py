@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -51,35 +51,22 @@ RING: dict[str, Any] = {"marker": "o", "markersize": 9.5, "markerfacecolor": "no
 
 
 class ParetoSettings(AccuracySettings):
-    """Test accuracy against time (CPU seconds where every run recorded them, else wall time) and traffic of a run, two
-    panels a setting, without traffic where all send about the same; the methods that no other beats in both accuracy
-    and cost are ringed and joined.
+    """Test accuracy against time and traffic of a run; methods that no other beats in accuracy and cost are ringed.
+
+    Two panels a setting, without traffic where all methods send about the same. What no federation can have (told
+    the noise rate, trained in one place) is drawn, and is no member of the front. One run's wall time has no front.
     """
 
     y: YRange = None
 
 
-class _Costs(NamedTuple):
-    """What methods cost."""
-
-    unit: dict[str, str]  # key of a shown cost → words with the unit
-    time: str  # the key of the time
-    fair: list[str]  # shown costs that have a front
-    apart: set[str]  # methods that are no member of it
-
-
-def draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ParetoSettings) -> Drawn:
-    """Draw accuracy against time and against megabytes of all clients, two panels a setting and a marker a method.
-
-    Ringed and joined: no other method is at least as accurate for at most as much. What no federation can have (told
-    the noise rate, trained in one place) is drawn, and is no member of the front. One run's wall time has no front.
-    Without the traffic where all methods send about the same.
-    """
+def _draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ParetoSettings) -> Drawn:
     shown, _ = split_clean_settings(runs)
-    table, costs = _cost_table(runs, shown, settings)
+    table, costs, fair = _cost_table(runs, shown, settings)
+    time = next(iter(costs))
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
-    places = [(setting, cost) for setting in shown for cost in costs.unit]
-    two = len(costs.unit) == 2
+    places = [(setting, cost) for setting in shown for cost in costs]
+    two = len(costs) == 2
     columns = 2 if two else min(2, len(shown))
     high = max(LEAST, min(HIGH, TALL / -(-len(places) // columns)))
     figure, axes = make_panels(len(places), settings, high, columns=columns, sharex="col" if two else True)
@@ -90,18 +77,18 @@ def draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         _draw_methods(axis, here, cost, labels, styles)
         spread_x_axis([axis], table[cost])
         ends.append([LineEnd(row["mean"], labels[row["method"]], {}) for _, row in here.iterrows()])
-    words = {costs.time: "time" if two else "", TRAFFIC: "traffic"}
+    words = {time: "time" if two else "", TRAFFIC: "traffic"}
     set_titles(axes, [" · ".join(filter(None, (words[cost], names.title(setting)))) for setting, cost in places])
-    label_outer_axes(axes, costs.unit[costs.time], "test accuracy, %")
+    label_outer_axes(axes, costs[time], "test accuracy, %")
     if two:
-        axes[-1].set_xlabel(wrap_to_width(costs.unit[TRAFFIC], width_inches(settings) / columns - 0.5))
+        axes[-1].set_xlabel(wrap_to_width(costs[TRAFFIC], width_inches(settings) / columns - 0.5))
     starts = set_y_ranges(axes, [" ".join(setting) for setting, _ in places], ends, settings.y)
     handles = [Line2D([], [], label=labels[method], **styles[method]) for method in table["method"].unique()]
-    handles += [Line2D([], [], label="not dominated", linestyle="none", **RING)] if costs.fair else []
+    handles += [Line2D([], [], label="not dominated", linestyle="none", **RING)] if fair else []
     add_legend_below(figure, handles)
     low = {setting: axis.get_ylim()[0] for axis, (setting, _) in zip(axes, places, strict=True)}
-    caption = _describe_costs(runs, table, costs, settings) + _below_words(table, starts, low, labels)
-    caption += _front_words(table, costs)
+    below = _below_words(table, starts, low, labels)
+    caption = _describe_costs(runs, table, costs, settings) + below + _front_words(runs, table, time, fair)
     title, shape = "Accuracy and cost", "points over cost"
     return finish_figure(figure, table, settings, title, caption, table, runs, names, {}, shape=shape)
 
@@ -118,11 +105,13 @@ def _draw_methods(
     axis.xaxis.set_major_locator(MaxNLocator(5))
 
 
-def _describe_costs(runs: Sequence[RecordedRun], table: pd.DataFrame, costs: _Costs, settings: ParetoSettings) -> str:
+def _describe_costs(
+    runs: Sequence[RecordedRun], table: pd.DataFrame, costs: Mapping[str, str], settings: ParetoSettings
+) -> str:
     device, sent = ", ".join(sorted({str(run.cost.get("device", "unknown")) for run in runs})), table[TRAFFIC]
-    against = f"{costs.unit[costs.time]} (device: {device})" + (" and traffic" if TRAFFIC in costs.unit else "")
+    against = f"{next(iter(costs.values()))} (device: {device})" + (" and traffic" if TRAFFIC in costs else "")
     caption = f"Test accuracy ({metric_words(settings)}) against {against}; mean of {count_words(table['n'])}."
-    if TRAFFIC not in costs.unit:
+    if TRAFFIC not in costs:
         caption += f" No traffic: all send about the same, {sent.min():.4g} to {sent.max():.4g} MB a run."
     return caption
 
@@ -139,27 +128,31 @@ def _below_words(
     return f" The axes start at {begin} %; below is {below}."
 
 
-def _front_words(table: pd.DataFrame, costs: _Costs) -> str:
-    words = " Ringed, and joined by a line: no other method is as accurate for as little." if costs.fair else ""
-    words += "" if costs.time in costs.fair else " No front over time: the wall time of one run says too little."
-    if costs.apart & {*table["method"]} and costs.fair:
+def _front_words(runs: Sequence[RecordedRun], table: pd.DataFrame, time: str, fair: Sequence[str]) -> str:
+    words = " Ringed, and joined by a line: no other method is as accurate for as little." if fair else ""
+    words += "" if time in fair else " No front over time: the wall time of one run says too little."
+    if fair and _methods_apart(runs) & {*table["method"]}:
         words += " Those that were told the noise rate or trained in one place are no part of it."
     return words
 
 
 def _cost_table(
     runs: Sequence[RecordedRun], shown: Sequence[Setting], settings: ParetoSettings
-) -> tuple[pd.DataFrame, _Costs]:
-    """A row a method and setting, with a column `front_…` for each cost, and which costs are shown."""
+) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
+    """A row a method and setting, with a column `front_…` for each cost; shown costs in words; those with a front."""
     time, unit = find_common_time(runs)
     table = in_settings(_mean_costs(runs, settings, time), shown)
     alike = table[TRAFFIC].max() <= ALIKE * table[TRAFFIC].min()
     units = {time: unit} | ({} if alike else {TRAFFIC: "MB a run, both ways"})
     fair = [cost for cost in units if cost != "seconds" or table["n"].max() > 1]
-    apart = {run.listed.method for run in runs if set(marks_of(run.summary)) & set(NO_MEMBERS)}
     for cost in (time, TRAFFIC):
-        table[f"front_{cost}"] = _on_front(table, cost, apart) if cost in fair else False
-    return table, _Costs(units, time, fair, apart)
+        table[f"front_{cost}"] = _on_front(table, cost, _methods_apart(runs)) if cost in fair else False
+    return table, units, fair
+
+
+def _methods_apart(runs: Sequence[RecordedRun]) -> set[str]:
+    """The methods that no federation can have, which are no member of a front."""
+    return {run.listed.method for run in runs if set(marks_of(run.summary)) & set(NO_MEMBERS)}
 
 
 def _mean_costs(runs: Sequence[RecordedRun], settings: ParetoSettings, time: str) -> pd.DataFrame:
@@ -187,4 +180,4 @@ def _on_front(table: pd.DataFrame, cost: str, apart: Collection[str]) -> pd.Seri
     return pd.Series(dict(front), dtype=bool).reindex(table.index, fill_value=False)
 
 
-KIND = FigureKind(settings=ParetoSettings, draw=draw_pareto, example={"noises": ["sym40"]})
+KIND = FigureKind(settings=ParetoSettings, draw=_draw_pareto, example={"noises": ["sym40"]})

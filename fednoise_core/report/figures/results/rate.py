@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.kind import FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     draw_error_line,
@@ -29,17 +29,14 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 __all__ = ["KIND"]
 
 
-class RateSettings(AccuracySettings):
-    """Test accuracy against the nominal noise rate; one panel a data set, kind of noise and partition, clean runs at
-    0.
+class RateSettings(LineSettings):
+    """Test accuracy against the nominal noise rate, with clean runs at 0.
+
+    One panel a data set, kind of noise and partition.
     """
 
-    columns: PanelColumns = None
-    y: YRange = None
 
-
-def draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RateSettings) -> Drawn:
-    """Accuracy against the noise rate; one panel a (data set, kind of noise, partition). Clean runs stand at 0."""
+def _draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: RateSettings) -> Drawn:
     frame = score_methods(runs, settings)
     kinds = label_without_rate({run.listed.noise: run.spec.get("noise", {}) for run in runs})
     shown, ceiling = split_clean_settings(runs)
@@ -84,8 +81,10 @@ def draw_rate(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: 
 
 
 def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
-    """Noise rate of every setting, mean over its runs: one number, unless nobody states it and every seed came out
-    otherwise. Not by noise alone, since a rate may depend on the number of classes.
+    """Noise rate of every setting, mean over its runs.
+
+    It is one number, unless nobody states it and every seed came out otherwise. Not by noise alone, since a rate may
+    depend on the number of classes.
     """
     found: dict[Setting, list[float]] = {}
     for run in runs:
@@ -96,4 +95,4 @@ def _noise_rates(runs: Sequence[RecordedRun]) -> dict[Setting, float]:
     return {setting: float(np.mean(values)) for setting, values in found.items()}
 
 
-KIND = FigureKind(settings=RateSettings, draw=draw_rate, example={"metric": "last"})
+KIND = FigureKind(settings=RateSettings, draw=_draw_rate, example={"metric": "last"})

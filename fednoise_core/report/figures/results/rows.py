@@ -152,7 +152,11 @@ class Rows:
 
 
 def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
-    """Find the id of plain FedAvg among the runs, which the others are compared with."""
+    """Find the id of plain FedAvg among the runs, which the others are compared with.
+
+    Returns:
+        The id, that with the fewest settings if there are several, or None.
+    """
     found = {run.listed.method: run.spec.get("method", {}) for run in runs}
     plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
     return min(plain, key=lambda method: len(found[method])) if plain else None

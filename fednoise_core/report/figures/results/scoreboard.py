@@ -64,7 +64,14 @@ def table_frames(
 
 
 def claims_frame(found: Mapping[str, Iterable[Claim]]) -> pd.DataFrame:
-    """Table → its claims, as a row for each claim and column: what our numbers and the paper's own say there."""
+    """List what our numbers and the paper's own say of every claim in every column.
+
+    Args:
+        found: Id of a table → its claims, judged.
+
+    Returns:
+        A row a claim and column.
+    """
     rows = [
         {"table": table, "claim": one.id, "says": one.says, "column": column}
         | {"ours": _holds_word(holds, NOT_RUN), "paper": _holds_word(one.theirs[column], one.missing)}
@@ -80,8 +87,9 @@ def _holds_word(holds: bool | None, unknown: str) -> str:
 
 
 class ScoreboardSettings(FigureSettings):
-    """A paper's claims that were run, a row each - a square for each column of its table, ours above the paper's
-    own.
+    """A paper's claims that were run: a square for each column of its table, ours above the paper's own.
+
+    Claims that were not run are counted in the caption.
     """
 
     tables: Annotated[
@@ -90,10 +98,9 @@ class ScoreboardSettings(FigureSettings):
     ] = None
 
 
-def draw_scoreboard(
+def _draw_scoreboard(
     runs: Sequence[RecordedRun], tables: Mapping[str, Mapping[str, Any]], settings: ScoreboardSettings
 ) -> Drawn:
-    """Draw the claims that were run, a row each: a square a column, ours above the paper's. The others are counted."""
     frames = table_frames(runs, tables)
     claims = {name: score_table(frame, table).claims for name, (table, frame) in frames.items()}
     boards = [
@@ -219,4 +226,4 @@ def _draw_heads(axis: Axes, board: _Board, step: float) -> None:
         start += count
 
 
-KIND = FigureKind(settings=ScoreboardSettings, draw=draw_scoreboard, of_a_paper=True)
+KIND = FigureKind(settings=ScoreboardSettings, draw=_draw_scoreboard, of_a_paper=True)

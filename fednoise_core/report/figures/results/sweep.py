@@ -9,7 +9,7 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, PanelColumns, YRange
+from fednoise_core.report.figures.kind import FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     draw_error_line,
@@ -31,20 +31,16 @@ from fednoise_core.settings.variants import base_method, format_settings, parse_
 __all__ = ["KIND"]
 
 
-class SweepSettings(AccuracySettings):
-    """Test accuracy against the values of a field that methods `sweep`; one panel a setting, methods without the field
-    dashed.
+class SweepSettings(LineSettings):
+    """Test accuracy against the values of a field that methods `sweep`; methods without the field are dashed.
+
+    One panel a setting. A line is a method with its other swept fields at one value each.
     """
 
-    columns: PanelColumns = None
-    y: YRange = None
     field: Annotated[str | None, Field(description="The field; null: the only one that is swept.")] = None
 
 
-def draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: SweepSettings) -> Drawn:
-    """Accuracy against a swept field, one panel a setting; a line is a method with its other swept fields at one value
-    each. Methods without the field are dashed lines from side to side.
-    """
+def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: SweepSettings) -> Drawn:
     field = swept_field([run.listed.method for run in runs], settings.field)
     table, names, labels = (
         _line_frame(score_methods(runs, settings), field, runs),
@@ -112,4 +108,4 @@ def _read_numbers(texts: Sequence[str]) -> dict[str, float]:
         return {}
 
 
-KIND = FigureKind(settings=SweepSettings, draw=draw_sweep, example={"methods": ["fedprox"], "metric": "last"})
+KIND = FigureKind(settings=SweepSettings, draw=_draw_sweep, example={"methods": ["fedprox"], "metric": "last"})

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, RowColumns
+from fednoise_core.report.figures.kind import FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     of_setting,
@@ -30,12 +30,13 @@ SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets if none a
 SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 
 
-class TrafficSettings(AccuracySettings):
-    """Test accuracy by the time a budget of traffic (all clients, both ways) is used up, a row a method; one panel a
-    setting.
+class TrafficSettings(RowSettings):
+    """Test accuracy by the time a budget of traffic (all clients, both ways) is used up, a row a method.
+
+    It is the trailing mean (`smooth_accuracies`) at the last evaluation before a budget is used up. Nothing is
+    picked on test data. A method that never uses a budget up stands at its end.
     """
 
-    columns: RowColumns = None
     budgets: Annotated[
         Annotated[Distinct[Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=4)] | None,
         Field(
@@ -49,11 +50,7 @@ class TrafficSettings(AccuracySettings):
     ] = "last10_mean"
 
 
-def draw_traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: TrafficSettings) -> Drawn:
-    """Accuracy within budgets of traffic (all clients, both ways): the trailing mean (`smooth_accuracies`) at the last
-    evaluation before a budget is used up. Nothing is picked on test data. A method that never uses a budget up stands
-    at its end.
-    """
+def _draw_traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: TrafficSettings) -> Drawn:
     shown, _ = split_clean_settings(runs)
     here = [run for run in runs if run.listed.setting in shown]
     (sent, window), base = _cumulate_traffic(here, settings), find_baseline(here)
@@ -79,8 +76,9 @@ def draw_traffic(runs: Sequence[RecordedRun], looks: Mapping[str, Look], setting
 
 
 def _cumulate_traffic(runs: Sequence[RecordedRun], settings: TrafficSettings) -> tuple[pd.DataFrame, str]:
-    """A row a run and evaluation: the trailing mean of accuracy, and the `megabytes` of all clients so far; and over
-    how many evaluations the mean is, in words. Models that were not trained yet are no result: they are left out.
+    """A row a run and evaluation, and over how many evaluations `trailing` is the mean, in words.
+
+    `megabytes` are those of all clients so far. Models that were not trained yet are no result: they are left out.
     """
     step = frames.load_metric(runs, "bytes_*", "").groupby([*frames.IDS, "seed", "round"], sort=False)["value"].sum()
     total = step.groupby(level=[*frames.IDS, "seed"], sort=False).cumsum().div(1e6).rename("megabytes").reset_index()
@@ -137,4 +135,4 @@ def _budget_words(table: pd.DataFrame, words: Sequence[str]) -> str:
     return ", ".join(told)
 
 
-KIND = FigureKind(settings=TrafficSettings, draw=draw_traffic, example={"noises": ["sym40"], "budgets": [1, 5]})
+KIND = FigureKind(settings=TrafficSettings, draw=_draw_traffic, example={"noises": ["sym40"], "budgets": [1, 5]})

@@ -1,6 +1,4 @@
-"""Figures of settings: who holds what, how labels were flipped, how noisy each client is, samples. Drawn from
-artifacts; no run is needed. One file a kind.
-"""
+"""Figures of settings, one file a kind. They are drawn from artifacts, so no run is needed."""
 
 from __future__ import annotations
 

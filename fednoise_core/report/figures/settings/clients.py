@@ -36,14 +36,13 @@ NAMED = 150  # clients up to which they stand in their own order
 
 
 class ClientsSettings(FigureSettings):
-    """Samples and noise rate of every client."""
-
-
-def draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
-    """Draw the samples of every client, and beside them the share that is mislabelled.
+    """Samples and noise rate of every client.
 
     Clients are sorted by size where there are too many to name. The axes of all settings are the same.
     """
+
+
+def _draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) -> Drawn:
     known = any(one.client_rate is not None for one in shown)  # without a rate anywhere there is no panel of rates
     kinds = ("samples", "noise rate") if known else ("samples",)
     wide = len(kinds)  # panels of a setting
@@ -60,7 +59,7 @@ def draw_clients(shown: Sequence[SettingArtifacts], settings: ClientsSettings) -
     many = max(map(len, frames)) > NAMED
     label_outer_axes(axes, "client, sorted by samples" if many else "client", "")
     title = "How much and how noisy" if known else "How much"
-    return finish_figure(figure, frames, settings, title, _describe_figure(shown, known))
+    return finish_figure(figure, frames, settings, title, _describe_clients(shown, known))
 
 
 def _client_frame(one: SettingArtifacts) -> pd.DataFrame:
@@ -97,7 +96,7 @@ def _draw_rates(axis: Axes, mean: float, frame: pd.DataFrame, width: float) -> N
     axis.plot(x, frame["noise_rate"], linestyle="", marker="o", markersize=size, color=WRONG, clip_on=False)
 
 
-def _describe_figure(shown: Sequence[SettingArtifacts], known: bool) -> dict[str, str]:
+def _describe_clients(shown: Sequence[SettingArtifacts], known: bool) -> dict[str, str]:
     wrong = (
         " and share of wrong labels of every client; dotted: over all clients; grey: where 95 % of equally noisy "
         "clients of that size would lie."
@@ -106,14 +105,14 @@ def _describe_figure(shown: Sequence[SettingArtifacts], known: bool) -> dict[str
     )
     total = size_words(int(one.split.sizes.sum()) for one in shown)
     caption = f"Samples (n = {total}){wrong} {settings_caption(shown)}"
-    return {"caption": caption, "alt": " ".join(_describe_clients(one, panel_title(shown, one)) for one in shown)}
+    return {"caption": caption, "alt": " ".join(_client_words(one, panel_title(shown, one)) for one in shown)}
 
 
-def _describe_clients(one: SettingArtifacts, words: str) -> str:
+def _client_words(one: SettingArtifacts, words: str) -> str:
     sizes, rate = one.split.sizes, one.client_rate
     noise = "are unknown" if rate is None else f"{np.nanmin(rate):.2f} to {np.nanmax(rate):.2f}"
     head = f"{words}: " if words else ""
     return f"{head}{len(sizes)} clients of {sizes.min()} to {sizes.max()} samples, noise rates {noise}."
 
 
-KIND = FigureKind(settings=ClientsSettings, draw=draw_clients, example={"noises": ["sym40"], "partitions": ["iid"]})
+KIND = FigureKind(settings=ClientsSettings, draw=_draw_clients, example={"noises": ["sym40"], "partitions": ["iid"]})

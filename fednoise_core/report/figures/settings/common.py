@@ -29,7 +29,12 @@ NUMBERS = 20  # classes up to which a heat map has room for numbers
 
 
 def label_classes(axis: Any, one: SettingArtifacts) -> None:
-    """Label an axis of classes with their names where they fit, else with every so many numbers."""
+    """Label an axis of classes with their names where they fit, else with every so many numbers.
+
+    Args:
+        axis: The x or y axis of a panel.
+        one: The panel's setting.
+    """
     if one.classes > 2 * NUMBERS:
         axis.set_major_locator(MaxNLocator(6, integer=True))
         return
@@ -61,7 +66,11 @@ def panel_title(
 
 
 def settings_caption(shown: Sequence[SettingArtifacts]) -> str:
-    """The end of a caption: what all settings of a figure share, and the seed that is shown."""
+    """Write the end of a caption: what all settings of a figure share, and the seed that is shown.
+
+    Args:
+        shown: All settings of the figure.
+    """
     one = shown[0]
     varies = _varying_parts(shown, one, PARTS)
     same = " · ".join(word for word in one.words if word not in varies)

@@ -45,8 +45,9 @@ COLOURS = {"given": FILL, "clean": QUIET}
 
 
 class HistogramSettings(FigureSettings):
-    """Samples per client and class by clean and by given labels, as dots sized by count with the mislabelled share
-    inside (FedDPCont, figures 3 and 4).
+    """Samples per client and class by clean and by given labels, as dots sized by count (FedDPCont, figures 3 and 4).
+
+    The dot inside is the share of them that is mislabelled.
     """
 
     show: Annotated[
@@ -54,10 +55,7 @@ class HistogramSettings(FigureSettings):
     ] = ["clean", "given"]  # noqa: RUF012 - pydantic copies it
 
 
-class _Panel(NamedTuple):
-    one: SettingArtifacts
-    labels: str  # clean or given
-    frame: pd.DataFrame
+_Panel = tuple[SettingArtifacts, str, pd.DataFrame]  # setting, clean or given, its counts
 
 
 class _Dots(NamedTuple):
@@ -66,23 +64,12 @@ class _Dots(NamedTuple):
     clients: int  # shown of each setting
     cell: np.ndarray  # width and height of a dot's place in points
     scale: float  # diameter of the dot of one sample in points
-
-    def choose_clients(self, count: int) -> np.ndarray:
-        """Evenly chosen clients out of so many."""
-        return np.unique(np.linspace(0, count - 1, min(count, self.clients)).round().astype(int))
-
-    def dot_areas(self, samples: pd.Series) -> Any:
-        """Areas of dots in square points, none of no samples."""
-        return np.maximum(self.scale**2 * samples, DUST) * (samples > 0)
+    held: pd.Series  # samples of all dots
 
 
-def draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettings) -> Drawn:
-    """Draw samples per client and class as dots sized by count (FedDPCont, figures 3 and 4).
-
-    The dot inside is the share of them that is mislabelled.
-    """
+def _draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSettings) -> Drawn:
     panels = [
-        _Panel(one, labels, _count_samples(one, labels))
+        (one, labels, _count_samples(one, labels))
         for one in shown
         for labels in settings.show
         if labels == "given" or one.labels.clean is not None
@@ -99,33 +86,35 @@ def draw_histogram(shown: Sequence[SettingArtifacts], settings: HistogramSetting
     ]
     set_titles(axes, [" · ".join(filter(None, pair)) for pair in zip(titles, kinds, strict=True)])
     label_outer_axes(axes, "client", "class")
-    wrong = any(panel.frame["mislabelled"].any() for panel in panels)
-    add_legend_below(figure, _legend_handles(panels, dots, wrong))
-    words = _describe_figure(shown, panels, dots, settings.show, wrong)
-    return finish_figure(figure, [panel.frame for panel in panels], settings, "Who holds which class", words)
+    wrong = any(frame["mislabelled"].any() for _, _, frame in panels)
+    add_legend_below(figure, _legend_handles(dots, wrong))
+    words = _describe_histogram(shown, dots, settings.show, wrong)
+    return finish_figure(figure, [frame for _, _, frame in panels], settings, "Who holds which class", words)
 
 
 def _place_panels(panels: Sequence[_Panel], settings: FigureSettings) -> tuple[Figure, list[Axes], _Dots]:
-    classes = max(panel.one.classes for panel in panels)
-    clients = max(panel.one.split.clients for panel in panels)
+    classes = max(one.classes for one, _, _ in panels)
+    clients = max(one.split.clients for one, _, _ in panels)
     row = 0.135 if len(panels) > 4 else 0.19
     tall = 0.6 + row * classes if classes <= 2 * NUMBERS else 3.2
     figure, axes = make_panels(len(panels), settings, tall, 1 if clients > 30 and len(panels) <= 4 else None)
     wide = figure.get_figwidth() / axes[0].get_subplotspec().get_gridspec().ncols - 0.75  # type: ignore[union-attr]
     clients = min(clients, CLIENTS, DOTS // classes)
     cell = 72 * np.array([wide / clients, (tall - 0.55) / classes])
-    held = pd.concat([panel.frame for panel in panels])["samples"]
+    held = pd.concat([frame for _, _, frame in panels])["samples"]
     scale = 0.95 * min(*cell, 16) / np.sqrt(held.quantile(0.9))  # one for all panels; few dots outgrow their cell
-    return figure, axes, _Dots(clients, cell, scale)
+    return figure, axes, _Dots(clients, cell, scale, held)
 
 
 def _draw_panel(axis: Axes, panel: _Panel, dots: _Dots) -> None:
-    one = panel.one
-    chosen = dots.choose_clients(one.split.clients)
-    frame = panel.frame[panel.frame["client"].isin(chosen)]
+    one, labels, frame = panel
+    count = one.split.clients
+    chosen = np.unique(np.linspace(0, count - 1, min(count, dots.clients)).round().astype(int))  # evenly
+    frame = frame[frame["client"].isin(chosen)]
     x = np.searchsorted(chosen, frame["client"])
-    axis.scatter(x, frame["class"], dots.dot_areas(frame["samples"]), COLOURS[panel.labels], alpha=0.75, linewidths=0)
-    axis.scatter(x, frame["class"], dots.dot_areas(frame["mislabelled"]), WRONG, alpha=1, linewidths=0)
+    for key, colour, alpha in (("samples", COLOURS[labels], 0.75), ("mislabelled", WRONG, 1)):
+        areas = np.maximum(dots.scale**2 * frame[key], DUST) * (frame[key] > 0)
+        axis.scatter(x, frame["class"], areas, colour, alpha=alpha, linewidths=0)
     greatest = dots.scale * np.sqrt(frame["samples"].max()) / 2
     edge = np.maximum(0.7, 0.1 + greatest / dots.cell)  # the greatest are not cut
     axis.set_xlim(-edge[0], len(chosen) - 1 + edge[0])
@@ -135,12 +124,11 @@ def _draw_panel(axis: Axes, panel: _Panel, dots: _Dots) -> None:
     axis.set_xticks(ticks, chosen[ticks])
 
 
-def _legend_handles(panels: Sequence[_Panel], dots: _Dots, wrong: bool) -> list[Line2D]:
+def _legend_handles(dots: _Dots, wrong: bool) -> list[Line2D]:
     """What the sizes of dots mean."""
-    held = pd.concat([panel.frame for panel in panels])["samples"]
     style: dict[str, Any] = {"marker": "o", "linestyle": "", "color": FAINT, "markeredgewidth": 0}
     handles = []
-    for count in sorted({max(1, round(held.quantile(share))) for share in (0.1, 0.5, 0.9, 1)}):
+    for count in sorted({max(1, round(dots.held.quantile(share))) for share in (0.1, 0.5, 0.9, 1)}):
         size = max(dots.scale * np.sqrt(count), np.sqrt(DUST))
         handles.append(Line2D([], [], markersize=size, label=f"{count} samples" if count > 1 else "1 sample", **style))
     if wrong:
@@ -148,11 +136,10 @@ def _legend_handles(panels: Sequence[_Panel], dots: _Dots, wrong: bool) -> list[
     return handles
 
 
-def _describe_figure(
-    shown: Sequence[SettingArtifacts], panels: Sequence[_Panel], dots: _Dots, asked: Sequence[str], wrong: bool
+def _describe_histogram(
+    shown: Sequence[SettingArtifacts], dots: _Dots, asked: Sequence[str], wrong: bool
 ) -> dict[str, str]:
     """wrong: whether any sample is mislabelled."""
-    held = pd.concat([panel.frame for panel in panels])["samples"]
     meaning = "the area of a dot is the count"
     meaning += ", that of the dot inside how many of them are mislabelled" if wrong else ""
     cut = " Evenly chosen clients are shown." if any(one.split.clients > dots.clients for one in shown) else ""
@@ -160,7 +147,7 @@ def _describe_figure(
     of = f", {asked[0]} labels" if len(asked) == 1 else ""
     caption = f"Samples (n = {total}) per client and class{of}: {meaning}.{cut} {settings_caption(shown)}"
     classes = max(one.classes for one in shown)
-    alt = f"Dots of {dots.clients} clients and {classes} classes, of {held.min()} to {held.max()} samples."
+    alt = f"Dots of {dots.clients} clients and {classes} classes, of {dots.held.min()} to {dots.held.max()} samples."
     rates = [
         f"{panel_title(shown, one) or ' · '.join(one.words)}: {100 * one.labels.rate:.0f} %"
         for one in shown
@@ -185,5 +172,5 @@ def _count_samples(one: SettingArtifacts, labels: str) -> pd.DataFrame:
 
 
 KIND = FigureKind(
-    settings=HistogramSettings, draw=draw_histogram, example={"noises": ["sym40"], "partitions": ["openset-uniform"]}
+    settings=HistogramSettings, draw=_draw_histogram, example={"noises": ["sym40"], "partitions": ["openset-uniform"]}
 )

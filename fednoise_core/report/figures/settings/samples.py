@@ -20,16 +20,15 @@ __all__ = ["KIND"]
 
 
 class SamplesSettings(FigureSettings):
-    """Training images of the first setting named, with the given label and, where that is wrong, the clean one."""
+    """Training images of the first setting named, with the given label and, where that is wrong, the clean one.
+
+    Half of them are wrong, if there are so many.
+    """
 
     count: Annotated[int, Field(ge=1, le=64, description="Images shown; up to half of them mislabelled.")] = 16
 
 
-def draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
-    """Draw training images with the given label and, where it is wrong, the clean one.
-
-    Half of them are wrong, if there are so many.
-    """
+def _draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -> Drawn:
     one, width = shown[0], width_inches(settings)
     index, across = _pick_samples(one, settings.count), 8 if width > 5 else 4
     rows = -(-len(index) // across)
@@ -40,7 +39,7 @@ def draw_samples(shown: Sequence[SettingArtifacts], settings: SamplesSettings) -
     table = _sample_frame(one, index)
     for axis, row in zip(figure.axes, table.to_dict("records"), strict=False):
         _draw_sample(axis, one, row)
-    return finish_figure(figure, [table], settings, "Samples", _describe_figure(one, index))
+    return finish_figure(figure, [table], settings, "Samples", _describe_samples(one, index))
 
 
 def _sample_frame(one: SettingArtifacts, index: np.ndarray) -> pd.DataFrame:
@@ -64,7 +63,7 @@ def _draw_sample(axis: Axes, one: SettingArtifacts, row: Mapping[Any, Any]) -> N
         axis.text(0.5, -0.06, _label_words("is", truth), ha="center", va="top", transform=axis.transAxes, color=WRONG)
 
 
-def _describe_figure(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
+def _describe_samples(one: SettingArtifacts, index: np.ndarray) -> dict[str, str]:
     wrong = one.labels.wrong
     text = f"Training images (n = {len(index)}). Above: the given label" + (
         "; the clean labels are unknown." if wrong is None else "; below, where that is wrong: what it is."
@@ -91,5 +90,5 @@ def _pick_samples(one: SettingArtifacts, count: int) -> np.ndarray:
 
 
 KIND = FigureKind(
-    settings=SamplesSettings, draw=draw_samples, example={"noises": ["sym40"], "partitions": ["iid"], "count": 16}
+    settings=SamplesSettings, draw=_draw_samples, example={"noises": ["sym40"], "partitions": ["iid"], "count": 16}
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from fednoise_core.report.figures.kind import FigureKind, FigureSettings
@@ -44,58 +44,53 @@ LEAST = 0.05  # the end of the differences' colours is no smaller
 
 
 class TransitionSettings(FigureSettings):
-    """P(given label | clean class), nominal, and realised minus nominal, as heat maps; with numbers where they fit."""
+    """P(given label | clean class), nominal, and realised minus nominal, as heat maps, with numbers where they fit.
 
-
-class _Panel(NamedTuple):
-    one: SettingArtifacts
-    kind: str  # a key of HEADS
-    matrix: np.ndarray | None  # [K, K]; None if it is unknown
-
-
-def draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
-    """Draw T[i, j] = P(given = j | clean = i) as asked for, and beside it realised minus asked for.
-
-    Where nothing was asked for, the realised matrix stands alone. Partitions of one noise share their labels, which are
-    drawn once. Up to FEW noises stand below each other. Of more, pairs of matrices stand side by side.
+    Where nothing was asked for, the realised matrix stands alone. Partitions of one noise share their labels, which
+    are drawn once. Up to FEW noises stand below each other. Of more, pairs of matrices stand side by side.
     """
+
+
+# setting, key of HEADS, matrix [K, K] (None: it is unknown)
+_Panel = tuple[SettingArtifacts, str, np.ndarray | None]
+
+
+def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSettings) -> Drawn:
     once = {one.labels_file: one for one in reversed(shown)}
     shown = list(reversed(once.values()))
     rows = [_list_matrices(one) for one in shown]
     wide = max(map(len, rows))
     columns = wide * (1 if len(rows) <= FEW else 3 if width_inches(settings) > 5 else 2)
-    grid = [_Panel(one, *pair) for one, row in zip(shown, rows, strict=True) for pair in [*row, ("", None)][:wide]]
-    axes, side = _place_panels(grid, shown, settings, columns)
+    grid = [(one, *pair) for one, row in zip(shown, rows, strict=True) for pair in [*row, ("", None)][:wide]]
+    figure, axes, side = _place_panels(grid, shown, settings, columns)
     cell = side * 72 / max(one.classes for one in shown)
     off = [np.nanmax(np.abs(matrix)) for _, kind, matrix in grid if kind == MINUS and matrix is not None]
     most = max([LEAST, *off])
     images = {
-        panel.kind == MINUS: image
+        panel[1] == MINUS: image
         for axis, panel in zip(axes, grid, strict=True)
         if (image := _draw_matrix(axis, panel, most, cell)) is not None
     }
     label_outer_axes(axes, "given", "clean")
     for minus, image in images.items():
         add_colour_bar(axes, image, "drawn − asked for" if minus else "probability (square-root scale)")
-    figure = axes[0].get_figure(root=True)
-    assert figure is not None
-    frames = [_matrix_frame(panel) for panel in grid if panel.matrix is not None]
-    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_figure(shown, off))
+    frames = [_matrix_frame(one, kind, matrix) for one, kind, matrix in grid if matrix is not None]
+    return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
 
 
 def _place_panels(
     grid: Sequence[_Panel], shown: Sequence[SettingArtifacts], settings: FigureSettings, columns: int
-) -> tuple[list[Axes], float]:
-    """Axes with their titles, and the side of a matrix in inches."""
+) -> tuple[Figure, list[Axes], float]:
+    """Figure, axes with their titles, and the side of a matrix in inches."""
     side = (width_inches(settings) - 0.8) / columns
     heads = [
         panel_title(shown, one, HEADS[kind], parts=() if kind == MINUS else ("dataset", "noise"))
         for one, kind, _ in grid
     ]
     lines = max(sum(wrap_to_width(part, side).count("\n") + 1 for part in head.split(" · ")) for head in heads)
-    _, axes = make_panels(len(grid), settings, side + 0.14 * lines + 0.4, columns)
+    figure, axes = make_panels(len(grid), settings, side + 0.14 * lines + 0.4, columns)
     set_titles(axes, heads, side)
-    return axes, side
+    return figure, axes, side
 
 
 def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesImage | None:
@@ -118,7 +113,7 @@ def _draw_matrix(axis: Axes, panel: _Panel, most: float, cell: float) -> AxesIma
     return image
 
 
-def _describe_figure(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
+def _describe_transition(shown: Sequence[SettingArtifacts], off: Sequence[float]) -> dict[str, str]:
     """off: largest difference of each pair of matrices."""
     nominal = [one.labels.T_nominal for one in shown]
     caption = "Probability of the given label (column) for each clean class (row)"
@@ -134,9 +129,7 @@ def _describe_figure(shown: Sequence[SettingArtifacts], off: Sequence[float]) ->
     return {"caption": caption, "alt": alt}
 
 
-def _matrix_frame(panel: _Panel) -> pd.DataFrame:
-    one, kind, matrix = panel
-    assert matrix is not None
+def _matrix_frame(one: SettingArtifacts, kind: str, matrix: np.ndarray) -> pd.DataFrame:
     clean, given = np.indices(matrix.shape)
     cells = {"matrix": kind, "clean": clean.ravel(), "given": given.ravel()}
     return pd.DataFrame({"dataset": one.dataset, "noise": one.noise, **cells, "probability": matrix.ravel()})
@@ -171,4 +164,4 @@ def _signed_cell(value: float) -> str:
     return f"{value:+.2f}".replace("0.", ".").replace("-", "−") if abs(value) >= 0.005 else ""
 
 
-KIND = FigureKind(settings=TransitionSettings, draw=draw_transition, example={"noises": ["random40"]})
+KIND = FigureKind(settings=TransitionSettings, draw=_draw_transition, example={"noises": ["random40"]})
