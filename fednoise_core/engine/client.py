@@ -88,7 +88,7 @@ class Client:
 
     @property
     def labels(self) -> Tensor:
-        """Its given labels [n] int64, never changed."""
+        """The client's given labels, [n] int64. They never change."""
         return self._world.given[self._world.index[self.id]]
 
     @property

@@ -169,16 +169,16 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
 
     @property
     def largest(self) -> int:
-        """Largest number of bytes that any one client keeps."""
+        """Bytes of the largest client state."""
         return max(self._sizes.values(), default=0)
 
     def in_memory(self, client: int) -> bool:
-        """Whether the client's things lie in memory."""
+        """Whether the client state of `client` is in memory."""
         return client in self._memory
 
     @property
     def filed(self) -> int:
-        """Clients whose things lie in files."""
+        """Number of clients whose client state is in a file."""
         return len(self._files)
 
     def to_plain(self) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client_store import ClientStore
-from fednoise_core.engine.executors.graphs import Graphs, graphs_for
+from fednoise_core.engine.executors.choose_graphs import graphs_for
+from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.world import SERVER
 from fednoise_core.ops.weights import Weights
 

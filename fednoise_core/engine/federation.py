@@ -80,7 +80,7 @@ class Federation:
 
     @property
     def public(self) -> int:
-        """Images in the public pool (0: none)."""
+        """Number of images in the public pool, 0 without one."""
         return self.world.pools["public"].n if "public" in self.world.pools else 0
 
     def net(self, client: int = SERVER) -> Net:
@@ -465,9 +465,9 @@ class Federation:
     def release_labels(self, state: State, epsilon: float, times: int = 1) -> Release:
         """Release label histograms under epsilon-label-DP.
 
-        Every client's labels pass randomised response and go up as a histogram [K], which tells no more than the labels
-        in random order. r releases cost a label r * epsilon, and one that m clients hold m times as much, which the
-        summary reports. The result stands in state.notes["release"], so a resume does not draw again.
+        Every client's labels pass randomised response and go up as a histogram [K], which reveals no more than the
+        labels in random order. r releases cost a label r * epsilon, and one that m clients hold m times as much, which
+        the summary reports. The result is stored in state.notes["release"], so a resume does not draw again.
 
         Args:
             state: The run's state.

@@ -1,4 +1,7 @@
-"""Phase: a named stretch of rounds. A method lists its phases; the loop walks them."""
+"""Phase: a named stretch of rounds.
+
+A method lists its phases, and the loop runs them in order.
+"""
 
 from __future__ import annotations
 

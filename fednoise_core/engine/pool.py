@@ -35,7 +35,14 @@ class Pool:
         self.std = torch.tensor(std, dtype=torch.float32, device=self.device)
 
     def raw(self, index: Tensor) -> Tensor:
-        """uint8 [m, H, W, C] at the given positions."""
+        """Look up images as they are.
+
+        Args:
+            index: Positions [m].
+
+        Returns:
+            uint8 [m, H, W, C].
+        """
         if self._mapped is None:
             return self._whole.index_select(0, index)
         rows = torch.from_numpy(np.asarray(self._mapped[index.cpu().numpy()])).to(self.device)
@@ -53,11 +60,26 @@ class Pool:
         return (x.to(torch.float32) / 255.0 - self.mean) / self.std
 
     def take(self, index: Tensor) -> Tensor:
-        """float32 [m, H, W, C] at the given positions [m], normalised."""
+        """Look up normalised images.
+
+        Args:
+            index: Positions [m].
+
+        Returns:
+            float32 [m, H, W, C].
+        """
         return self.normalise(self.raw(index))
 
     def chunks(self, index: Tensor, size: int) -> Iterator[Tensor]:
-        """Normalised batches [<=size, C, H, W] over `index`, in order."""
+        """Go through normalised images in batches.
+
+        Args:
+            index: Positions.
+            size: Images of a batch. The last one may be smaller.
+
+        Yields:
+            float32 [size, C, H, W], in the order of `index`.
+        """
         for piece in index.split(size):
             yield self.take(piece).permute(0, 3, 1, 2)
 

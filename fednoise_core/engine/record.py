@@ -37,7 +37,7 @@ class Record:
     bytes_down: int = 0
 
     def to_plain(self) -> dict[str, Any]:
-        """For a checkpoint: lists and numbers only."""
+        """Turn the record into lists and numbers, for a checkpoint."""
         return {
             "metrics": [list(r) for r in self.metrics],
             "diagnostics": [list(r) for r in self.diagnostics],

@@ -62,20 +62,30 @@ class Relay(ClientStore):
         return name in self._parts.get(client, ())
 
     def size(self, one: Relayed) -> int:
-        """Bytes of what it stands for."""
+        """Count the bytes of the message part that `one` stands for."""
         return self._parts[one.client][one.name]
 
     def fetch_messages(self, wanted: dict[str, Relayed]) -> dict[str, Any]:
-        """What each entry stands for."""
+        """Load what other clients handed on.
+
+        Args:
+            wanted: Stand-ins by the name under which the receiving client finds the thing.
+
+        Returns:
+            The things themselves, under the same names.
+        """
         return {key: self.copy_for(one.client)[one.name] for key, one in wanted.items()}
 
     def to_plain(self) -> dict[str, Any]:
-        """As ClientStore.to_plain, with the bytes by name."""
+        """Describe the relay for a checkpoint.
+
+        It is the answer of `ClientStore.to_plain`, with the bytes by name.
+        """
         return {**super().to_plain(), "parts": {str(c): sizes for c, sizes in self._parts.items()}}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any], folder: Path, device: torch.device, layouts: dict[str, Any]) -> Self:
-        """Undo `to_plain`; errors as ClientStore.from_plain."""
+        """Undo `to_plain`. Arguments and errors are those of `ClientStore.from_plain`."""
         relay = super().from_plain(plain, folder, device, layouts)
         relay._parts = {int(c): sizes for c, sizes in plain["parts"].items()}
         return relay

@@ -1,4 +1,7 @@
-"""The clean labels, and every diagnostic that may use them. No method can reach this module's data."""
+"""The clean labels, and every diagnostic that may use them.
+
+Methods cannot reach this module's data.
+"""
 
 from __future__ import annotations
 

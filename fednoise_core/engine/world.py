@@ -99,7 +99,7 @@ class World:
 
     @property
     def cohort(self) -> int:
-        """m, the clients of a round."""
+        """m, the number of clients in a round's cohort."""
         return max(1, int(self.train.fraction * self.n + 1e-9))
 
     def _pool_clients(self, image: int) -> None:
@@ -155,7 +155,11 @@ class World:
         return torch.arange(self.pools[on].n, device=self.device)
 
     def pool(self, on: str) -> Pool:
-        """The images behind the name `on`: "train", "valid" (of the same pool) or "public"."""
+        """Look up the images behind the name `on`.
+
+        Args:
+            on: "train", "valid" (of the same pool) or "public".
+        """
         return self.pools["train" if on == "valid" else on]
 
     @torch.inference_mode()

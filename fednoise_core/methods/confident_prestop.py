@@ -31,7 +31,10 @@ class ConfidentPrestop(Prestop):
         return super().init_state(fed)
 
     def _find_issues(self, client: Client, w: Weights) -> Tensor:
-        """Mask [n]. A joint of fewer than three different numbers says nothing, as in 002's code."""
+        """Mask [n] of labels to prune.
+
+        A joint of fewer than three different numbers prunes nothing, as in the code of Yu et al. (2025).
+        """
         p = losses.log_probs(client.predict(w)).exp()
         if len(confident_counts(p, client.labels).unique()) < 3:
             return torch.zeros_like(client.labels, dtype=torch.bool)

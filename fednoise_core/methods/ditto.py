@@ -77,7 +77,7 @@ class Ditto(FedAvg):
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
         """List the personal models of the clients that have trained, and the global model.
 
-        Before the first round the personal view holds what everybody would start from.
+        Before the first round the personal view holds the model that all clients start from.
         The personal view is the headline.
         """
         start = [(SERVER, state.server["model"])]

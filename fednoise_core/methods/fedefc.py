@@ -29,11 +29,11 @@ class FedEFC(Prestop):
         Literal["none", "paper", "code"],
         Field(
             description="Rows of counts times the client's label shares before columns are normalised: paper: used "
-            "as Q; code: used transposed, as 002's code for MNIST and CIFAR-10 where p = .2."
+            "as Q; code: used transposed, as in the authors' code for MNIST and CIFAR-10 where p = .2."
         ),
     ] = "none"
     count_early: Annotated[
-        bool, Field(description="Count in phase 1 too, for the diagnostics only (002's figure 2); costs predictions.")
+        bool, Field(description="Count in phase 1 too, for the diagnostics only (as in figure 2); costs predictions.")
     ] = False
 
     second = "corrected"

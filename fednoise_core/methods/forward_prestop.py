@@ -29,7 +29,7 @@ class ForwardPrestop(Prestop):
         97.0
     )
     prior_weighting: Annotated[
-        bool, Field(description="Weigh p by the client's label shares, as 002's code does; false: the textbook's loss.")
+        bool, Field(description="Weigh p by the client's label shares, as the authors do; false: the textbook's loss.")
     ] = True
 
     second = "corrected"

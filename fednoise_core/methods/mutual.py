@@ -77,8 +77,7 @@ def client_weights(
 def mix_messages(messages: Sequence[Mapping[str, Any]], weights: Sequence[float], kl: str) -> list[dict[str, Tensor]]:
     """Mix for each client k what the others say about a batch: one tensor [B, K] instead of M-1.
 
-    A client that says something that is not finite teaches nobody: else one client that diverges would end everybody's
-    training.
+    A message that is not finite counts for nothing, since one client that diverges would else end the training of all.
 
     Args:
         messages: log p [B, K] of each client, as "log_p".
@@ -270,7 +269,10 @@ class Mutual(LocalOnly):
     def compute_objective(
         self, net: Net, w: Weights, batch: Batch, broadcast: Mapping[str, Any], client_state: Mapping[str, Any]
     ) -> Tensor:
-        """The loss on one's own data; times one's own weight where equation 13 is taken as printed."""
+        """Compute the loss on the client's own data.
+
+        It is multiplied by the client's weight if equation 13 of Liu et al. (2024) is taken as printed.
+        """
         logits = net.train(w, batch.x, batch.drop(net))
         if self.cl:
             loss = losses.sce(logits, batch.y, self.ce_weight, self.rce_weight).mean()
@@ -279,7 +281,7 @@ class Mutual(LocalOnly):
         return loss * broadcast["weight"] if "weight" in broadcast else loss
 
     def list_models(self, fed: Federation, state: State) -> EvaluatedModels:
-        """List everybody's models.
+        """List the models of all clients.
 
         If not all clients take part in a round, a second view holds those of its participants (Di et al., 2024).
         """

@@ -52,12 +52,12 @@ class Prestop(FedAvg):
     ] = 0
     latest: Annotated[
         Rounds,
-        Field(description="Round after which phase 1 ends in any case, or its share of all; 0 = none, as in 002."),
+        Field(description="Round after which phase 1 ends in any case, or its share; 0 = none, as in the paper."),
     ] = 0
     monitor: Annotated[
         Literal["train", "pre_eval"],
         Field(
-            description="Accuracy of the training batches as they pass (002's code), or of the broadcast model "
+            description="Accuracy of the training batches as they pass (the authors' code), or of the broadcast model "
             "(its text)."
         ),
     ] = "train"

@@ -86,7 +86,11 @@ class RoFL(FedAvg):
     # the server's side
 
     def init_state(self, fed: Federation) -> State:
-        """A centroid of zeros is one that nobody has had the class for."""
+        """Start from centroids of zeros.
+
+        A row of zeros stands for a class that no client has sent a centroid for.
+        The model is that of FedAvg.
+        """
         state = super().init_state(fed)
         device = state.server["model"].flat.device
         state.server["centroids"] = torch.zeros(fed.classes, fed.net().features_size, device=device)

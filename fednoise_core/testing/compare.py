@@ -1,4 +1,4 @@
-"""Whether two runs are the same: bit for bit, or up to rounding."""
+"""Compare two runs, bit for bit or up to rounding."""
 
 from __future__ import annotations
 

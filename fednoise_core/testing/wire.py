@@ -1,4 +1,4 @@
-"""Who may see what: clean labels that nobody reads unnoticed, and what a source must not reach into."""
+"""Who may see what: clean labels that cannot be read unnoticed, and what a source must not reach into."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def toy_federation(**options: Any) -> Federation:
     """Make a federation of the small world on the executor `sequential`.
 
     Args:
-        **options: Those of `world`.
+        **options: Those of `toy_world`.
     """
     made = toy_world(**options)
     return Federation(made, Sequential(made))
@@ -209,7 +209,7 @@ def federation_on(executor: str, **options: Any) -> Iterator[Federation]:
 
     Args:
         executor: "sequential", "workers:2", "lanes:2" …
-        **options: Those of `world`.
+        **options: Those of `toy_world`.
     """
     made = toy_world(**options)
     runner = executor_for(made, executor)
@@ -289,22 +289,22 @@ def images_of(world: World, client: int) -> tuple[Tensor, Tensor]:
 
 
 def linear_body(ops: Ops, x: Tensor) -> Tensor:
-    """Softmax regression."""
+    """Flatten the images, which makes the net a softmax regression."""
     return x.flatten(1)
 
 
 def normed_body(ops: Ops, x: Tensor) -> Tensor:
-    """A convolution with batch normalisation."""
+    """Apply a convolution with batch normalisation."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 3, 3, stride=2))).flatten(1)
 
 
 def normed_point(ops: Ops, x: Tensor) -> Tensor:
-    """Batch normalisation on a 1x1 map: cannot be trained on one sample."""
+    """Apply batch normalisation on a 1x1 map, which cannot be trained on one sample."""
     return torch.relu(ops.norm("norm", ops.conv("conv", x, 4, 8))).flatten(1)
 
 
 def dropping_body(ops: Ops, x: Tensor) -> Tensor:
-    """A convolution with dropout of channels."""
+    """Apply a convolution with dropout of channels."""
     return ops.dropout2d(F.relu(ops.conv("conv", x, 6, 4, stride=2)), 0.5).flatten(1)
 
 

@@ -236,11 +236,19 @@ class StepBuffers:
         return [self.cursors, *weights, *self.state.values()]
 
     def take_snapshot(self) -> list[Tensor]:
-        """Copies of all that a step writes."""
+        """Copy all that a step writes: cursors, weights, gradients, optimiser memory, per-sample state.
+
+        Returns:
+            The copies, for `restore_snapshot`.
+        """
         return [t.detach().clone() for t in self._list_written()]
 
     def restore_snapshot(self, kept: list[Tensor]) -> None:
-        """Undo steps since the snapshot."""
+        """Undo the steps since a snapshot.
+
+        Args:
+            kept: The answer of `take_snapshot`.
+        """
         with torch.no_grad():
             for mine, was in zip(self._list_written(), kept, strict=True):
                 mine.copy_(was)

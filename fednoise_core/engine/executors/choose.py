@@ -1,4 +1,4 @@
-"""Which executor a name means."""
+"""Choose the executor that a name means."""
 
 from __future__ import annotations
 
@@ -27,9 +27,17 @@ def executor_for(world: World, name: str = "auto", pool: LanePool | None = None)
 
 
 def executor_named(name: str, device: str) -> tuple[str, int]:
-    """("sequential" | "workers" | "lanes", how many; 0: as fits) of an executor's name on a device "cpu" or "cuda".
+    """Split an executor's name into kind and number.
 
-    Raises SpecError for other names.
+    Args:
+        name: As for `executor_for`.
+        device: "cpu" or "cuda", which decides what "auto" means.
+
+    Returns:
+        ("sequential", "workers" or "lanes", how many; 0: as fits).
+
+    Raises:
+        SpecError: There is no such executor.
     """
     kind, colon, count = name.partition(":")
     if colon and not (count.isdigit() and int(count)):

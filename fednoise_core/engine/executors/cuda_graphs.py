@@ -1,4 +1,4 @@
-"""Capturing a step as a CUDA graph."""
+"""Capture a step as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -62,6 +62,8 @@ class CudaGraphs(Graphs):
         # The warm-up runs on the very stream and thread of the capture: cuBLAS keeps a workspace for each pair of them,
         # which must not come from the graph's own memory.
         """Record `body` as a CUDA graph, after a few real runs that `rewind` undoes.
+
+        Arguments are those of `Graphs.capture`.
 
         Returns:
             A function that replays the graph.

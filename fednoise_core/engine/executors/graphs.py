@@ -6,9 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-__all__ = ["Graphs", "graphs_for"]
+__all__ = ["Graphs"]
 
 WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate workspaces in them
 
@@ -79,16 +77,3 @@ class Graphs:
             body()
             rewind()
         return body
-
-
-def graphs_for(device: torch.device) -> Graphs:
-    """Choose how steps are captured on a device: by CUDA graphs on a GPU, else by the stand-in.
-
-    Args:
-        device: The run's device.
-    """
-    if device.type != "cuda":
-        return Graphs()
-    from fednoise_core.engine.executors.cuda_graphs import CudaGraphs  # the code of runs on a CPU goes without it
-
-    return CudaGraphs()

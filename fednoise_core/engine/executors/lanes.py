@@ -20,7 +20,8 @@ import torch
 
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.executors.captured import StepBuffers, compute_signature
-from fednoise_core.engine.executors.graphs import Graphs, graphs_for
+from fednoise_core.engine.executors.choose_graphs import graphs_for
+from fednoise_core.engine.executors.graphs import Graphs
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.world import World
@@ -82,7 +83,10 @@ class Lanes(Sequential):
                 self.pool.release_lane(lane)
 
     def close(self) -> None:
-        """Give up the buffers and graphs that this run had in the pool."""
+        """Drop the buffers and graphs that this run has in the pool.
+
+        Other runs keep theirs, since they may share the pool.
+        """
         for lane in self.pool.lanes:
             lane.runs.pop(self._run, None)
 
@@ -139,13 +143,18 @@ class LanePool:
             return self._free.popleft()
 
     def release_lane(self, lane: Lane) -> None:
-        """Hand a lane back."""
+        """Hand a lane back, and wake a run that waits for one."""
         with self._changed:
             self._free.append(lane)
             self._changed.notify()
 
     def warn_once(self, method: str, error: Exception) -> None:
-        """Say once per method why its step runs eagerly."""
+        """Warn that a method's step runs eagerly, once per method.
+
+        Args:
+            method: Name of its class.
+            error: Why the step cannot be captured.
+        """
         with self._changed:
             if method in self.warned:
                 return
@@ -288,6 +297,9 @@ class Lane:
         return handed
 
     def abandon_fit(self) -> None:
-        """End a fit that failed: what was launched may still read its inputs."""
+        """Drop a fit that failed.
+
+        The host waits for the stream first, because steps that were launched may still read the fit's inputs.
+        """
         self.graphs.join(self.stream)
         self.fit = None

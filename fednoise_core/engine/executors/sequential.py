@@ -32,7 +32,14 @@ class Together:
         self.steps = [len(steps) for steps in self._steps]
 
     def collect_messages(self, k: int) -> list[dict[str, Any]]:
-        """The message of each client before step k."""
+        """Collect the message of each client before step k.
+
+        The step's batches are made here, and kept for `take_step`.
+        Messages are computed without gradients.
+
+        Returns:
+            The answers of `Local.make_message`, one per client.
+        """
         self._batches = [fit.make_batch(k) for fit in self._fits]
         with torch.no_grad():
             return [
@@ -53,7 +60,7 @@ class Together:
             fit.advance_carry(batch, fit.carry, broadcast, fit.step_client_state, fit.state)
 
     def close(self) -> list[FitResult]:
-        """The clients' results."""
+        """Close the fits and return their results, in the order of the requests."""
         return [fit.close() for fit in self._fits]
 
 
@@ -101,8 +108,11 @@ class Sequential:
             yield call_on(client, fn, load_mapping(broadcast)), client
 
     def together(self, requests: Sequence[FitRequest]) -> Together:
-        """Open these fits at once (see Federation.fit_lockstep)."""
+        """Open these fits at once, for `Federation.fit_lockstep`.
+
+        They run in this process on every executor, since the server answers before each step.
+        """
         return Together(self.world, requests)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Free what the executor holds. This one holds nothing."""

@@ -101,7 +101,15 @@ class Workers(Sequential):
     def call(
         self, fn: Callable[[Client, Any], Any], clients: Sequence[Client], downs: Sequence[MappingSource]
     ) -> Iterator[tuple[Any, Client]]:
-        """fn(client, down) for each, with the client as it is afterwards."""
+        """Call fn(client, broadcast) for each client, in the workers.
+
+        Arguments and answers are those of `Sequential.call`. `fn` is sent by name, so it stands at the top level of a
+        module.
+
+        Raises:
+            WorkerDied: A worker ended without an answer.
+            TypeError: `fn`, or something that goes with it, cannot be sent.
+        """
         calls = [
             _Call(fn, me.id, me.kept, me.relabelled, me.round, broadcast)
             for me, broadcast in zip(clients, downs, strict=True)

@@ -1,0 +1,22 @@
+"""Which way of capturing steps a device has."""
+
+from __future__ import annotations
+
+import torch
+
+from fednoise_core.engine.executors.graphs import Graphs
+
+__all__ = ["graphs_for"]
+
+
+def graphs_for(device: torch.device) -> Graphs:
+    """Choose how steps are captured on a device: by CUDA graphs on a GPU, else by the stand-in.
+
+    Args:
+        device: The run's device.
+    """
+    if device.type != "cuda":
+        return Graphs()
+    from fednoise_core.engine.executors.cuda_graphs import CudaGraphs  # the code of runs on a CPU goes without it
+
+    return CudaGraphs()
