@@ -31,6 +31,7 @@ import torch
 from benchmarks.machine import gflop_of, machine, peak
 from fednoise_core.api.simulate import run_federation
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.evaluate import Evaluator
 from fednoise_core.engine.executors.choose_graphs import graphs_for
 from fednoise_core.engine.executors.lanes import LanePool, Lanes
@@ -44,7 +45,6 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import open_atomic, write_json
 from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.train import Train
 
 __all__ = ["CASES", "Case", "main"]

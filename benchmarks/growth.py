@@ -52,10 +52,10 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
+    from fednoise_core.data.partition import Partition
     from fednoise_core.engine import loop as engine_loop
     from fednoise_core.engine.client_store import ROOM
     from fednoise_core.noise.labels import Labels
-    from fednoise_core.partition.artifact import Partition
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

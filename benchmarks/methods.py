@@ -36,8 +36,8 @@ def measure(names: list[str], repeats: int) -> dict[str, dict[str, float]]:
 
     from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
+    from fednoise_core.data.partition import Partition
     from fednoise_core.noise.labels import Labels
-    from fednoise_core.partition.artifact import Partition
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

@@ -15,7 +15,7 @@ _NAMES = {
     "Labels": "fednoise_core.noise.labels:Labels",
     "METHODS": "fednoise_core.methods:METHODS",
     "NETS": "fednoise_core.nets:NETS",
-    "Partition": "fednoise_core.partition.artifact:Partition",
+    "Partition": "fednoise_core.data.partition:Partition",
     "Train": "fednoise_core.settings.train:Train",
     "arrays": "fednoise_core.data.from_arrays:arrays",
     "dataset": "fednoise_core.data.sources:read",

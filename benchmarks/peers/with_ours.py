@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmarks.peers.work import EVAL_BATCH, MEAN, STD, TRAINED, Clock, Work, images, net
 from fednoise_core.api.simulate import run_federation as front_door
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine import loop
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.executors.workers import Workers
@@ -19,7 +20,6 @@ from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
-from fednoise_core.partition.artifact import Partition
 
 
 def run(work: Work, clock: Clock) -> list[Tensor]:

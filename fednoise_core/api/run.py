@@ -21,6 +21,7 @@ from torch import nn
 from fednoise_core.api import predict, simulate
 from fednoise_core.api.simulate import accuracy_words
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
@@ -28,7 +29,6 @@ from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.functions import expect_type
 from fednoise_core.settings.train import Train
 

@@ -24,6 +24,7 @@ from pydantic import JsonValue
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.labelled import labels_digest
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine import output
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.executors.choose import executor_for
@@ -35,7 +36,6 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.declare import check_value
 from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
 from fednoise_core.settings.train import Train, build_settings

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from torch import Tensor
 
@@ -35,9 +35,6 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.ops.label_errors import SiteLabels
 from fednoise_core.ops.weights import Weights
-
-if TYPE_CHECKING:
-    from fednoise_core.methods.fedavg import FedAvg
 
 __all__ = ["Diverged", "Outcome", "Saving", "Stopped", "run_loop"]
 
@@ -118,7 +115,7 @@ class Outcome:
 def run_loop(
     world: World,
     executor: Sequential,
-    method: FedAvg,
+    method: Any,
     truth: Truth,
     test: Pool,
     test_y: Tensor,
@@ -136,7 +133,7 @@ def run_loop(
     Args:
         world: The run's arrays and random streams.
         executor: Runs the clients.
-        method: The method, with its settings.
+        method: The method, with its settings (a `FedAvg` of fednoise_core.methods, which the engine does not import).
         truth: The clean labels, for diagnostics.
         test: Test images.
         test_y: Their labels [n] int64.
@@ -168,7 +165,7 @@ class _Running:
         self,
         world: World,
         executor: Sequential,
-        method: FedAvg,
+        method: Any,
         truth: Truth,
         saving: Saving | None,
         label: str,
@@ -192,9 +189,8 @@ class _Running:
         """Take up the checkpoint if there is one, else make the state before the first round and evaluate it."""
         fed, saving, found = self.fed, self.saving, self._load_checkpoint()
         self.evaluator = evaluator
-        self.state, self.record = (
-            (found[0], Record.from_plain(found[1])) if found else (self.method.init_state(fed), Record())
-        )
+        self.state: State = found[0] if found else self.method.init_state(fed)
+        self.record = Record.from_plain(found[1]) if found else Record()
         folder = kept_folder(saving.path, saving.key) if saving else None
         self.state.move_to(folder, room, self.world.device)
         if found:

@@ -21,7 +21,7 @@ from fednoise_core.settings.train import Train
 
 if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays
-    from fednoise_core.partition.artifact import Partition
+    from fednoise_core.data.partition import Partition
 
 __all__ = ["SERVER", "World"]
 

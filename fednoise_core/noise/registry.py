@@ -15,10 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.data.labelled import LabelledData, plain_labels
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import NoiseResult
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 

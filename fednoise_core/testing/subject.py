@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from fednoise_core.api import simulate
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine import loop
 from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.federation import Federation
@@ -24,7 +25,6 @@ from fednoise_core.methods import METHODS, make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.weights import Weights, all_finite, tree_map
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.declare import build_settings, settings_of
 from fednoise_core.settings.train import Train
 from fednoise_core.testing import world

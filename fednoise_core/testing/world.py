@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
@@ -30,7 +31,6 @@ from fednoise_core.engine.world import World
 from fednoise_core.nets.net import Body, Net, Ops
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import realised_matrix
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 from fednoise_core.settings.train import Train
 

@@ -338,7 +338,7 @@ def test_open_set_noise_shows_images_of_the_donor_or_of_the_public_part():
 
 
 def test_validation_samples_are_not_trained_on():
-    from fednoise_core.partition.artifact import Partition
+    from fednoise_core.data.partition import Partition
 
     whole = toy.toy_partition()
     valid = np.zeros(len(whole.index), bool)

@@ -10,8 +10,8 @@ import pytest
 import torch
 import toy
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.evaluate import valid_accuracy
-from fednoise_core.partition.artifact import Partition
 
 
 def held(every: int = 3) -> Partition:

@@ -14,13 +14,13 @@ import pytest
 import torch
 import toy
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.evaluate import ClientEntry
 from fednoise_core.engine.federation import SERVER
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.state import State
 from fednoise_core.methods.fedavg import FedAvg
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.train import Train
 
 pytestmark = pytest.mark.usefixtures("taped")

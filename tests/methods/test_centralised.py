@@ -8,10 +8,10 @@ import torch
 import toy
 import toy64
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.world import World
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.train import Train
 
 

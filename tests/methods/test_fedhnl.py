@@ -14,6 +14,7 @@ import toy64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Work
@@ -21,7 +22,6 @@ from fednoise_core.methods import make_method, mutual
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.methods.mutual import FedHNL
 from fednoise_core.ops import losses
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.settings.declare import build_settings
 from fednoise_core.settings.train import Train
 

@@ -12,11 +12,11 @@ import yaml
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.labelled import LabelledData
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
-from fednoise_core.partition.artifact import Partition
 from workflow_scripts.steps import noise as noise_step
 
 SCHEMA = yaml.safe_load((Path(__file__).parents[2] / "config" / "schema" / "noise.yaml").read_text(encoding="utf-8"))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fednoise_core.data.labelled import LabelledData
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise import levels, registry
 from fednoise_core.noise.registry import nominal_rate
 from fednoise_core.noise.sampling import NoiseResult, realised_matrix, wrong_share
-from fednoise_core.partition.artifact import Partition
 
 K = 10
 Y = np.tile(np.arange(K), 4000)

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from fednoise_core.data.labelled import LabelledData
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import ArtifactError, SpecError, save_npz
 from fednoise_core.noise import registry as noise
 from fednoise_core.partition import registry as partition
-from fednoise_core.partition.artifact import Partition
 from workflow_scripts.steps import partition as command
 
 SCHEMA = yaml.safe_load(

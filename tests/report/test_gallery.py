@@ -8,11 +8,11 @@ import pytest
 from layout_check import problems
 
 from fednoise_core.data import sources
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise import registry as noise
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.figures import draw, style
 from fednoise_core.report.runs.settings import SettingArtifacts
 from workflow_scripts.config.project import Project

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.noise.labels import Labels
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.rng import stream
 
 JUDGES = ("fedcorr", "coteaching-oracle", "coteaching-20")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.noise import registry as noise
-from fednoise_core.partition.artifact import Partition
 from workflow_scripts.steps import common
 
 

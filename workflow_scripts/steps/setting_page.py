@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import open_atomic
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.pages.study_page import setting_page
 from fednoise_core.report.runs.settings import SettingArtifacts
 from workflow_scripts.steps.common import add_plan_arguments

@@ -94,10 +94,10 @@ def train_job(job: TrainingJob, options: TrainingOptions, stop: Callable[[], boo
     """
     from fednoise_core.api.simulate import run_federation
     from fednoise_core.data.arrays import Arrays
+    from fednoise_core.data.partition import Partition
     from fednoise_core.engine.loop import Saving
     from fednoise_core.engine.state import clear_checkpoint
     from fednoise_core.noise.labels import Labels
-    from fednoise_core.partition.artifact import Partition
 
     spec, inputs = job.spec, job.hash_inputs()
     versions = check_versions(job.versions)

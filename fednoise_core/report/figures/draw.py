@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind
+from fednoise_core.report.figures.kind import Drawn, FigureKind
 from fednoise_core.report.figures.results import RESULT_FIGURES
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import Drawn, assign_looks, save_figure, use_house_style
+from fednoise_core.report.figures.style import assign_looks, save_figure, use_house_style
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import write_csv
 from fednoise_core.report.runs.run import ListedRun, load, select

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from fednoise_core.report.runs.selection import Metric, RunSelection, View
+from fednoise_core.report.text.escape import one_line
 
 if TYPE_CHECKING:
-    from fednoise_core.report.figures.style import Drawn
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 __all__ = [
+    "Drawn",
     *("AccuracySettings", "FigureKind", "FigureSettings", "LineSettings", "PanelColumns", "RowSettings"),
     *("ShownMetric", "YRange"),
 ]
@@ -57,6 +60,34 @@ class RowSettings(AccuracySettings):
     columns: Annotated[
         int | None, Field(ge=1, le=4, description="Panels side by side; null: up to 4 on a page, 2 in a column.")
     ] = None
+
+
+@dataclass
+class Drawn:
+    """A figure, the frame that was drawn, and words about it.
+
+    Attributes:
+        figure: The figure.
+        frame: What was drawn, as the figure's CSV has it.
+        settings: The figure's settings. Their title replaces the one that is made, and their caption stands before.
+        title: Title on the page.
+        caption: What the figure shows.
+        alt: The same for those who cannot see it.
+    """
+
+    figure: Figure
+    frame: pd.DataFrame
+    settings: InitVar[FigureSettings]
+    title: str
+    caption: str
+    alt: str
+
+    def __post_init__(self, settings: FigureSettings) -> None:
+        self.title = settings.title or self.title
+        self.caption = f"{settings.caption or ''} {self.caption}"
+        self.alt = f"{self.title}: {self.alt}"
+        # The SVG keeps caption and alternative text as a line each (`read_words`).
+        self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))
 
 
 @dataclass(frozen=True, kw_only=True)

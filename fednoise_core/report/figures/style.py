@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colorbar import Colorbar
@@ -25,8 +23,8 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 from fednoise_core.io import ArtifactError, open_atomic
-from fednoise_core.report.figures.kind import FigureSettings
-from fednoise_core.report.text.escape import one_line, wrap_text
+from fednoise_core.report.figures.kind import Drawn, FigureSettings
+from fednoise_core.report.text.escape import wrap_text
 
 __all__ = [
     "CEILING",
@@ -38,7 +36,6 @@ __all__ = [
     "QUIET",
     "SIZE",
     "WRONG",
-    "Drawn",
     "Look",
     "add_colour_bar",
     "add_legend_below",
@@ -134,34 +131,6 @@ STYLE: Any = {
     "figure.constrained_layout.hspace": 0.05,
     "figure.constrained_layout.wspace": 0.04,
 }
-
-
-@dataclass
-class Drawn:
-    """A figure, the frame that was drawn, and words about it.
-
-    Attributes:
-        figure: The figure.
-        frame: What was drawn, as the figure's CSV has it.
-        settings: The figure's settings. Their title replaces the one that is made, and their caption stands before.
-        title: Title on the page.
-        caption: What the figure shows.
-        alt: The same for those who cannot see it.
-    """
-
-    figure: Figure
-    frame: pd.DataFrame
-    settings: InitVar[FigureSettings]
-    title: str
-    caption: str
-    alt: str
-
-    def __post_init__(self, settings: FigureSettings) -> None:
-        self.title = settings.title or self.title
-        self.caption = f"{settings.caption or ''} {self.caption}"
-        self.alt = f"{self.title}: {self.alt}"
-        # The SVG keeps caption and alternative text as a line each (`read_words`).
-        self.title, self.caption, self.alt = map(one_line, (self.title, self.caption, self.alt))
 
 
 class Look:

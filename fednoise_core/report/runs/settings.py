@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fednoise_core.data.arrays import Arrays
+from fednoise_core.data.partition import Partition
 from fednoise_core.io import ArtifactError, read_npz
 from fednoise_core.noise.labels import Labels
-from fednoise_core.partition.artifact import Partition
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import ListedRun, Setting
 from fednoise_core.report.text.escape import one_line

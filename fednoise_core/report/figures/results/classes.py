@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings, PanelColumns
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, PanelColumns
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     legend_labels,
@@ -18,7 +18,6 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.style import (
-    Drawn,
     Look,
     add_colour_bar,
     draw_heat_map,

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from fednoise_core.report.figures.kind import AccuracySettings
+from fednoise_core.report.figures.kind import AccuracySettings, Drawn
 from fednoise_core.report.figures.line_labels import LineEnd, cut_axis_words, label_line_ends, set_y_ranges
-from fednoise_core.report.figures.style import Drawn, label_outer_axes, set_titles
+from fednoise_core.report.figures.style import label_outer_axes, set_titles
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings, ShownMetric
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, ShownMetric
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     legend_labels,
@@ -20,7 +20,6 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.style import (
-    Drawn,
     Look,
     add_colour_bar,
     draw_heat_map,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import FigureKind, LineSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     finish_figure,
@@ -26,7 +26,7 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.results.rows import find_baseline
-from fednoise_core.report.figures.style import CEILING, INK, Drawn, Look, make_panels, width_inches
+from fednoise_core.report.figures.style import CEILING, INK, Look, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind, RowSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -20,7 +20,7 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.results.rows import BASELINE, Rows, find_baseline
-from fednoise_core.report.figures.style import FILL, Drawn, Look
+from fednoise_core.report.figures.style import FILL, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.statistics import LEAST, paired_differences, summarize_seeds

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.lines import Line2D
 
-from fednoise_core.report.figures.kind import FigureKind, RowSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -18,7 +18,7 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.results.rows import BASELINE, Rows, draw_ceilings, find_baseline
-from fednoise_core.report.figures.style import CEILING, Drawn, Look
+from fednoise_core.report.figures.style import CEILING, Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words

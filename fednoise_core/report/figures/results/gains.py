@@ -10,14 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.results.scoreboard import table_frames
 from fednoise_core.report.figures.style import (
     FILL,
     QUIET,
     SIZE,
     WRONG,
-    Drawn,
     add_legend_below,
     label_outer_axes,
     make_panels,

@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings, PanelColumns, YRange
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings, PanelColumns, YRange
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels, label_line_ends
 from fednoise_core.report.figures.results.common import legend_labels, of_setting
-from fednoise_core.report.figures.style import Drawn, Look, label_outer_axes, make_panels, set_titles, width_inches
+from fednoise_core.report.figures.style import Look, label_outer_axes, make_panels, set_titles, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.figures.kind import AccuracySettings, FigureKind, YRange
+from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind, YRange
 from fednoise_core.report.figures.line_labels import LineEnd, set_y_ranges
 from fednoise_core.report.figures.results.common import (
     find_common_time,
@@ -25,7 +25,6 @@ from fednoise_core.report.figures.results.common import (
 )
 from fednoise_core.report.figures.style import (
     INK,
-    Drawn,
     Look,
     add_legend_below,
     label_outer_axes,

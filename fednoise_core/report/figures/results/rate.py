@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind, LineSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     draw_error_line,
@@ -20,7 +20,7 @@ from fednoise_core.report.figures.results.common import (
     seeds_sentence,
     split_clean_settings,
 )
-from fednoise_core.report.figures.style import Drawn, Look, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, make_panels, width_inches
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
-from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, Drawn, make_canvas, width_inches
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
+from fednoise_core.report.figures.style import FILL, QUIET, SIZE, WRONG, make_canvas, width_inches
 from fednoise_core.report.runs.run import RecordedRun, select
 from fednoise_core.report.tables.claims import AGREES, DISAGREES, MIXED, NOT_RUN, Claim
 from fednoise_core.report.tables.registry import complete_spec

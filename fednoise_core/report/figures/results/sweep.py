@@ -9,7 +9,7 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import FigureKind, LineSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, fit_panels
 from fednoise_core.report.figures.results.common import (
     draw_error_line,
@@ -22,7 +22,7 @@ from fednoise_core.report.figures.results.common import (
     seeds_sentence,
     spread_x_axis,
 )
-from fednoise_core.report.figures.style import Drawn, Look, assign_looks, make_panels, width_inches
+from fednoise_core.report.figures.style import Look, assign_looks, make_panels, width_inches
 from fednoise_core.report.runs.names import Names, field_words
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import append_marks, marks_of

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import FigureKind, RowSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, RowSettings
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     of_setting,
@@ -17,7 +17,7 @@ from fednoise_core.report.figures.results.common import (
     split_clean_settings,
 )
 from fednoise_core.report.figures.results.rows import Rows, find_baseline
-from fednoise_core.report.figures.style import Drawn, Look
+from fednoise_core.report.figures.style import Look
 from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import (
     finish_figure,
     id_columns,
@@ -21,7 +21,6 @@ from fednoise_core.report.figures.style import (
     FAINT,
     FILL,
     WRONG,
-    Drawn,
     label_outer_axes,
     make_panels,
     set_titles,

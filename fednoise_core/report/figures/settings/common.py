@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.figures.kind import FigureSettings
-from fednoise_core.report.figures.style import Drawn
+from fednoise_core.report.figures.kind import Drawn, FigureSettings
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.text.cells import PARTS
 

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import (
     NUMBERS,
     finish_figure,
@@ -28,7 +28,6 @@ from fednoise_core.report.figures.style import (
     FILL,
     QUIET,
     WRONG,
-    Drawn,
     add_legend_below,
     label_outer_axes,
     make_panels,

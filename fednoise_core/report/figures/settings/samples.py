@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from pydantic import Field
 
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import finish_figure, settings_caption, shorten_text
-from fednoise_core.report.figures.style import WRONG, Drawn, make_canvas, width_inches
+from fednoise_core.report.figures.style import WRONG, make_canvas, width_inches
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.rng import stream
 

@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from fednoise_core.report.figures.kind import FigureKind, FigureSettings
+from fednoise_core.report.figures.kind import Drawn, FigureKind, FigureSettings
 from fednoise_core.report.figures.settings.common import (
     finish_figure,
     label_classes,
@@ -22,7 +22,6 @@ from fednoise_core.report.figures.settings.common import (
 )
 from fednoise_core.report.figures.style import (
     HEAT,
-    Drawn,
     add_colour_bar,
     draw_heat_map,
     label_outer_axes,
