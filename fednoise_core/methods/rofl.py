@@ -118,7 +118,7 @@ class RoFL(FedAvg):
         new = f.norm(dim=1) == 0
         if new.any():
             f = torch.where(
-                new[:, None], class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
+                new[:, None], _class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
             )
         tau = losses.forget_rate_at(t, self.forget_rate, self.rounds_of(self.ramp))
         keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
@@ -157,7 +157,7 @@ class RoFL(FedAvg):
         model.backward(loss)
         model.update(broadcast["lr"])
         with torch.no_grad():
-            f.copy_(move_centroids(f, class_means(h, _encode_labels(y, net.classes) * pick[:, None])))
+            f.copy_(move_centroids(f, _class_means(h, _encode_labels(y, net.classes) * pick[:, None])))
 
     def make_update(
         self,
@@ -183,7 +183,7 @@ def _encode_labels(y: Tensor, classes: int) -> Tensor:
     return (y[:, None] == torch.arange(classes, device=y.device)).float()
 
 
-def class_means(h: Tensor, share: Tensor) -> Tensor:
+def _class_means(h: Tensor, share: Tensor) -> Tensor:
     """Compute the mean feature of each class.
 
     Args:
