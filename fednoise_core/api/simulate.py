@@ -170,7 +170,7 @@ class Options:
     made: FedAvg | None = None
 
     def __post_init__(self) -> None:
-        check_device(self.device)
+        _check_device(self.device)
         check_int(self.threads, "threads", 1)
         for name, (kind, cure) in OPTIONS.items():
             expect_type(getattr(self, name), kind, name, cure)
@@ -216,11 +216,11 @@ def run_federation(
     began = time.monotonic(), time.process_time()
     how = Options(**options)
     check_data(arrays, labels, partition, donor)
-    method, settings, seed = checked_settings(method, train, seed)
+    method, settings, seed = _resolve_settings(method, train, seed)
     chosen = how.made or make_method(method, settings)
-    arrays = apply_openset_images(arrays, labels, donor)
+    arrays = _apply_openset_images(arrays, labels, donor)
     world = World(arrays, labels.noisy, partition, settings, seed, how.device, labels.generator, chosen.pooled)
-    check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
+    _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
     rows = [held.cpu().numpy() for held in world.index]
@@ -242,7 +242,7 @@ def run_federation(
     return made
 
 
-def check_device(device: Any) -> None:
+def _check_device(device: Any) -> None:
     """Check that torch can compute on a device.
 
     Args:
@@ -287,7 +287,7 @@ def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
     partition.check_made_for(arrays.n, labels_digest(arrays.y_train, arrays.classes))
 
 
-def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
+def _resolve_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any], Train, int]:
     """Check the settings of a run.
 
     Args:
@@ -308,7 +308,7 @@ def checked_settings(method: Any, train: Any, seed: Any) -> tuple[dict[str, Any]
     return fields, settings, seed_of(seed)
 
 
-def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
+def _check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, int, int]) -> None:
     """Check that augmentations fit the images.
 
     Args:
@@ -328,7 +328,7 @@ def check_augmentation(settings: Train, views: Iterable[Any], shape: tuple[int, 
             raise SpecError(f"{place}: {error}") from error
 
 
-def apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
+def _apply_openset_images(arrays: Arrays, labels: Labels, donor: Arrays | None) -> Arrays:
     """Apply open-set noise. Some training images are replaced by foreign ones and keep their labels.
 
     Args:

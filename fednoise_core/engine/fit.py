@@ -151,7 +151,7 @@ class ClientFit:
         self._refresh_state(work)
         self.aux = work.aux
         self.state |= {name: values.clone() for name, values in work.state.items()}
-        # The client chose its samples, so batch sizes may differ next time (see Lane._step).
+        # The client chose its samples, so batch sizes may differ next time (see Lane._find_step).
         self.sizes_vary = work.samples is not None or bool(work.more)
         self._make_plans(work, epochs, words)
         self.epoch, self.length = -1, max(1, len(self.plan.order) // max(1, epochs))

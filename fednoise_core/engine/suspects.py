@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["judge_sites"]
 
-Answer = tuple[Any, Any] | None  # of Method.suspects
+Answer = tuple[Any, Any] | None  # of `suspect_labels`
 
 
 def judge_sites(

@@ -17,8 +17,8 @@ from fednoise_core.methods.fedavg import FedAvg
 class Centralised(FedAvg):
     """Training on the pooled data, the upper reference; no federated method.
 
-    One client holds the samples and given labels of all (`pooled`), which went up once, before the first round; it
-    trains in place. A round is a stretch between two evaluations; the optimiser goes on from one to the next.
+    One client holds the samples and given labels of all (`pooled`). They went up once, before the first round, and the
+    client trains in place. A round is a stretch between two evaluations. The optimiser goes on from one to the next.
     """
 
     wire: ClassVar = {"down": (), "up": ("images", "labels")}

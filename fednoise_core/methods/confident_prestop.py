@@ -19,8 +19,8 @@ from fednoise_core.ops.stats import confident_counts, label_issues, need_cleanla
 class ConfidentPrestop(Prestop):
     """Confident learning after a prestop (Northcutt et al., JAIR 2021; baseline of Yu et al., 2025).
 
-    FedAvg until accuracy stops rising; then, in every round, a client prunes its original data by the broadcast model
-    and cleanlab (filter_by="both"), trains on what is left, and counts by the number of samples kept.
+    It is FedAvg until accuracy stops rising. Then, in every round, a client prunes its original data by the broadcast
+    model and cleanlab (filter_by="both") and trains on what is left. The merge weighs it by the number of samples kept.
     """
 
     wire: ClassVar = {"down": ("model", "stopped"), "up": ("model", "accuracy", "kept")}

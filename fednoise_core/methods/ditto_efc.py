@@ -17,7 +17,7 @@ from fednoise_core.methods.fedavg import FedAvg
 class DittoEFC(FedAvg):
     """Yu et al.'s (2025) "FedDitto", after its code: FedProx with mu = 2 lambda, without a personal model.
 
-    L = CE + lambda ||theta - theta_g||^2 over the trained numbers; the model is uploaded.
+    L = CE + lambda ||theta - theta_g||^2 over the trained numbers. The model is uploaded.
     """
 
     example: ClassVar = {"strength": 0.1}

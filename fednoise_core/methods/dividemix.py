@@ -37,7 +37,7 @@ from fednoise_core.settings.declare import Rounds, Share
 class DivideMix(TwoNets):
     """DivideMix (Li et al., ICLR 2020): two nets tell each other which labels to trust.
 
-    A warm-up on all labels; then, in every local epoch, each net trains on the other's division.
+    After a warm-up on all labels, each net trains in every local epoch on the other's division into clean and wrong.
     """
 
     example: ClassVar = {"unlabelled": 25.0}

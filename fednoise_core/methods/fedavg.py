@@ -27,12 +27,17 @@ from fednoise_core.settings.train import ValidatedSettings
 class FedAvg(Local, ValidatedSettings):
     """FedAvg (McMahan et al., AISTATS 2017): mean of the cohort's models.
 
-    Other methods say how they differ. Beside its settings a class may state: example, settings
-    of the reference page's example; needs_public, its data sets must have a `public` part; several_nets, `train.net`
-    may be a list; pooled, all samples lie with one client, as if there were no federation; above_chance
-    {setting: other}, the setting must exceed 1/K unless the other is given; needs_train
-    {setting: values}, the only values of that training setting that it works with; wire, the names of what crosses
-    "down" to a client, "up" from it, and up to be handed on to other clients ("relay").
+    It is the base class of all methods, which override the hooks in which they differ. Beside its settings a class may
+    state these attributes.
+
+    Attributes:
+        example: Settings of the reference page's example.
+        needs_public: Whether its data sets must have a `public` part.
+        several_nets: Whether `train.net` may be a list.
+        pooled: Whether all samples lie with one client, as if there were no federation.
+        above_chance: {setting: other}. The setting must exceed 1/K unless the other is given.
+        needs_train: {setting: values}. The only values of that training setting that it works with.
+        wire: Names of what crosses "down" to a client, "up" from it, and up to be handed on to other clients ("relay").
     """
 
     place = "method"

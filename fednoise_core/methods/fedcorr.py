@@ -26,7 +26,7 @@ from fednoise_core.settings.declare import Rounds
 class FedCorr(FedAvg):
     """FedCorr (Xu et al., CVPR 2022): find noisy clients by LID, correct labels, fine-tune on clean ones, train on all.
 
-    Three stages. An iteration of the first costs 1/fraction rounds of work; the rest of the budget of
+    There are three stages. An iteration of the first costs 1/fraction rounds of work. The rest of the budget of
     `train.rounds` is split 53:47 into the others, unless tune_rounds and full_rounds give them.
     """
 

@@ -18,8 +18,9 @@ from fednoise_core.methods.fedavg import FedAvg
 class FedDyn(FedAvg):
     """FedDyn (Acar et al., ICLR 2021): a regulariser that moves with each client makes the clients' optima agree.
 
-    min CE - <g_k, theta> + (alpha/2) ||theta - theta_g||^2 with g_k = -alpha d_k, where d_k, "drift", adds up what the
-    client moved in its rounds; the server's drift is the mean of all, and theta_g the mean model plus it.
+    A client minimises CE - <g_k, theta> + (alpha/2) ||theta - theta_g||^2 with g_k = -alpha d_k, where d_k, "drift",
+    adds up what the client moved in its rounds. The server's drift is the mean of all, and theta_g the mean model plus
+    it.
     """
 
     example: ClassVar = {"alpha": 0.01}

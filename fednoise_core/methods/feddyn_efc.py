@@ -17,7 +17,7 @@ from fednoise_core.methods.fedavg import FedAvg
 class FedDynEFC(FedAvg):
     """Yu et al.'s (2025) "FedDyn", after its code: FedAvg whose server subtracts the cohort's control vectors.
 
-    c_k <- c_k + theta_g - theta_k; theta_g <- mean of theta_k - mu · sum of c_k over the cohort.
+    c_k <- c_k + theta_g - theta_k, then theta_g <- mean of theta_k - mu · sum of c_k over the cohort.
     """
 
     example: ClassVar = {"mu": 1e-5}

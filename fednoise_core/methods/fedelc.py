@@ -24,8 +24,8 @@ from fednoise_core.ops.stats import p_wrong_by_confidence
 class FedELC(FedNoRo):
     """FedELC (CIKM 2024): FedNoRo's warm-up, search for noisy clients and weights; noisy clients learn their labels.
 
-    Each of their samples has label logits U: KL(p||softmax U)/K + given·CE(softmax U, y) + entropy·H(p)/K is descended
-    over the model and, with a rate of its own, over U.
+    Each of their samples has label logits U. The loss KL(p||softmax U)/K + given·CE(softmax U, y) + entropy·H(p)/K is
+    descended over the model and, with a rate of its own, over U.
     """
 
     example: ClassVar = {"given": 0.5}

@@ -17,7 +17,7 @@ class FedExP(FedAvg):
     """FedExP (Jhunjhunwala et al., ICLR 2023): a server step that is the longer the more the clients disagree.
 
     eta_g = max(1, sum_i p_i ||d_i||^2 / (2 (||sum_i p_i d_i||^2 + epsilon))) with displacements d_i = theta_i - theta_g
-    of the trained numbers; statistics are averaged. The model evaluated is the mean of the last two.
+    of the trained numbers. Statistics are averaged. The model evaluated is the mean of the last two.
     """
 
     example: ClassVar = {"epsilon": 0.001}

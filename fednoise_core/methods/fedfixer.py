@@ -36,7 +36,7 @@ class FedFixer(Ditto):
     """FedFixer (Ji et al., AAAI 2024), our reading: personal and global model choose clean samples for each other.
 
     Both also get a confidence regulariser, -beta·E[CE(f, y')] over the client's given labels y', and the personal one a
-    pull towards the broadcast model; only the global one is averaged.
+    pull towards the broadcast model. Only the global one is averaged.
     """
 
     example: ClassVar = {"confidence": 0.5}

@@ -37,7 +37,8 @@ class Digest(OwnModel):
 class FedMD(LocalOnly):
     """FedMD (Li and Wang, 2019): models of any architecture agree on logits of public images.
 
-    Pre-train; then, each round: logits on public images up, their mean down, digest it, revisit one's own data.
+    Clients pre-train. Then, in each round, they send logits on public images up and get their mean, train towards it,
+    and train on their own data again.
     """
 
     example: ClassVar = {"pretrain": 5}

@@ -84,8 +84,8 @@ def _measure_distance(a: Weights, b: Weights) -> float:
 class FedNoRo(FedAvg):
     """FedNoRo (Wu et al., IJCAI 2023): find noisy clients by losses per class, distil on them, weigh them by distance.
 
-    A warm-up with logit-adjusted cross entropy; then a mixture over the clients' losses per class says who is noisy;
-    those add a teacher, the broadcast model, and count less the further they move from clean clients.
+    After a warm-up with logit-adjusted cross entropy, a mixture over the clients' losses per class finds the noisy
+    clients. These add a teacher, the broadcast model, and count less the further they move from clean clients.
     """
 
     example: ClassVar = {"teacher": 0.8}

@@ -185,10 +185,14 @@ class FedRN(FedAvg):
         return {**report, "neighbours": len(tuned)}
 
     def choose_neighbours(self, fed: Federation, state: State, c: int) -> tuple[list[int], list[float]]:
-        """The neighbours of client c, best first (ties: the lower number), and scores in 0..1: its own, then theirs.
+        """Choose the neighbours of client c, best first (ties: the lower number).
 
         score = w·accuracy + (1 - w)·cosine of the answers on the probe, both min-max scaled over the clients that have
-        trained; its own cosine is 1. A client that has not trained yet answers with the global model, at half skill.
+        trained. The client's own cosine is 1. A client that has not trained yet answers with the global model, at half
+        skill.
+
+        Returns:
+            The neighbours, and scores in 0..1: the client's own, then theirs.
         """
         server, told = state.server, state.server["told"]
         known = sorted(told)

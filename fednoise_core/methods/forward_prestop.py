@@ -21,7 +21,7 @@ __all__ = ["ForwardPrestop"]
 class ForwardPrestop(Prestop):
     """Forward correction after a prestop (baseline of Yu et al., 2025).
 
-    FedAvg until accuracy stops rising; then, in every round, a client estimates T from the broadcast model's most
+    It is FedAvg until accuracy stops rising. Then, in every round, a client estimates T from the broadcast model's most
     confident predictions and trains on -log (T' p)_y.
     """
 

@@ -96,8 +96,8 @@ class Corrected(FedAvg):
 class LC(Corrected):
     """Loss correction (Patrini et al., CVPR 2017; Di et al., 2024): the forward loss with a matrix of each client.
 
-    FedAvg until `switch`; then every client counts its matrix T_c once, from the labels of samples that the global
-    model is sure about, and trains on -log (T_c' p)_y.
+    It is FedAvg until `switch`. Then every client counts its matrix T_c once, from the labels of samples that the
+    global model is sure about, and trains on -log (T_c' p)_y.
     """
 
     switch: Annotated[
@@ -164,8 +164,9 @@ class Revision(Local):
 class TRevision(Corrected):
     """T-revision (Xia et al., NeurIPS 2019; Di et al., 2024): a matrix of each client, trained on with the model.
 
-    FedAvg; after `switch` every client estimates T_c from anchor points; forward loss; after `revise` importance
-    weights from T_c + D_c, where the slack D_c is trained and stays with the client.
+    It is FedAvg until `switch`. Then every client estimates T_c from anchor points and trains on the forward loss.
+    After `revise` it trains with importance weights from T_c + D_c, where the slack D_c is trained and stays with the
+    client.
     """
 
     switch: Annotated[

@@ -150,9 +150,10 @@ class Align(OwnModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Mutual(LocalOnly):
-    """The skeleton of RHFL and FedHNL: pre-train; then, each round: weigh clients, align on public images, train alone.
+    """What RHFL and FedHNL share.
 
-    Three switches: hma (align), cl (a robust loss on one's own data), cws (weigh). All off is `local`.
+    Clients pre-train. Then each round weighs clients, aligns them on public images, and lets them train alone. There
+    are three switches: hma (align), cl (a robust loss on one's own data), cws (weigh). All off is `local`.
     """
 
     needs_public = True
@@ -299,8 +300,8 @@ class Mutual(LocalOnly):
 class RHFL(Mutual):
     """RHFL (Fang and Ye, CVPR 2022): clients of any architecture teach each other on public images.
 
-    Pre-train; then, each round: weights from the fall of each client's symmetric cross entropy, one pass over public
-    images towards the weighed outputs of the others, training on one's own data.
+    Clients pre-train. Each round takes weights from the fall of each client's symmetric cross entropy, makes one pass
+    over public images towards the weighed outputs of the others, and trains on one's own data.
     """
 
     example: ClassVar = {"pretrain": 5}

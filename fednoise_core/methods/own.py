@@ -14,11 +14,20 @@ __all__ = ["own_method"]
 
 
 def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
-    """(method as a name or `{"name": …, fields…}`, training settings, the method itself).
+    """Resolve a method that is given by name, as a class or as an object.
 
-    method: a name or mapping, whose method is None and made later; or a subclass of FedAvg, `{"name": class, fields…}`,
-    or an instance. An instance brings its training settings along; `train` may repeat them. A class is recorded as
-    "module:Class". Raises SpecError for wrong fields and for two training settings, TypeError for another class.
+    Args:
+        method: A name or mapping, or a subclass of FedAvg, `{"name": class, fields…}`, or an instance. An instance
+            brings its training settings along.
+        train: Training settings. For an instance they may only repeat its own.
+
+    Returns:
+        The method as a name or `{"name": …, fields…}`, the training settings, and the method itself, None for a name or
+        mapping, whose method is made later. A class is recorded as "module:Class".
+
+    Raises:
+        SpecError: Wrong fields, or two training settings.
+        TypeError: Another class.
     """
     if isinstance(method, FedAvg):
         return _of_instance(method, train)

@@ -46,7 +46,7 @@ class GCE(FedAvg):
 class MAE(FedAvg):
     """FedAvg with the mean absolute error 1 - p_y (Ghosh, Kumar and Sastry, AAAI 2017).
 
-    Half the L1 distance to the one-hot label; its sum over all labels is the same for all predictions.
+    It is half the L1 distance to the one-hot label. Its sum over all labels is the same for all predictions.
     """
 
     def compute_loss(self, logits: Tensor, y: Tensor) -> Tensor:

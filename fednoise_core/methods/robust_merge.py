@@ -80,7 +80,7 @@ class Krum(FedAvg):
     """Krum and multi-Krum (Blanchard et al., NeurIPS 2017): the models that lie nearest to their neighbours.
 
     A model's score is the sum of squared distances to its n - f - 2 nearest others, with f = floor(faulty·n) of the n
-    models that arrived; the smallest scores win.
+    models that arrived. The smallest scores win.
     """
 
     example: ClassVar = {"average": 1}
@@ -112,7 +112,7 @@ class Krum(FedAvg):
 class RFA(FedAvg):
     """RFA (Pillutla et al., IEEE TSP 2022): the geometric median of the models, by smoothed Weiszfeld steps.
 
-    z is the mean of the models by weights b, which start as FedAvg's p; a step sets b_k = p_k / max(nu, ||z -
+    z is the mean of the models by weights b, which start as FedAvg's p. A step sets b_k = p_k / max(nu, ||z -
     theta_k||), over the trained numbers. Statistics are averaged by the last b.
     """
 

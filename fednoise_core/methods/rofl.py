@@ -39,8 +39,8 @@ __all__ = ["RoFL"]
 class RoFL(FedAvg):
     """RoFL (Yang et al., 2022): clients share a centroid of features per class; labels that disagree are replaced.
 
-    Each step uses its small-loss samples; features are pulled to the centroid of their label where it is the nearest
-    one, and other labels give way to the broadcast model's guess after `label_rounds`.
+    Each step uses its small-loss samples. Features are pulled to the centroid of their label where it is the nearest
+    one. Other labels give way to the broadcast model's guess after `label_rounds`.
     """
 
     example: ClassVar = {"forget_rate": 0.2}
@@ -118,7 +118,7 @@ class RoFL(FedAvg):
         new = f.norm(dim=1) == 0
         if new.any():
             f = torch.where(
-                new[:, None], class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
+                new[:, None], _class_means(client.features(w), _encode_labels(client.labels, client.classes)), f
             )
         tau = losses.forget_rate_at(t, self.forget_rate, self.rounds_of(self.ramp))
         keep = torch.tensor(1.0 - tau, dtype=torch.float64, device=f.device)
@@ -157,7 +157,7 @@ class RoFL(FedAvg):
         model.backward(loss)
         model.update(broadcast["lr"])
         with torch.no_grad():
-            f.copy_(move_centroids(f, class_means(h, _encode_labels(y, net.classes) * pick[:, None])))
+            f.copy_(move_centroids(f, _class_means(h, _encode_labels(y, net.classes) * pick[:, None])))
 
     def make_update(
         self,
@@ -183,7 +183,7 @@ def _encode_labels(y: Tensor, classes: int) -> Tensor:
     return (y[:, None] == torch.arange(classes, device=y.device)).float()
 
 
-def class_means(h: Tensor, share: Tensor) -> Tensor:
+def _class_means(h: Tensor, share: Tensor) -> Tensor:
     """Compute the mean feature of each class.
 
     Args:
@@ -211,10 +211,15 @@ def move_centroids(f: Tensor, seen: Tensor) -> Tensor:
 
 
 def merge_centroids(old: Tensor, new: Tensor) -> Tensor:
-    """The clients' centroids `new` [S, K, d] merged with weights max(0, cos(old, new)), `old` [K, d].
+    """Merge the clients' centroids with weights max(0, cos(old, new)).
 
-    Where these sum to less than 1e-6, as for a class that is new, the mean over the clients that have the class; `old`
-    where nobody has. (The authors' order of things has negative weights, and NaN for a class that nobody has.)
+    Where the weights sum to less than 1e-6, as for a class that is new, it takes the mean over the clients that have
+    the class, and `old` if no client has it. (The authors' order of steps has negative weights, and NaN in that last
+    case.)
+
+    Args:
+        old: [K, d].
+        new: [S, K, d], one row of centroids per client.
     """
     has = (new.norm(dim=2) > 0).to(new.dtype)
     s = cosine_similarity(old, new).clamp_min(0)

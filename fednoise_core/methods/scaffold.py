@@ -20,7 +20,7 @@ __all__ = ["Scaffold"]
 class Scaffold(FedAvg):
     """SCAFFOLD, option II (Karimireddy et al., ICML 2020): control variates on both sides.
 
-    Control variates c (server) and c_i (clients) are flat vectors over the trained numbers; statistics are averaged,
+    Control variates c (server) and c_i (clients) are flat vectors over the trained numbers. Statistics are averaged and
     not controlled.
 
     A step uses g - c_i + c. The displacement is divided by the factor 1/(1 - momentum) by which momentum lengthens it,

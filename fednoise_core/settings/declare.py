@@ -49,7 +49,6 @@ __all__ = [
     "did_you_mean",
     "doc_summary",
     "json_schema",
-    "key_text",
     "model_of",
     "settings_of",
     "unknown_key",
@@ -199,7 +198,7 @@ def check_value(hint: Any, value: Any, place: str) -> Any:
         return _type_adapter(hint).validate_python(value)
     except ValidationError as error:
         keys, text = describe_problem(error, value, json_schema(hint))
-        raise SpecError(f"{place}{key_text(keys)}: {text}") from None
+        raise SpecError(f"{place}{_format_key(keys)}: {text}") from None
 
 
 def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
@@ -292,7 +291,7 @@ def describe_mismatch(value: Any, schema: Schema) -> str:
     return f"expected {describe_schema(schema)}, got {short_repr(value)}{near}"
 
 
-def key_text(keys: Iterable[str | int]) -> str:
+def _format_key(keys: Iterable[str | int]) -> str:
     """Keys in the form of a message.
 
     Args:

@@ -8,7 +8,7 @@ from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 
-__all__ = ["executor_for", "executor_named"]
+__all__ = ["executor_for"]
 
 
 def executor_for(world: World, name: str = "auto", pool: LanePool | None = None) -> Sequential:
@@ -20,13 +20,13 @@ def executor_for(world: World, name: str = "auto", pool: LanePool | None = None)
             sequential on a CPU, where a workflow fills the cores with runs.
         pool: Lanes shared with other runs.
     """
-    kind, count = executor_named(name, world.device.type)
+    kind, count = _split_executor(name, world.device.type)
     if kind == "lanes":
         return Lanes(world, pool, count)
     return Workers(world, count) if kind == "workers" else Sequential(world)
 
 
-def executor_named(name: str, device: str) -> tuple[str, int]:
+def _split_executor(name: str, device: str) -> tuple[str, int]:
     """Split an executor's name into kind and number.
 
     Args:

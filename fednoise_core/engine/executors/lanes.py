@@ -46,7 +46,7 @@ class Lanes(Sequential):
 
     def __init__(self, world: World, pool: LanePool | None = None, lanes: int = 0):
         self.world = world
-        self.pool = pool or LanePool(world.device, lanes or lanes_for(world))
+        self.pool = pool or LanePool(world.device, lanes or _count_lanes(world))
         self.count = self.pool.count
         self._run = next(_NUMBERS)
         self._refused: set[Any] = set()  # signatures whose step cannot be captured, on whichever lane
@@ -91,7 +91,7 @@ class Lanes(Sequential):
             lane.runs.pop(self._run, None)
 
 
-def lanes_for(world: World) -> int:
+def _count_lanes(world: World) -> int:
     """Count the lanes that fit into half of the free memory.
 
     Small steps leave most of a GPU idle, so there are up to ten. A lane needs weights, gradient, optimiser memory and
@@ -163,7 +163,7 @@ class LanePool:
         warnings.warn(f"{method}: its step cannot be captured and runs eagerly ({first})", stacklevel=4)
 
 
-class RunOnLane:
+class _RunOnLane:
     """What one run has on one lane: training buffers, and buffers and captures for each kind of step."""
 
     def __init__(self, graphs: Graphs):
@@ -201,7 +201,7 @@ class Lane:
         self.pool, self.graphs, self.device = pool, pool.graphs, pool.device
         self.stream = self.graphs.stream()
         self.fit: ClientFit | None = None
-        self.runs: dict[int, RunOnLane] = {}  # by run number: each is touched by its run's thread only
+        self.runs: dict[int, _RunOnLane] = {}  # by run number: each is touched by its run's thread only
 
     def start_fit(self, run: int, world: World, request: FitRequest, refused: set[Any]) -> Iterator[int]:
         """Open a fit on this lane.
@@ -218,12 +218,12 @@ class Lane:
         self.graphs.stream_waits(self.stream)
         with self.graphs.on(self.stream):
             if run not in self.runs:
-                self.runs[run] = RunOnLane(self.graphs)
+                self.runs[run] = _RunOnLane(self.graphs)
             mine = self.runs[run]
             self.fit = fit = ClientFit(world, request, mine.workspace).open()
         return self._iterate_steps(mine, fit, refused)
 
-    def _iterate_steps(self, mine: RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
+    def _iterate_steps(self, mine: _RunOnLane, fit: ClientFit, refused: set[Any]) -> Iterator[int]:
         """Launch the steps of one stretch after the other; what a stretch needs is copied in at its start."""
         stretches = fit.iterate_stretches()
         while True:
@@ -239,7 +239,7 @@ class Lane:
                     self._launch_step(mine, buffers, key, k, refused)
                 yield k
 
-    def _launch_step(self, mine: RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
+    def _launch_step(self, mine: _RunOnLane, buffers: StepBuffers, key: Any, k: int, refused: set[Any]) -> None:
         sizes = buffers.seek_step(k)
         step, why = (None, None) if key in refused else self._find_step(mine, buffers, sizes)
         if step is not None:
@@ -252,7 +252,7 @@ class Lane:
             self.pool.warn_once(type(buffers.fit.local).__name__, why)
 
     def _find_step(
-        self, mine: RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
+        self, mine: _RunOnLane, buffers: StepBuffers, sizes: tuple[int, ...]
     ) -> tuple[Callable[[], None] | None, Exception | None]:
         """The captured step of these batch sizes, or why it cannot be captured.
 
