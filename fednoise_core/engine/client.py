@@ -89,7 +89,7 @@ class Client:
     @property
     def labels(self) -> Tensor:
         """The client's given labels, [n] int64. They never change."""
-        return self._world.given[self._world.index[self.id]]
+        return self._world.labels[self._world.index[self.id]]
 
     @property
     def targets(self) -> Tensor:

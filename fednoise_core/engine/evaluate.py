@@ -109,7 +109,7 @@ def valid_accuracy(
                 continue
             parts = [world.evaluate(fed.net(member), w, world.pool("valid"), rows) for w in models]
             logits = torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
-            hits = (logits.argmax(1) == world.given[rows]).sum()
+            hits = (logits.argmax(1) == world.labels[rows]).sum()
             right += float(hits) if bool(torch.isfinite(logits).all()) else math.nan
             total += len(rows)
     return right / total if total else None

@@ -47,13 +47,13 @@ def judge_sites(
     world, rows, log_p, given, sites = fed.world, [], [], [], []
     opinions: dict[int, MethodScores] = {}
     for parts in _predict_parts(fed, views, clients):
-        if not _beats_chance(parts, world.given, fed.classes):
+        if not _beats_chance(parts, world.labels, fed.classes):
             continue
         for client, held, predicted in parts:
             for site, at in world.split_by_site(client):
                 log_p.append(predicted[at].cpu().numpy())
                 rows.append(held[at].cpu().numpy())
-                given.append(world.given[held[at]].cpu().numpy())
+                given.append(world.labels[held[at]].cpu().numpy())
                 sites.append(site)
                 opinion = _make_opinion(answers.get(client), fed.sizes[client], at)
                 if opinion is not None:

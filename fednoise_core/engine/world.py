@@ -41,7 +41,7 @@ class World:
     def __init__(
         self,
         arrays: Arrays,
-        given: np.ndarray,
+        labels: np.ndarray,
         partition: Partition,
         train: Train,
         seed: int,
@@ -57,7 +57,7 @@ class World:
         self.pools = {"train": Pool(arrays.x_train, arrays.mean, arrays.std, self.device)}
         if arrays.x_public is not None and len(arrays.x_public):
             self.pools["public"] = Pool(arrays.x_public, arrays.mean, arrays.std, self.device)
-        self.given = torch.from_numpy(np.ascontiguousarray(given, dtype=np.int64)).to(self.device)  # [n]
+        self.labels = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)).to(self.device)  # [n]
         self.n = partition.clients
         index, offsets = np.asarray(partition.index), np.asarray(partition.offsets)
         held = np.zeros(len(index), bool) if partition.valid is None else np.asarray(partition.valid, bool)
@@ -104,7 +104,7 @@ class World:
 
     def _pool_clients(self, image: int) -> None:
         """Make one client of all. image: bytes of one image; a label has 8. Clients that overlap send their copies."""
-        self.pooling_bytes = sum(map(len, self.index)) * (image + self.given.element_size())
+        self.pooling_bytes = sum(map(len, self.index)) * (image + self.labels.element_size())
         self._pieces = [torch.cat(both) for both in zip(self.index, self.valid, strict=True)]
         train, valid = (torch.cat(parts).unique() for parts in (self.index, self.valid))
         self.n, self.index, self.valid = 1, [train], [valid[~torch.isin(valid, train)]]
@@ -120,7 +120,7 @@ class World:
         held = torch.cat([self.index[client], self.valid[client]])
         if not self._pieces:
             return [(client, torch.arange(len(held), device=held.device))]
-        place = torch.empty(len(self.given), dtype=torch.int64, device=held.device)
+        place = torch.empty(len(self.labels), dtype=torch.int64, device=held.device)
         place[held] = torch.arange(len(held), device=held.device)
         return [(site, place[rows]) for site, rows in enumerate(self._pieces) if len(rows)]
 

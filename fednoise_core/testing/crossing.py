@@ -69,7 +69,7 @@ class Crossed:
             for name, value in part.items():
                 self.names[side].setdefault(name, state.round)
                 self.bytes_up += count_bytes(value)
-                if tells_labels(value, fed.world.given[fed.world.index[client]]):
+                if tells_labels(value, fed.world.labels[fed.world.index[client]]):
                     self.labels.append(f"round {state.round}, client {client}: {side} {name!r}")
 
     def count_pooling(self, fed: Federation) -> None:

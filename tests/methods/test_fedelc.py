@@ -101,7 +101,7 @@ def test_with_clean_clients_only_it_is_fednoro(monkeypatch):
 
 def test_suspects_are_those_whose_label_was_learnt_anew():
     fed, method, state, _ = fitted(3)
-    y = fed.world.given[fed.world.index[3]]
+    y = fed.world.labels[fed.world.index[3]]
     U = 10 * one_hot(y).float()
     U[[2, 5]] = U[[2, 5]].roll(1, 1)
     state.clients[3] = {"label_logits": U}

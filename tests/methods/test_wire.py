@@ -106,7 +106,7 @@ def test_method_files_keep_out_of_private_parts(file):
 @pytest.mark.parametrize(
     "line",
     [
-        "fed.world.given",
+        "fed.world.labels",
         "client._targets",
         "state.relabelled[0]",
         "getattr(fed, '_world')",
