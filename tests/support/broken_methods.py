@@ -46,7 +46,7 @@ class ReachesInside(FedAvg):
     """Its server counts labels by the engine's private parts."""
 
     def run_round(self, fed, state, candidates=None):
-        state.server["counts"] = torch.bincount(fed.world.given, minlength=fed.classes).float()
+        state.server["counts"] = torch.bincount(fed.world.labels, minlength=fed.classes).float()
         return super().run_round(fed, state, candidates)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 from fednoise_core.io import SpecError, open_atomic
-from workflow_scripts.docgen import config_schema
 from workflow_scripts.steps.common import USER_ERROR
 
 REGISTRY = Path("fednoise_core/methods/__init__.py")
@@ -118,9 +118,10 @@ def main(arguments: list[str] | None = None) -> int:
     except SpecError as error:
         print(f"fednoise new: {error}", file=sys.stderr)
         return USER_ERROR
-    config_schema.main([])
+    # a new process, since this one has imported the registry as it was
+    subprocess.run([sys.executable, "-m", "workflow_scripts.docgen.config_schema"], check=True, capture_output=True)
     test = "python -m pytest tests/methods"
-    print("\n".join(["Written:", *(f"  {file}" for file in files)]))
+    print("\n".join(["Written:", *(f"  {file}" for file in [*files, "config/schema/method.yaml"])]))
     print(f"Next: change them, then {test}/test_contract.py -k {args.name} --golden && {test} -k {args.name}")
     return 0
 

@@ -75,9 +75,10 @@ class StudyGrid:
             return name, own[name], self.place / key / name
         if name in shared:
             return name, shared[name], ConfigPath(CATALOGUE, (key, name))
-        raise ((place or self.place) / key).error(
-            f"unknown {FAMILY_OF_KEY[key]} {name!r}{did_you_mean(name, [*own, *shared])}"
-        )
+        known = did_you_mean(name, [*own, *shared])
+        if key == "methods" and name in self.project.schemas.load("method"):
+            known = f"; the library has it: define an id for it, such as methods: {{{name}: {{name: {name}}}}}"
+        raise ((place or self.place) / key).error(f"unknown {FAMILY_OF_KEY[key]} {name!r}{known}")
 
     def _expand_method(self, name: str, place: ConfigPath | None = None) -> dict[str, Mapping[str, Any]]:
         """Id → definition of what a method's id in a grid stands for: the variants of its `sweep`, or itself."""
