@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         samples, chosen = _apply_decisions(args)
     except (ArtifactError, SpecError, OSError) as error:
-        print(f"apply_decisions: {error}", file=sys.stderr)
+        print(f"fednoise apply-decisions: {error}", file=sys.stderr)
         return 2
     count = Counter(one.decision for one in chosen)
     did = f"{count['relabel']:,} relabelled, {count['drop']:,} dropped, {count['keep']:,} kept"

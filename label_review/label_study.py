@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
 STUDY = """\
-# Finds wrong labels in {path}; written by label_review.label_study. Every key: docs/reference.md.
+# Finds wrong labels in {path}; written by `fednoise label-study`. Every key: docs/reference.md.
 title: {title}
 noises:
   asis: {{kind: given}}
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "-", args.data.stem).strip("-_")
         page = _write_study(args, name)
     except (SpecError, ArtifactError, OSError) as error:
-        print(f"label_study: {error}", file=sys.stderr)
+        print(f"fednoise label-study: {error}", file=sys.stderr)
         return 2
     print(f"{STUDIES}/{name}.yaml is written. The page will be\n{page}\nnow: snakemake --cores 2 {name}")
     return 0

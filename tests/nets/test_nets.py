@@ -311,10 +311,10 @@ def test_wrong_settings_are_named() -> None:
 def test_no_net_needs_torchvision() -> None:
     code = (
         "import sys, torch\n"
-        "from fednoise_core.nets import NETS, build\n"
+        "from fednoise_core.nets import NETS, build_net\n"
         "NETS.pop('module')\n"
         "for name in NETS:\n"
-        "    net = build(name, (3, 32, 32), 3)\n"
+        "    net = build_net(name, (3, 32, 32), 3)\n"
         "    net.predict(net.fresh(torch.Generator()), torch.zeros(1, 3, 32, 32))\n"
         "print(len(NETS), 'torchvision' in sys.modules, 'torch._dynamo' in sys.modules)\n"
     )

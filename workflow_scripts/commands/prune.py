@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         0 if the paths are listed or removed, 1 if something runs here, 2 if a config is wrong and nothing was removed.
     """
-    parser = argparse.ArgumentParser(description="What no config names any more.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--yes", action="store_true", help="remove it")
     options = parser.parse_args(arguments)
     try:
