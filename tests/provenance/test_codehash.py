@@ -191,7 +191,8 @@ def test_a_moved_file_keeps_the_hash_and_another_module_does_not(tmp_path: Path)
     before = {"fednoise_core/b.py": "def g(): return 1\n", "fednoise_core/c.py": "def g(): return 2\n"}
     text = "from fednoise_core.b import g\nfrom fednoise_core.c import g as h\n"
     moved = {"fednoise_core/sub/b.py": before["fednoise_core/b.py"], "fednoise_core/sub/__init__.py": '"""New."""\n'}
-    moved |= {"fednoise_core/c.py": before["fednoise_core/c.py"], start: text.replace("core.b", "core.sub.b")}
+    lines = text.replace("core.b", "core.sub.b").splitlines(keepends=True)  # sorted by path they change places
+    moved |= {"fednoise_core/c.py": before["fednoise_core/c.py"], start: "".join(reversed(lines))}
     other = {**before, start: "from fednoise_core.c import g\nfrom fednoise_core.b import g as h\n"}
     old = closure_hash(write(tmp_path / "old", {**before, start: text}), start)
     assert closure_hash(write(tmp_path / "moved", moved), start) == old
