@@ -57,7 +57,7 @@ def measure(net: str, repeats: int) -> dict[str, Any]:
     at = world(net)
     x = at.pools["train"].take(torch.arange(at.pools["train"].n)).permute(0, 3, 1, 2).contiguous()
     torch.manual_seed(0)
-    plain = PlainFedAvg(cnn() if net == "small_cnn" else mlp(), x, at.given, at.index, 0.01, 0.9, 5, 32)
+    plain = PlainFedAvg(cnn() if net == "small_cnn" else mlp(), x, at.labels, at.index, 0.01, 0.9, 5, 32)
     runners = {
         "plain script": plain,
         "sequential": Ours(at, Sequential(at)),

@@ -251,7 +251,7 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
     which is reached; the same noise twice, or noise that goes together, would show.
     """
     made = toy.toy_world(split=toy.toy_partition((60,)))
-    made.given = torch.full_like(made.given, 3)
+    made.labels = torch.full_like(made.labels, 3)
     made.index[0] = torch.arange(60).repeat(200)
     made.sizes[0] = 12000
     fed, state, said = toy.toy_federation(), State(), []
