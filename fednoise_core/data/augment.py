@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
@@ -33,7 +33,6 @@ __all__ = [
     "Grayscale",
     "Part",
     "Rotate",
-    "channel_tensor",
     "make_augmentation",
     "normalise",
     "prepare_images",
@@ -41,11 +40,6 @@ __all__ = [
 ]
 
 RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # ITU-R 601-2 luma, in the precision that torchvision uses
-
-
-def channel_tensor(values: Sequence[float], device: Any = None) -> Tensor:
-    """Per-channel numbers as float32 [C, 1, 1]; make it once, outside any captured graph."""
-    return torch.tensor(list(values), dtype=torch.float32, device=device).view(-1, 1, 1)
 
 
 def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -13,6 +13,10 @@ def functional():
     return pytest.importorskip("torchvision.transforms.functional")
 
 
+def channel_tensor(values: list[float]) -> torch.Tensor:
+    return torch.tensor(values).view(-1, 1, 1)
+
+
 def images(n: int = 24, channels: int = 3, size: int = 32, seed: int = 0) -> torch.Tensor:
     draw = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (n, channels, size, size), generator=draw, dtype=torch.uint8)
@@ -26,7 +30,7 @@ def test_normalise_is_torchvisions():
     x, mean, std = images(), (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
     expected = functional().normalize(x / 255, mean, std)
     for given in (x, x.float()):
-        out = A.normalise(given, A.channel_tensor(mean), A.channel_tensor(std))
+        out = A.normalise(given, channel_tensor(mean), channel_tensor(std))
         assert out.dtype == torch.float32
         assert out.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(out, expected, rtol=0, atol=2e-6)
@@ -134,7 +138,7 @@ def test_per_batch_uses_one_draw_for_all(name):
     how = A.make_augmentation({"name": name, "per": "batch"})
     x = images(n=1).expand(6, -1, -1, -1)
     u = numbers(6, how.draws)
-    mean, std = A.channel_tensor([0.0] * 3), A.channel_tensor([1.0] * 3)
+    mean, std = channel_tensor([0.0] * 3), channel_tensor([1.0] * 3)
     out = A.prepare_images(x, u, how, mean, std)
     assert torch.equal(out, out[:1].expand(6, -1, -1, -1))
     each = A.prepare_images(x, u, A.AUGMENTS[name], mean, std)
@@ -153,7 +157,7 @@ def test_nothing_depends_on_values_in_python(name):
 
 
 def test_normalisation_comes_before_what_works_on_normalised_images():
-    x, mean, std = images(), A.channel_tensor([0.5] * 3), A.channel_tensor([0.25] * 3)
+    x, mean, std = images(), channel_tensor([0.5] * 3), channel_tensor([0.25] * 3)
     u = numbers(24, 4)
     late = A.Augment((A.CropFlip(), A.Grayscale(on="normalised")))
     expected = A.Grayscale()(A.normalise(A.CropFlip()(x, u[:, :3]), mean, std), u[:, 3:])
@@ -172,7 +176,7 @@ def test_settings_are_replaced_in_every_part_and_unknown_ones_refused():
     assert [part.per for part in how.parts] == ["batch"] * 3
     assert (how.parts[1].p, how.parts[2].gray) == (1.0, 0.5)
     assert A.make_augmentation("none").draws == 0
-    none = A.channel_tensor([0.0] * 3), A.channel_tensor([1.0] * 3)
+    none = channel_tensor([0.0] * 3), channel_tensor([1.0] * 3)
     assert torch.equal(
         A.prepare_images(images(), torch.empty(24, 0), A.make_augmentation("none"), *none), images() / 255
     )
