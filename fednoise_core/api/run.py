@@ -246,6 +246,8 @@ def run(
     if isinstance(progress, str | os.PathLike):
         options["progress"] = progress
     shown = progress if isinstance(progress, bool) else progress is None and _is_watched(options)
+    if "label" in options:  # before the bar shows it
+        expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
     with _progress_bar(options.get("label"), shown) as bar:
         update = functools.partial(_update_bar, bar, arrays, on_round) if shown else on_round
         done = simulate.run_federation(

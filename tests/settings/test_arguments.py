@@ -81,6 +81,7 @@ CALLS = [
     ),
     ("executor", lambda v: run(executor=v), WRONG),
     ("label", lambda v: run(label=v), without(TEXT)),
+    ("label", lambda v: run(label=v, progress=True), without(TEXT)),
     ("threads", lambda v: run(threads=v), WRONG),
 ]
 
