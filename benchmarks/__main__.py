@@ -17,8 +17,6 @@ from benchmarks import growth, methods, net_steps, rounds, startup
 from benchmarks.machine import machine
 from fednoise_core.io import write_json
 
-__all__ = ["main", "table"]
-
 Row = tuple[str, str, str, bool | None]  # what, figure, target, reached (None: there is no target)
 
 

@@ -25,8 +25,6 @@ from fednoise_core.api.run import Run
 from fednoise_core.data import sources
 from label_review import apply_decisions
 
-__all__ = ["compared", "main", "table"]
-
 OUT = Path("benchmarks/results/corrected.json")
 # what label_review.label_study writes into a study, evaluated at the end alone
 TRAIN: dict[str, Any] = {"fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "eval_every": 1000}

@@ -12,8 +12,6 @@ from fednoise_core.data import sources
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.mean_std import mean_and_std
 
-__all__ = ["KINDS", "SCENARIOS", "Spoilt", "source", "spoil", "spoilt"]
-
 ALIKE = {0: 6, 6: 0, 2: 4, 4: 2, 3: 6, 5: 7, 7: 5, 9: 7, 1: 3, 8: 8}  # the class that a class is taken for
 PAIRS = ((2, 4), (0, 6), (5, 7), (3, 1))
 KINDS = ("uniform", "alike", "swap", "dark", "shift", "pair")

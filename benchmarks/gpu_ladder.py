@@ -47,8 +47,6 @@ from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
 from fednoise_core.settings.train import Train
 
-__all__ = ["CASES", "Case", "main"]
-
 
 @dataclass(frozen=True)
 class Case:

@@ -19,8 +19,6 @@ from typing import Any
 
 from fednoise_core.io import write_json
 
-__all__ = ["cases", "main", "measure"]
-
 IMAGES = 60_000
 BASE = {"method": {"name": "fedavg"}, "clients": 100, "cohort": 10, "samples": 60, "rounds": 12}
 MB_LIMIT, GROWTH_LIMIT = 2000.0, 1.2

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-__all__ = ["gflop_of", "machine", "peak"]
-
 
 def machine() -> dict[str, Any]:
     """Processor, cores, load, versions and commit; on a GPU its name, CUDA and driver."""

@@ -17,8 +17,6 @@ from typing import Any
 
 from fednoise_core.io import write_json
 
-__all__ = ["FIELDS", "main", "measure"]
-
 FIELDS: dict[str, dict[str, Any]] = {  # fields without a default; every registered method is measured
     "coteaching": {"forget_rate": 0.2},
     "fedcorr": {"iterations": 1, "tune_rounds": 2, "full_rounds": 2},

@@ -1,6 +1,6 @@
 """What a step costs with a torch.nn.Module of one's own, beside the same architecture of the library: docs/nets.md.
 
-    python -m benchmarks.own_module
+python -m benchmarks.own_module
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-__all__ = ["PlainFedAvg", "cnn", "mlp"]
-
 
 def cnn(side: int = 28) -> nn.Module:
     """The library's small CNN: 52,138 parameters for 28x28."""

@@ -16,8 +16,6 @@ from typing import Any
 
 from fednoise_core.io import write_json
 
-__all__ = ["CODE", "heaviest", "main", "seconds"]
-
 TARGET = 1.3
 CODE = {  # what the command has imported when the first round of FedAvg begins
     "import torch": "import torch",

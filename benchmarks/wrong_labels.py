@@ -31,8 +31,6 @@ from fednoise_core.methods import METHODS
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 
-__all__ = ["average_precision", "main", "near", "pooled", "scores"]
-
 OUT = Path("benchmarks/results/wrong_labels.json")
 TRAIN: dict[str, Any] = {"fraction": 1.0, "epochs": 2, "batch": 32, "lr": 0.05, "eval_every": 1000}
 NOISES = (("uniform", 0.2), ("alike", 0.2), ("pair", 0.2), ("dark", 0.2))

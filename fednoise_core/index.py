@@ -11,8 +11,6 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["FILES", "INDEX", "find_run", "is_index", "read_runs"]
-
 INDEX = "index.csv"
 FILES = ("dir", "labels", "partition_file", "arrays", "donor")
 

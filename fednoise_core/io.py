@@ -15,23 +15,6 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = [
-    "ArtifactError",
-    "SpecError",
-    "canonical_json",
-    "json_digest",
-    "load_npz",
-    "open_atomic",
-    "plain_cell",
-    "read_npz",
-    "remove_unfinished",
-    "safe_cell",
-    "save_npz",
-    "sha256_file",
-    "write_json",
-    "write_npz",
-]
-
 
 class SpecError(ValueError):
     """A setting is wrong; the message names the file (or the place) and the key."""

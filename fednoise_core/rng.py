@@ -16,8 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["stream", "stream_key", "torch_stream"]
-
 Word = str | int
 WORDS = 624  # of 32 bits: the state of a Mersenne Twister (Matsumoto & Nishimura 1998)
 # torch's CPU generator as 632 numbers of 64 bits: its seed; how many words are left before the next twist, and whether

@@ -19,8 +19,6 @@ from fednoise_core.report.runs.suspects import read_rows
 from label_review.corrections import correct_files, correct_npz
 from label_review.decisions import Decision, Suspect
 
-__all__ = ["main"]
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command.

@@ -14,10 +14,8 @@ from fednoise_core.data.npz import read_members
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.data.user_npz import hash_content, is_given
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell, sha256_file, write_npz
-from fednoise_core.settings.functions import did_you_mean
+from fednoise_core.settings.declare import did_you_mean
 from label_review.decisions import Decision, data_digest
-
-__all__ = ["correct_files", "correct_npz"]
 
 APART = ("x_test", "y_test", "x_public", "names")  # arrays of an npz that have no entry per training image
 Corrected = tuple[int, list[Decision]]  # number of samples, what was decided, one entry per sample

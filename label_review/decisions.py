@@ -10,8 +10,6 @@ from pydantic import Field
 from fednoise_core.io import json_digest
 from fednoise_core.report.runs.suspects import Count, CsvRow
 
-__all__ = ["DECISIONS", "Decision", "Suspect", "data_digest"]
-
 DECISIONS = (*("sample", "source", "client", "site", "given", "given_name", "decision", "label", "label_name", "data"),)
 """Columns of decisions.csv; the page's script writes the same."""
 

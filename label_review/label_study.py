@@ -25,8 +25,6 @@ from workflow_scripts.config.project import DATASETS, STUDIES, Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.study import Study
 
-__all__ = ["main"]
-
 HOLDOUT = 0.1  # share of the given data that stands in for a trusted test set; its labels are not judged
 STUDY = """\
 # Finds wrong labels in {path}; written by `fednoise label-study`. Every key: docs/reference.md.

@@ -22,8 +22,6 @@ from fednoise_core.report.runs.suspects import Site
 from label_review.decisions import DECISIONS, Suspect, data_digest
 from label_review.thumbnails import COLUMNS, PER_SHEET, Sheets, pack_sheets, shown_images
 
-__all__ = ["MOST", "PER_SITE", "labels_page"]
-
 PER_SITE, MOST = 1000, 10_000  # suspects of one site, and of all, that a page holds: the most suspect
 SHOWN = ("wrong", "check")  # verdicts; what is to be kept is in suspects.csv
 

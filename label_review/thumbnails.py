@@ -15,8 +15,6 @@ from PIL import Image, ImageOps
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.noise.labels import Labels
 
-__all__ = ["COLUMNS", "PER_SHEET", "Sheets", "pack_sheets", "shown_images"]
-
 COLUMNS, PER_SHEET = 10, 100  # a sheet is decoded when the first of its pictures is shown
 SHARP = 32  # up to this side (pixels) pictures stay as they are, lossless
 FEW, LARGE, SMALL = 2500, 96, 64  # longer sides are scaled down: to LARGE if there are no more than FEW pictures

@@ -6,8 +6,6 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["TICK", "cpu_seconds", "memory_mb", "tree"]
-
 TICK = os.sysconf("SC_CLK_TCK")  # a second, in the kernel's unit of CPU time
 
 

@@ -18,11 +18,6 @@ from torch import Tensor, nn
 from benchmarks import plain
 from benchmarks.peers.tree import TICK, cpu_seconds
 
-__all__ = [
-    "EVAL_BATCH", "MEAN", "OVER", "READY", "STD", "TRAINED", "Clock", "Work", "counted", "data", "evaluate", "images",
-    "loader", "net", "numbers", "train_locally",
-]  # fmt: skip
-
 MEAN, STD = 0.5, 0.29
 EVAL_BATCH = 1000
 READY, OVER = "# ready", "# over"  # what a contender prints before it waits, and after the last round

@@ -9,8 +9,6 @@ import yaml
 
 from fednoise_core.methods import METHODS
 
-__all__ = ["facts", "table"]
-
 PAGES = Path(__file__).resolve().parents[1] / "methods"
 HEAD = """\
 | name | method | what it changes | traffic | client state | passes | also needs |

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["format_citation", "list_references", "read_entries"]
-
 FILE = Path(__file__).resolve().parents[1] / "references.bib"
 ENTRY = re.compile(r"^@\w+\{(\w+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^  (\w+) = \{(.*)\},$", re.MULTILINE)

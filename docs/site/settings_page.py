@@ -11,8 +11,6 @@ import yaml
 
 from fednoise_core.settings.words import describe_schema
 
-__all__ = ["FAMILIES", "tables", "type_in_words"]
-
 Schema = Mapping[str, Any]
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 FAMILIES = {  # schema of kinds → (heading, key that names the kind, where it is written)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
     from fednoise_core.ops.weights import Weights
 
-__all__ = ["Classifier", "Ensemble", "Predictions", "module_of", "predict_images", "read_models"]
-
 
 @dataclass(frozen=True, repr=False)
 class Predictions:

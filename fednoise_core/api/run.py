@@ -32,8 +32,6 @@ from fednoise_core.ops.label_errors import WRONG
 from fednoise_core.settings.functions import expect_type
 from fednoise_core.settings.train import Train
 
-__all__ = ["LoadedRun", "Run", "load", "run"]
-
 
 class _Uses:
     """What finished runs offer, in memory or loaded."""

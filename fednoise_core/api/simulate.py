@@ -36,15 +36,13 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
-from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.declare import build_settings, check_value
 from fednoise_core.settings.functions import check_int, expect_type, seed_of, spec_of
-from fednoise_core.settings.train import Train, build_settings
+from fednoise_core.settings.train import Train
 from fednoise_core.version import __version__
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
-
-__all__ = ["FinishedRun", "Options", "accuracy_words", "check_data", "run_federation"]
 
 PATH = (str, os.PathLike, type(None))
 OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pass instead of another

@@ -11,8 +11,6 @@ import numpy as np
 
 from fednoise_core.io import SpecError
 
-__all__ = ["ArraysError", "as_images", "as_labels", "check"]
-
 
 class ArraysError(SpecError):
     """Arrays that do not fit together; the message begins with the array that is wrong."""

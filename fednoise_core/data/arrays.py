@@ -15,8 +15,6 @@ import numpy as np
 from fednoise_core.data.array_checks import ArraysError, check
 from fednoise_core.io import ArtifactError, load_npz, open_atomic, save_npz
 
-__all__ = ["IMAGES", "SIDE_BYTES", "Arrays", "ArraysError", "content_sha256", "take_rows"]
-
 SIDE_BYTES = 1 << 30  # images above this go to a memory-mapped .npy beside the npz
 IMAGES = ("x_train", "x_test", "x_public")  # arrays of images
 VECTORS = ("y_train", "y_test", "client", "coarse", "origin")

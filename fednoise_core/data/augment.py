@@ -24,21 +24,6 @@ from fednoise_core.settings.declare import Settings, Share, check_value, did_you
 from fednoise_core.settings.functions import check_int, spec_of
 from fednoise_core.settings.train import ValidatedSettings
 
-__all__ = [
-    "AUGMENTS",
-    "Augment",
-    "ColourJitter",
-    "CropFlip",
-    "Flip",
-    "Grayscale",
-    "Part",
-    "Rotate",
-    "make_augmentation",
-    "normalise",
-    "prepare_images",
-    "settings_model",
-]
-
 RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # ITU-R 601-2 luma, in the precision that torchvision uses
 
 
@@ -319,9 +304,7 @@ AUGMENTS: dict[str, Augment] = {
         description="Zero padding, then a random cut of the original size (He et al., CVPR 2016).",
         example={"pad": 2},
     ),
-    "crop_flip": Augment(
-        (CropFlip(),), description="Crop, then flip: the usual one for CIFAR (He et al., CVPR 2016)."
-    ),
+    "crop_flip": Augment((CropFlip(),), description="Crop, then flip: the usual one for CIFAR (He et al., CVPR 2016)."),
     "rotation": Augment(
         (Rotate(),),
         description="Turned by U(-degrees, degrees) about the centre; nearest pixel, corners black (FedLSR).",

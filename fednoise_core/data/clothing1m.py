@@ -20,8 +20,6 @@ from fednoise_core.data.settings import Dataset
 from fednoise_core.data.splits import all_classes_occur
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 
-__all__ = ["Clothing1M"]
-
 
 class Clothing1M(Dataset):
     """Clothing1M, a million web images of 14 kinds of clothing with the web's labels (Xiao et al. 2015).

@@ -14,8 +14,6 @@ from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.settings import Dataset, Public
 from fednoise_core.data.splits import split_off
 
-__all__ = ["Digits"]
-
 N, TEST = 1797, 360  # a fifth, stratified
 PUBLIC = 250  # every method trains on the same 1,187 images, whether it needs public ones or not
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["CIFAR100_COARSE", "CIFAR100_COARSE_NAMES", "CIFAR100_NAMES", "DIGITS", "Facts"]
-
 
 @dataclass(frozen=True)
 class Facts:

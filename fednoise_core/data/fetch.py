@@ -10,8 +10,6 @@ from pathlib import Path
 
 from fednoise_core.io import ArtifactError, open_atomic, sha256_file
 
-__all__ = ["fetch", "is_intact"]
-
 
 def is_intact(path: Path, sha256: str) -> bool:
     """Whether `path` is a file with this SHA-256 (hex)."""

@@ -14,8 +14,6 @@ from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Holdout
 from fednoise_core.settings.declare import check_value, did_you_mean
 
-__all__ = ["arrays"]
-
 
 def arrays(
     x: Any,

@@ -11,8 +11,6 @@ from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.splits import all_classes_occur, hold_out
 
-__all__ = ["from_user"]
-
 
 def from_user(
     settings: Mapping[str, Any],

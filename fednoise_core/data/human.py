@@ -19,8 +19,6 @@ from fednoise_core.data.locate import list_folders, not_found
 from fednoise_core.data.npz import read_members
 from fednoise_core.io import ArtifactError
 
-__all__ = ["FILES", "KEYS", "read_human_labels"]
-
 URLS = tuple(  # the commit that was checked, then the branch: the content is pinned by its SHA-256 either way
     f"https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/{version}/data/" for version in ("49df7d8", "main")
 )

@@ -20,8 +20,6 @@ from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 from fednoise_core.settings.declare import NoBool
 
-__all__ = ["ImageFolder", "classes_of_files", "shape_of"]
-
 Side = Annotated[int, Field(ge=1)]
 
 
@@ -249,4 +247,3 @@ def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
     if not found:
         raise ArtifactError(f"{folder}: no images in its class folders")
     return sorted(found)
-

@@ -12,8 +12,6 @@ import numpy as np
 
 from fednoise_core.io import ArtifactError
 
-__all__ = ["SUFFIXES", "ImageFiles"]
-
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fednoise_core.io import ArtifactError, plain_cell
-from fednoise_core.settings.functions import did_you_mean
-
-__all__ = ["Line", "read_table", "rows_of"]
+from fednoise_core.settings.declare import did_you_mean
 
 LONGEST = 200  # letters of a class or an owner: all are stored at the length of the longest
 

@@ -14,8 +14,6 @@ import numpy as np
 from fednoise_core.io import ArtifactError, SpecError, load_npz
 from fednoise_core.settings.functions import expect_type
 
-__all__ = ["LabelledData", "labels_digest", "plain_labels"]
-
 
 def labels_digest(y: np.ndarray, classes: int) -> str:
     """16 hex digits for the training labels `y` int64 [n] of a data set with so many classes.

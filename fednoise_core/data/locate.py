@@ -8,8 +8,6 @@ from typing import Any
 
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["list_folders", "list_missing", "not_found", "user_path"]
-
 
 def list_folders(places: Sequence[Path], cache: Path) -> Iterator[Path]:
     """Folders in the order in which they are searched, each once."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mean_and_std"]
-
 SAMPLE = 2000  # images looked at when they must be decoded one by one
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from fednoise_core.io import ArtifactError, read_npz
 
-__all__ = ["arrays_in", "read_members", "read_shape"]
-
 
 def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
     """Read some arrays of an npz.

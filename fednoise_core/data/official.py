@@ -26,8 +26,6 @@ from fednoise_core.data.npz import read_members
 from fednoise_core.data.settings import Dataset
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["CIFAR10", "CIFAR100", "MNIST", "SVHN", "FashionMNIST", "Official"]
-
 SILENCE = 30.0  # seconds that a server may say nothing; torchvision itself would wait for ever
 
 Content = dict[str, np.ndarray]

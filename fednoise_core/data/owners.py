@@ -6,8 +6,6 @@ import numpy as np
 
 from fednoise_core.data.array_checks import ArraysError
 
-__all__ = ["owners_of"]
-
 
 def owners_of(ids: np.ndarray, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """(owner of each image int64 [n], what owners 0, 1 … are called) of numbers or texts [n]; `name` is for messages.

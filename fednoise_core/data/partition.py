@@ -11,8 +11,6 @@ import numpy as np
 
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 
-__all__ = ["Partition"]
-
 
 @dataclass(frozen=True, repr=False)
 class Partition:

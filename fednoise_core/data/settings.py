@@ -16,8 +16,6 @@ from fednoise_core.settings.functions import resolve_kind
 if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays
 
-__all__ = ["Dataset", "Holdout", "OwnTest", "Public", "load_source"]
-
 
 def load_source(name: Any) -> type[Dataset]:
     """The class that `SOURCES` registers under a name.

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from fednoise_core.data.arrays import SIDE_BYTES, Arrays, ArraysError, take_rows
+from fednoise_core.data.array_checks import ArraysError
+from fednoise_core.data.arrays import SIDE_BYTES, Arrays, take_rows
 from fednoise_core.data.images import ImageFiles
 from fednoise_core.data.settings import load_source
 from fednoise_core.data.splits import apply_split, public_count, split_off
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.settings.declare import check_value
 from fednoise_core.settings.functions import expect_type, spec_of
-
-__all__ = ["count_classes", "image_sides", "list_files", "n_train", "read"]
 
 Places = Sequence[str | Path]
 

@@ -9,20 +9,9 @@ from typing import Any
 import numpy as np
 
 from fednoise_core import rng
-from fednoise_core.data.arrays import Arrays, ArraysError, take_rows
+from fednoise_core.data.array_checks import ArraysError
+from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.io import SpecError
-
-__all__ = [
-    "all_classes_occur",
-    "apply_split",
-    "choose_stratified",
-    "held_out",
-    "hold_out",
-    "holdout_share",
-    "public_count",
-    "split_off",
-    "split_shares",
-]
 
 
 def split_shares(counts: np.ndarray, n: int) -> np.ndarray:

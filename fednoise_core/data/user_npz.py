@@ -19,8 +19,6 @@ from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError
 
-__all__ = ["Npz", "hash_content", "is_given"]
-
 
 class Npz(Dataset):
     """The user's arrays x_train, x_test, y_train, y_test in an npz file.
@@ -172,4 +170,3 @@ def _read_names(path: Path, found: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     if names.ndim != 1 or names.dtype.kind != "U":
         raise ArtifactError(f"{path}: names is {names.dtype} {list(names.shape)}; a vector of texts is needed")
     return tuple(str(name) for name in names)
-

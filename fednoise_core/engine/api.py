@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fednoise_core.engine.client import Client
 from fednoise_core.engine.evaluate import ClientEntry, EvaluatedModels, FromClientState
-from fednoise_core.engine.federation import SERVER, Federation
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.local import Batch, Local, Work
 from fednoise_core.engine.phase import Phase
 from fednoise_core.engine.state import State
+from fednoise_core.engine.world import SERVER
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.optim import Optimiser, Trained
 from fednoise_core.ops.weights import Entry, Layout, Weights, weighted_mean

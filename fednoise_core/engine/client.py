@@ -18,8 +18,6 @@ from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Weights, tree_map
 from fednoise_core.rng import stream
 
-__all__ = ["Client", "call_on", "record_versions", "refuse_changed"]
-
 
 class Client:
     """One client's side: its samples, its labels, its client state.

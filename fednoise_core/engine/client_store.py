@@ -19,8 +19,6 @@ import torch
 from fednoise_core.io import ArtifactError
 from fednoise_core.ops.weights import count_bytes, from_plain, to_plain
 
-__all__ = ["ROOM", "ClientStore", "MappingSource", "WireError", "load_mapping"]
-
 ROOM = 1 << 30  # bytes of a run's clients that stay in memory, unless it is told otherwise
 
 # what a client keeps or is sent, or a function that fetches it when its turn comes

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
     from fednoise_core.engine.pool import Pool
 
-__all__ = [
-    *("Evaluator", "FromClientState", "ClientEntry", "Row", "EvaluatedModels"),
-    *("count_confusion", "resolve_entries", "iterate_models", "valid_accuracy"),
-]
-
 
 @dataclass(frozen=True)
 class ClientEntry:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from fednoise_core.engine.client import Client
-from fednoise_core.engine.client_store import MappingSource, load_mapping
+from fednoise_core.engine.client_store import MappingSource, WireError, load_mapping
 from fednoise_core.engine.fit import FitRequest, FitResult, Rate
 from fednoise_core.engine.local import Local
 from fednoise_core.engine.relay import Relayed
-from fednoise_core.engine.state import State, WireError
+from fednoise_core.engine.state import State
 from fednoise_core.engine.world import SERVER, World
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
@@ -31,8 +31,6 @@ from fednoise_core.rng import stream
 
 if TYPE_CHECKING:
     from fednoise_core.engine.executors.sequential import Sequential
-
-__all__ = ["SERVER", "Combine", "Federation", "Fitted"]
 
 # the clients' messages before a step -> what each of them finds in `broadcast` in that step
 Combine = Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any]]]

@@ -21,8 +21,6 @@ from fednoise_core.engine.world import SERVER, World
 from fednoise_core.ops.optim import Trained
 from fednoise_core.ops.weights import all_finite, count_bytes
 
-__all__ = ["ClientFit", "FitRequest", "FitResult", "Rate", "Workspace"]
-
 Workspace = dict[Any, Trained]  # buffers of one lane, by (name, layout, rule), which are loaded for each client
 Rate = float | Callable[[int, int], float]  # learning rate, or a function of (step, steps) with steps from 0
 

@@ -16,8 +16,6 @@ from fednoise_core.data.arrays import Arrays
 from fednoise_core.io import open_atomic, safe_cell
 from fednoise_core.ops.label_errors import SiteLabels, classify_labels
 
-__all__ = ["SITES", "SUSPECTS", "write_confusion", "write_sites", "write_suspects"]
-
 SUSPECTS = (
     *("sample", "source", "client", "site", "given", "given_name", "proposed", "proposed_name"),
     *("p_wrong", "p_proposed", "verdict"),

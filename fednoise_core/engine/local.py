@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from fednoise_core.engine.client import Client
     from fednoise_core.nets.net import Net
 
-__all__ = ["Batch", "Local", "Work"]
-
 
 @dataclass
 class Batch:

@@ -36,8 +36,6 @@ from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.ops.label_errors import SiteLabels
 from fednoise_core.ops.weights import Weights
 
-__all__ = ["Diverged", "Outcome", "Saving", "Stopped", "run_loop"]
-
 
 class Stopped(RuntimeError):
     """The run was asked to stop and did so after a round; its checkpoint is in place."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.engine.loop import Outcome
 
-__all__ = ["LIMIT", "collect_models", "describe_data", "write_models"]
-
 LIMIT = 1 << 29  # bytes of a run's model.safetensors; a hundred ResNet-18s would be 4.5 GB
 
 

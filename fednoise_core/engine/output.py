@@ -18,8 +18,6 @@ from fednoise_core.engine.label_files import write_confusion, write_sites, write
 from fednoise_core.engine.loop import Outcome
 from fednoise_core.io import open_atomic, write_json
 
-__all__ = ["make_summary", "write_results"]
-
 
 def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Summarise the run: headline numbers by view, phases, traffic, privacy, last diagnostics.

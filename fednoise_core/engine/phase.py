@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.state import State
 
-__all__ = ["Phase"]
-
 
 @dataclass(frozen=True)
 class Phase:

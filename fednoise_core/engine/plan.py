@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Columns", "Plan", "batch_boundaries", "make_plan", "make_side_plan"]
-
 Columns = Sequence[tuple[int, torch.Generator]]  # how many numbers a sample needs, and the stream they come from
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fednoise_core.data.augment import Augment
 
-__all__ = ["Pool", "build_augmentation"]
-
 
 class Pool:
     """Images [n, H, W, C] uint8: a tensor on the device, or a memory-mapped array that is read piece by piece.

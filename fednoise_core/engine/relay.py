@@ -14,8 +14,6 @@ import torch
 from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.ops.weights import count_bytes
 
-__all__ = ["Relay", "Relayed"]
-
 
 @dataclass(frozen=True)
 class Relayed:

@@ -14,12 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.client_store import ClientStore, WireError
+from fednoise_core.engine.client_store import ClientStore
 from fednoise_core.engine.relay import Relay
 from fednoise_core.io import ArtifactError, json_digest, open_atomic
 from fednoise_core.ops.weights import from_plain, to_plain
-
-__all__ = ["State", "WireError", "clear_checkpoint", "kept_folder", "load_checkpoint", "save_checkpoint"]
 
 
 @dataclass

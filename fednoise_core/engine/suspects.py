@@ -21,8 +21,6 @@ from fednoise_core.ops.weights import Weights
 if TYPE_CHECKING:
     from fednoise_core.engine.federation import Federation
 
-__all__ = ["judge_sites"]
-
 Answer = tuple[Any, Any] | None  # of `suspect_labels`
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from fednoise_core.ops.label_errors import WRONG, SiteLabels
 
-__all__ = ["DiagnosticRow", "Truth", "auroc"]
-
 DiagnosticRow = tuple[int, int, str, float]  # round, client (-1: all), metric, value (NaN: unknown or undefined)
 NAN = math.nan
 T_FIT = ("T_error", "T_cosine")

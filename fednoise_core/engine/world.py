@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fednoise_core.data.arrays import Arrays
     from fednoise_core.data.partition import Partition
 
-__all__ = ["SERVER", "World"]
-
 SERVER = -1  # the client number under which the server trains or is evaluated
 
 

@@ -14,8 +14,6 @@ from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.mixed_prediction import MixedPrediction
 from fednoise_core.ops import losses
 
-__all__ = ["FedLSR", "jensen_shannon"]
-
 
 def jensen_shannon(q1: Tensor, q2: Tensor) -> Tensor:
     """Compute the Jensen-Shannon divergence of positive numbers [B, K].

@@ -14,8 +14,6 @@ from fednoise_core.engine.api import Client, Federation, State, Train
 from fednoise_core.methods.local import LocalOnly, OwnModel
 from fednoise_core.ops import losses
 
-__all__ = ["Digest", "FedMD"]
-
 
 @dataclass(frozen=True)
 class Digest(OwnModel):

@@ -16,8 +16,6 @@ from fednoise_core.methods.mixed_prediction import MixedPrediction
 from fednoise_core.ops import losses
 from fednoise_core.settings.declare import AlsoAccepts
 
-__all__ = ["FedMixCon", "contrast_loss"]
-
 
 def contrast_loss(h1: Tensor, h2: Tensor, y: Tensor, tau: float, denominator: str = "negatives") -> Tensor:
     """[B]: -(s(i, i')/tau - log sum_j exp(s(i, j)/tau)) of outputs h1, h2 [B, d] for two views and labels y [B].

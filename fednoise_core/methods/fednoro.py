@@ -22,8 +22,6 @@ from fednoise_core.ops import losses
 from fednoise_core.ops.stats import majority_group
 from fednoise_core.settings.declare import Rounds, Share
 
-__all__ = ["FedNoRo", "adjusted_kl", "measure_distances", "scale_losses"]
-
 SPLITS = 9  # seeds of the mixture
 LARGEST = 3e38  # stands for a loss that overflowed
 

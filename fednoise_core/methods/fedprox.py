@@ -12,8 +12,6 @@ from torch import Tensor
 from fednoise_core.engine.api import Weights
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["FedProx"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedProx(FedAvg):

@@ -31,8 +31,6 @@ from fednoise_core.ops import losses
 from fednoise_core.ops.stats import cosine_similarity, low_loss, scale_to_unit
 from fednoise_core.settings.declare import Rounds, Share
 
-__all__ = ["FedRN", "Heads"]
-
 HEAD = ("head.weight", "head.bias")
 TRUSTED = 0.5  # posterior above which a label is trusted
 

@@ -14,8 +14,6 @@ from fednoise_core.methods.prestop import Prestop
 from fednoise_core.methods.transition import judge_by_matrix, tail_rows, weigh_by_shares
 from fednoise_core.ops import losses
 
-__all__ = ["ForwardPrestop"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardPrestop(Prestop):

@@ -35,8 +35,6 @@ from fednoise_core.ops import losses, optim
 from fednoise_core.ops.optim import Adam
 from fednoise_core.settings.declare import Rounds, Share
 
-__all__ = ["LC", "Corrected", "Revision", "TRevision"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Corrected(FedAvg):

@@ -21,8 +21,6 @@ from fednoise_core.engine.api import (
 )
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["LocalOnly", "OwnModel"]
-
 
 class OwnModel(Local):
     """Trains the model that the client keeps."""

@@ -17,8 +17,6 @@ from fednoise_core.ops import losses
 from fednoise_core.ops.stats import beta_from_uniform
 from fednoise_core.settings.declare import Rounds
 
-__all__ = ["MixedPrediction", "mix_predictions"]
-
 LARGEST = -math.log(1e-7)  # 16.12, bounds the "log" cross entropy
 
 

@@ -14,8 +14,6 @@ from fednoise_core.engine.api import Batch, Net, Weights
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops.stats import beta_from_uniform
 
-__all__ = ["Mixup", "mixup_loss"]
-
 
 def mixup_loss(net: Net, w: Weights, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor], alpha: float) -> Tensor:
     """Compute the mean loss of a batch mixed with itself in another order (Zhang et al., 2018).

@@ -31,8 +31,6 @@ from fednoise_core.engine.api import (
 from fednoise_core.methods.local import LocalOnly, OwnModel
 from fednoise_core.ops import losses
 
-__all__ = ["RHFL", "Align", "FedHNL", "Mutual", "client_weights", "mix_messages"]
-
 TINY = 1e-8  # a sum below it has no direction to divide by, and no loss counts as smaller
 
 

@@ -10,8 +10,6 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.settings.declare import build_settings, model_of
 from fednoise_core.settings.train import Train
 
-__all__ = ["own_method"]
-
 
 def own_method(method: Any, train: Any) -> tuple[Any, Any, FedAvg | None]:
     """Resolve a method that is given by name, as a class or as an object.

@@ -27,8 +27,6 @@ from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 from fednoise_core.settings.declare import Rounds
 
-__all__ = ["Prestop"]
-
 COUNTS = Layout([Entry("right", (1,), "stat"), Entry("seen", (1,), "stat")])  # predictions of a fit's steps
 
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.ops import losses
 
-__all__ = ["GCE", "MAE", "SCE"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SCE(FedAvg):

@@ -13,8 +13,6 @@ from torch import Tensor
 from fednoise_core.engine.api import Federation, State, Weights
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["RFA", "Krum", "Median", "TrimmedMean"]
-
 CHUNK = 1 << 20  # coordinates at a time: a second copy of a whole cohort's models may not fit into memory
 
 

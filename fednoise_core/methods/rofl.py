@@ -32,8 +32,6 @@ from fednoise_core.ops import losses
 from fednoise_core.ops.stats import cosine_similarity, p_wrong_by_rank
 from fednoise_core.settings.declare import AlsoAccepts, Rounds
 
-__all__ = ["RoFL"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RoFL(FedAvg):

@@ -13,8 +13,6 @@ from torch import Tensor
 from fednoise_core.engine.api import Client, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["Scaffold"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(FedAvg):

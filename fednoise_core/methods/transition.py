@@ -11,8 +11,6 @@ from torch import Tensor
 from fednoise_core.ops import losses
 from fednoise_core.ops.stats import with_unit_diagonal
 
-__all__ = ["anchor_rows", "confident_rows", "judge_by_matrix", "normalise_counts", "tail_rows", "weigh_by_shares"]
-
 
 def confident_rows(p: Tensor, y: Tensor, threshold: float) -> Tensor:
     """Estimate T by counting (Di et al., 2024, section 9.2).

@@ -9,8 +9,6 @@ from typing import Any
 from fednoise_core.engine.api import SERVER, EvaluatedModels, Federation, Net, State, Trained, Weights, weighted_mean
 from fednoise_core.methods.fedavg import FedAvg
 
-__all__ = ["NAMES", "TwoNets"]
-
 NAMES = ("one", "two")
 
 

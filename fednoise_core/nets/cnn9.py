@@ -11,8 +11,6 @@ from torch import Tensor
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.settings.functions import with_settings
 
-__all__ = ["cnn9"]
-
 WIDTHS = (1, 1, 1, 2, 2, 2, 4, 2, 1)  # in units of the first block's channels
 
 

@@ -17,8 +17,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.settings.functions import with_settings
 
-__all__ = ["mobilenet_v1", "mobilenet_v2", "shufflenet"]
-
 V1 = (  # (out, stride)
     (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1),
 )  # fmt: skip

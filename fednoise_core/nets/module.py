@@ -26,8 +26,6 @@ from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.settings.functions import with_settings
 from fednoise_core.settings.train import Train
 
-__all__ = ["ModuleNet", "module", "with_named_nets"]
-
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 Factory = Callable[..., nn.Module]

@@ -22,8 +22,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.ops.weights import Entry, Layout, Weights
 from fednoise_core.settings.functions import with_settings
 
-__all__ = ["Apply", "Body", "Declare", "Net", "Ops"]
-
 
 @dataclass
 class _Init:
@@ -51,8 +49,17 @@ class Declare:
     def _add(self, name: str, shape: tuple[int, ...], kind: str, role: str, fans: tuple[int, int] = (1, 1)) -> None:
         self.inits.append(_Init(Entry(name, shape, kind), *fans, role))
 
-    def conv(self, name: str, x: Tensor, out: int, kernel: int, stride: int = 1, pad: int = 0, groups: int = 1,
-             bias: bool = True) -> Tensor:
+    def conv(
+        self,
+        name: str,
+        x: Tensor,
+        out: int,
+        kernel: int,
+        stride: int = 1,
+        pad: int = 0,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> Tensor:
         shape = (out, x.shape[1] // groups, kernel, kernel)
         fans = (shape[1] * kernel * kernel, out * kernel * kernel)  # as torch.nn.init counts them, groups or not
         self._add(f"{name}.weight", shape, "weight", "weight", fans)
@@ -70,8 +77,12 @@ class Declare:
         return x.new_zeros(x.shape[0], out)
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        for suffix, kind, role in (("weight", "norm", "scale"), ("bias", "norm", "shift"),
-                                   ("running_mean", "stat", "mean"), ("running_var", "stat", "var")):
+        for suffix, kind, role in (
+            ("weight", "norm", "scale"),
+            ("bias", "norm", "shift"),
+            ("running_mean", "stat", "mean"),
+            ("running_var", "stat", "var"),
+        ):
             self._add(f"{name}.{suffix}", (x.shape[1],), kind, role)
         self.single_ok &= x.shape[2] * x.shape[3] > 1
         return x
@@ -87,8 +98,17 @@ class Apply:
     def __init__(self, w: Weights, train: bool, u: Tensor | None, dropout: bool):
         self.w, self.train, self.u, self.dropout, self.at = w.views, train, u, dropout, 0
 
-    def conv(self, name: str, x: Tensor, out: int, kernel: int, stride: int = 1, pad: int = 0, groups: int = 1,
-             bias: bool = True) -> Tensor:
+    def conv(
+        self,
+        name: str,
+        x: Tensor,
+        out: int,
+        kernel: int,
+        stride: int = 1,
+        pad: int = 0,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> Tensor:
         return F.conv2d(x, self.w[f"{name}.weight"], self.w[f"{name}.bias"] if bias else None, stride, pad, 1, groups)
 
     def linear(self, name: str, x: Tensor, out: int) -> Tensor:
@@ -96,8 +116,16 @@ class Apply:
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         w = self.w
-        return F.batch_norm(x, w[f"{name}.running_mean"], w[f"{name}.running_var"], w[f"{name}.weight"],
-                            w[f"{name}.bias"], self.train, 0.1, 1e-5)
+        return F.batch_norm(
+            x,
+            w[f"{name}.running_mean"],
+            w[f"{name}.running_var"],
+            w[f"{name}.weight"],
+            w[f"{name}.bias"],
+            self.train,
+            0.1,
+            1e-5,
+        )
 
     def dropout2d(self, x: Tensor, rate: float) -> Tensor:
         if not self.dropout:
@@ -241,6 +269,13 @@ class Net:
 
     def describe_net(self) -> dict[str, Any]:
         """What identifies the net, for the facts of a model file (JSON)."""
-        return {"name": self.name, "options": self.options, "shape": list(self.shape), "classes": self.classes,
-                "parameters": self.parameters, "init": self.init, "dropout_at_eval": self.dropout_at_eval,
-                "weights": self.weights}
+        return {
+            "name": self.name,
+            "options": self.options,
+            "shape": list(self.shape),
+            "classes": self.classes,
+            "parameters": self.parameters,
+            "init": self.init,
+            "dropout_at_eval": self.dropout_at_eval,
+            "weights": self.weights,
+        }

@@ -13,8 +13,6 @@ from torch import Tensor
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.settings.functions import with_settings
 
-__all__ = ["resnet10", "resnet12", "resnet18", "resnet34", "resnet50"]
-
 Stem = Annotated[
     Literal["3x3", "7x7"],
     Field(

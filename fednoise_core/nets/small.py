@@ -15,8 +15,6 @@ from torch import Tensor
 from fednoise_core.nets.net import Body, Ops
 from fednoise_core.settings.functions import with_settings
 
-__all__ = ["lenet", "mlp", "small_cnn"]
-
 
 @with_settings(
     example={"hidden": 64},

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from fednoise_core.ops.weights import Weights
 
-__all__ = ["fill_weights", "read_tensors", "rename_torchvision", "weight_files"]
-
 
 def weight_files(net: Any) -> list[str]:
     """The weight files that a `train.net` setting names. Torch is not needed.

@@ -17,8 +17,6 @@ from fednoise_core.noise.sampling import NoiseResult, Rounding, Sampling, noise_
 from fednoise_core.settings.declare import Share
 from fednoise_core.settings.functions import check_float
 
-__all__ = ["asymmetric", "asymmetric_matrix", "random_sum"]
-
 TRIES = 10_000  # of a whole matrix
 PUSHES = 100_000  # of one entry back into its range
 SLACK = 1e-6

@@ -12,8 +12,6 @@ from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.rng import stream
 from fednoise_core.settings.declare import Share
 
-__all__ = ["instance"]
-
 BLOCK = 512  # images multiplied at a time
 
 

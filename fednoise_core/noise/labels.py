@@ -14,8 +14,6 @@ from fednoise_core.data.labelled import labels_digest, plain_labels
 from fednoise_core.io import ArtifactError, SpecError, load_npz, save_npz
 from fednoise_core.noise.sampling import realised_matrix, wrong_share
 
-__all__ = ["Labels"]
-
 LARGEST = 1 << 23  # numbers that matrices per client may have in all: 64 MB
 
 

@@ -18,8 +18,6 @@ from fednoise_core.noise.sampling import Flip, NoiseResult, Superclass, noise_mo
 from fednoise_core.settings.declare import NoBool, Settings, Share
 from fednoise_core.settings.functions import check_float, largest_remainder
 
-__all__ = ["client_groups", "fedcorr", "fednoro", "globalized", "localized"]
-
 
 @noise_model(
     example={"rho": 0.6, "tau": 0.5},
@@ -51,9 +49,7 @@ def _fednoro_rate(spec: Mapping[str, Any], K: int) -> float:
     return float(spec["rho"] * level * ((K - 1) / K if spec.get("inclusive", True) else 1))
 
 
-@noise_model(
-    example={"rho": 0.6, "lower": 0.5, "upper": 0.7}, display_name="FedNoRo noise", nominal_rate=_fednoro_rate
-)
+@noise_model(example={"rho": 0.6, "lower": 0.5, "upper": 0.7}, display_name="FedNoRo noise", nominal_rate=_fednoro_rate)
 def fednoro(
     y: np.ndarray,
     K: int,

@@ -26,21 +26,6 @@ from fednoise_core.noise.sampling import (
 from fednoise_core.settings.declare import NoBool, Share
 from fednoise_core.settings.functions import check_int
 
-__all__ = [
-    "CIFAR10_MAP",
-    "matrix",
-    "next_classes",
-    "none",
-    "pair",
-    "pair_matrix",
-    "random",
-    "read_matrix",
-    "semantic",
-    "superclass_of",
-    "symmetric",
-    "symmetric_matrix",
-]
-
 CIFAR10_MAP = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}  # truck → automobile, bird → airplane, deer → horse, cat ↔ dog (DivideMix)
 
 

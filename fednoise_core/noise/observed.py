@@ -13,8 +13,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.sampling import NoiseResult, noise_model
 from fednoise_core.settings.declare import Share
 
-__all__ = ["HUMAN", "given", "human", "openset_images"]
-
 # The name the papers use → key in the authors' file (the authors spell it `worse`), share of wrong labels in it
 HUMAN = {
     "aggregate": ("aggre_label", 0.0901),

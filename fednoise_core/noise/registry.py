@@ -22,20 +22,6 @@ from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.rng import stream
 from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
-__all__ = [
-    "NOISES",
-    "LabelledData",
-    "Labels",
-    "NoiseResult",
-    "inject",
-    "keeps_generator",
-    "needs_donor",
-    "needs_file",
-    "needs_partition",
-    "nominal_rate",
-    "oracle_rate",
-]
-
 # kind → where its function is. Strings, so that the code hash of one kind's labels does not hold the others.
 NOISES: dict[str, str | Callable[..., NoiseResult]] = {
     "none": "fednoise_core.noise.models:none",

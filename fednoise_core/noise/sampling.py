@@ -15,19 +15,6 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.settings.functions import largest_remainder, with_settings
 
-__all__ = [
-    "Flip",
-    "NoiseResult",
-    "Rounding",
-    "Sampling",
-    "Superclass",
-    "check_matrix",
-    "noise_model",
-    "realised_matrix",
-    "sample",
-    "wrong_share",
-]
-
 M = TypeVar("M", bound=Callable[..., "NoiseResult"])
 Spec = Mapping[str, Any]
 

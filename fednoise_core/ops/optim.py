@@ -11,8 +11,6 @@ from torch import Tensor
 
 from fednoise_core.ops.weights import Layout, Weights
 
-__all__ = ["SGD", "Adam", "Optimiser", "Trained", "compute_gradients", "make_optimiser"]
-
 _ENGINE = torch.autograd.Variable._execution_engine
 
 

@@ -16,20 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "KINDS",
-    "Entry",
-    "Layout",
-    "Weights",
-    "all_finite",
-    "clone_tree",
-    "count_bytes",
-    "from_plain",
-    "to_plain",
-    "tree_map",
-    "weighted_mean",
-]
-
 KINDS = ("weight", "norm", "stat")  # the order in the buffer: trained ones first, so `trained` is one slice
 
 

@@ -21,8 +21,6 @@ from fednoise_core.noise.labels import Labels
 from fednoise_core.rng import stream
 from fednoise_core.settings.functions import expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
-__all__ = ["PARTITIONS", "Partition", "make", "needs_labels", "shared_settings"]
-
 # kind → where its function is, as a string: see fednoise_core.noise.registry
 PARTITIONS: dict[str, str | Callable[..., list[np.ndarray]]] = {
     "iid": "fednoise_core.partition.schemes:iid",

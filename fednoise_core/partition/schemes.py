@@ -16,17 +16,6 @@ from pydantic import Field
 from fednoise_core.io import SpecError
 from fednoise_core.settings.functions import check_int, largest_remainder, with_settings
 
-__all__ = [
-    "bernoulli_dirichlet",
-    "by_owner",
-    "draw_presence",
-    "iid",
-    "natural",
-    "openset",
-    "partition_scheme",
-    "random_draws",
-]
-
 S = TypeVar("S", bound=Callable[..., list[np.ndarray]])
 REDRAWS = 10_000  # of a row of indicators
 
@@ -140,9 +129,7 @@ def openset(
     return by_owner(owner, C)
 
 
-@partition_scheme(
-    example={"clients": 100, "p": 0.5, "alpha": 10}, display_name="Bernoulli–Dirichlet", labels="clean"
-)
+@partition_scheme(example={"clients": 100, "p": 0.5, "alpha": 10}, display_name="Bernoulli–Dirichlet", labels="clean")
 def bernoulli_dirichlet(
     labels: np.ndarray,
     C: int,

@@ -11,8 +11,6 @@ from fednoise_core.io import SpecError
 from fednoise_core.partition.schemes import by_owner, partition_scheme
 from fednoise_core.settings.functions import check_int, largest_remainder
 
-__all__ = ["classes_per_client", "deal_classes", "dirichlet", "quantity", "raise_floor"]
-
 REDRAWS = 100
 SHUFFLES = 30  # rounds of swaps per class and client; pairings are well mixed long before
 

@@ -35,26 +35,6 @@ from pydantic.fields import FieldInfo
 from fednoise_core.io import SpecError
 from fednoise_core.settings.words import describe_schema, short_repr
 
-__all__ = [
-    "AlsoAccepts",
-    "Distinct",
-    "NoBool",
-    "Rounds",
-    "Settings",
-    "Share",
-    "build_settings",
-    "check_value",
-    "describe_mismatch",
-    "describe_problem",
-    "did_you_mean",
-    "doc_summary",
-    "json_schema",
-    "model_of",
-    "settings_of",
-    "unknown_key",
-    "with_defaults",
-]
-
 T = TypeVar("T")
 Schema = Mapping[str, Any]
 CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, regex_engine="python-re")

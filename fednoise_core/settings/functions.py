@@ -17,19 +17,6 @@ from pydantic import Field, JsonValue
 from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import check_value, did_you_mean, model_of
 
-__all__ = [
-    "check_float",
-    "check_int",
-    "did_you_mean",
-    "expect_type",
-    "largest_remainder",
-    "parse_spec",
-    "resolve_kind",
-    "seed_of",
-    "spec_of",
-    "with_settings",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
 SEEDS = 1 << 63  # a seed goes into files as a 64-bit integer

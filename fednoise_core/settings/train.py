@@ -11,9 +11,7 @@ from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import build_settings, check_value, model_of
-
-__all__ = ["Train", "ValidatedSettings", "build_settings", "resolve_rounds"]
+from fednoise_core.settings.declare import check_value, model_of
 
 
 class ValidatedSettings:

@@ -11,16 +11,6 @@ from typing import Any
 
 from fednoise_core.io import SpecError
 
-__all__ = [
-    "base_method",
-    "format_settings",
-    "index_of",
-    "parse_settings",
-    "strip_settings",
-    "swept_field",
-    "variant_id",
-]
-
 MARK = "@"
 WORD = re.compile(r"[A-Za-z0-9._+-]{1,32}\Z")
 

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["describe_schema", "short_repr"]
-
 SHOWN = 60  # letters of a wrong value in a message
 
 

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from fednoise_core.ops.weights import Weights
 
-__all__ = ["golden_numbers", "nearly_same", "same_state"]
-
 
 def same_state(a: Any, b: Any) -> bool:
     """Compare two trees bit for bit.

@@ -17,11 +17,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from fednoise_core.engine.federation import SERVER, Federation
+from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.relay import Relayed
+from fednoise_core.engine.world import SERVER
 from fednoise_core.ops.weights import Weights, count_bytes
-
-__all__ = ["SIDES", "Crossed", "compare_wire", "tells_labels", "watch_crossing"]
 
 SIDES = ("down", "up", "relay")  # to clients, to the server, and up for other clients
 FEW = 5  # a client with fewer samples is not looked at: its labels could stand in a tensor by chance

@@ -80,7 +80,7 @@ def _parse_mapping(option: str, text: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise pytest.UsageError(f"{option} {text!r}: no JSON: {error}") from error
     if not isinstance(given, dict):
-        raise pytest.UsageError(f"{option} {text!r}: expected a mapping such as {{\"mu\": 0.1}}")
+        raise pytest.UsageError(f'{option} {text!r}: expected a mapping such as {{"mu": 0.1}}')
     return given
 
 

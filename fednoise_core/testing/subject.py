@@ -30,8 +30,6 @@ from fednoise_core.settings.train import Train
 from fednoise_core.testing import world
 from fednoise_core.testing.crossing import Crossed, watch_crossing
 
-__all__ = ["Played", "Subject", "find_subject", "poison_updates"]
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -107,6 +105,7 @@ class Subject:
         Args:
             folder: Gets the files of the run, and the checkpoint after each round.
         """
+
         def keep_all(path: Path, key: str, state: Any, log: Any) -> None:
             save_checkpoint(path, key, state, log)
             shutil.copy(path, path.with_name(f"{state.round}.pt"))

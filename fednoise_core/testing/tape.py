@@ -24,8 +24,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fednoise_core.engine.executors.graphs import Graphs
 
-__all__ = ["TapeGraphs"]
-
 MESSAGE = "operation not permitted when stream is capturing"
 # numbers read by the host, shapes that depend on numbers, tensors made from the host's numbers
 REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "unique", "lift_fresh", "equal.")

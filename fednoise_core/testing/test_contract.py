@@ -121,7 +121,7 @@ def test_its_step_can_be_captured_and_replayed(subject: Subject, monkeypatch: py
     monkeypatch.setattr(where, lambda device: graphs)
     made, warned = _play_quietly(subject, "lanes:2")
     if warned:
-        pytest.fail(f"{warned[0]}; see \"The rules of the step\" in docs/method_reference.md", pytrace=False)
+        pytest.fail(f'{warned[0]}; see "The rules of the step" in docs/method_reference.md', pytrace=False)
     assert graphs.captures or not made.outcome.fed.passes, "it trains, but no step was captured"
     assert same_state(made.outcome.state, eager.outcome.state), (
         "a replayed step gives other numbers than a step that is called: it uses something that changes between steps "

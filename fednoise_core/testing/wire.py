@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["UNSEEDED", "Trap", "allow_clean", "find_reaches", "reachable_ids"]
-
 UNSEEDED = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "rand_like", "randn_like")
 # doors to labels and to global state; the first line is of State and Federation, for the engine only
 DOORS = (

@@ -34,37 +34,6 @@ from fednoise_core.noise.sampling import realised_matrix
 from fednoise_core.rng import stream
 from fednoise_core.settings.train import Train
 
-__all__ = [
-    "A_ROUND",
-    "CLASSES",
-    "FREE",
-    "NETS",
-    "NOISY",
-    "PAIR",
-    "PUBLIC",
-    "SIZES",
-    "TRAIN",
-    "TWO_NETS",
-    "N",
-    "arrays",
-    "client_bounds",
-    "count_passes",
-    "dropping_body",
-    "federation_on",
-    "images_of",
-    "linear_body",
-    "normed_body",
-    "normed_point",
-    "round_of",
-    "run_method",
-    "toy_federation",
-    "toy_labels",
-    "toy_net",
-    "toy_partition",
-    "toy_world",
-    "two_classes",
-]
-
 SIZES = (17, 1, 0, 12, 9, 14, 11, 8)  # client 1: a single sample; 2: empty; 4: one class only
 CLASSES = 5
 NOISY = (3, 5, 6)

@@ -16,7 +16,8 @@ import yaml
 import fednoise_core as fn
 from fednoise_core import methods
 from fednoise_core.methods import make_method
-from fednoise_core.settings.train import Train, build_settings
+from fednoise_core.settings.declare import build_settings
+from fednoise_core.settings.train import Train
 
 ROOT = Path(__file__).parents[2]
 METHOD_PAGES = sorted(page for page in (ROOT / "docs/methods").glob("*.md") if page.name != "README.md")

@@ -11,11 +11,12 @@ import toy
 from scipy import stats
 
 from fednoise_core.engine import federation as engine
+from fednoise_core.engine.client_store import WireError
 from fednoise_core.engine.executors.choose import executor_for
 from fednoise_core.engine.executors.sequential import Sequential
 from fednoise_core.engine.federation import SERVER, Federation
 from fednoise_core.engine.local import Local
-from fednoise_core.engine.state import State, WireError, load_checkpoint, save_checkpoint
+from fednoise_core.engine.state import State, load_checkpoint, save_checkpoint
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.noise.asymmetric import asymmetric

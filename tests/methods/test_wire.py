@@ -10,7 +10,8 @@ import pytest
 import toy
 from cases import traffic
 
-from fednoise_core.engine.state import State, WireError
+from fednoise_core.engine.client_store import WireError
+from fednoise_core.engine.state import State
 from fednoise_core.methods import METHODS
 from fednoise_core.methods.local import LocalOnly
 from fednoise_core.testing.wire import Trap, find_reaches, reachable_ids

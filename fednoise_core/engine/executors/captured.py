@@ -17,8 +17,6 @@ from fednoise_core.engine.local import Batch, Local
 from fednoise_core.engine.plan import Plan
 from fednoise_core.ops.weights import Weights
 
-__all__ = ["StepBuffers", "compute_signature", "freeze_value"]
-
 
 def compute_signature(fit: ClientFit) -> Any:
     """Describe what a captured step depends on beside numbers in buffers.

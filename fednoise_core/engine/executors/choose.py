@@ -8,8 +8,6 @@ from fednoise_core.engine.executors.workers import Workers
 from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 
-__all__ = ["executor_for"]
-
 
 def executor_for(world: World, name: str = "auto", pool: LanePool | None = None) -> Sequential:
     """Make the executor called `name`.

@@ -6,8 +6,6 @@ import torch
 
 from fednoise_core.engine.executors.graphs import Graphs
 
-__all__ = ["graphs_for"]
-
 
 def graphs_for(device: torch.device) -> Graphs:
     """Choose how steps are captured on a device: by CUDA graphs on a GPU, else by the stand-in.

@@ -11,8 +11,6 @@ import torch
 
 from fednoise_core.engine.executors.graphs import WARM_UP, Graphs
 
-__all__ = ["CudaGraphs"]
-
 
 class CudaGraphs(Graphs):
     """Capture each step with torch.cuda.graph.

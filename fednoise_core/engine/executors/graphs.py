@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Graphs"]
-
 WARM_UP = 3  # runs before a capture: libraries choose kernels and allocate workspaces in them
 
 

@@ -28,8 +28,6 @@ from fednoise_core.engine.world import World
 from fednoise_core.io import SpecError
 from fednoise_core.ops.weights import clone_tree
 
-__all__ = ["LanePool", "Lanes"]
-
 STREAMS = 32  # that torch hands out in turn: a further lane would share one
 SIGNATURES = 32  # kinds of steps that a run keeps ready on a lane
 

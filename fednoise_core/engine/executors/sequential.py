@@ -13,8 +13,6 @@ from fednoise_core.engine.fit import ClientFit, FitRequest, FitResult, Workspace
 from fednoise_core.engine.local import Batch
 from fednoise_core.engine.world import World
 
-__all__ = ["Sequential", "Together"]
-
 
 class Together:
     """Fits of several clients that are open at once, so that each step can depend on the messages of all before it.

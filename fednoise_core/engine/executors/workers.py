@@ -36,8 +36,6 @@ from fednoise_core.engine.fit import FitRequest, FitResult
 from fednoise_core.engine.world import World
 from fednoise_core.ops.weights import Layout, Weights
 
-__all__ = ["WorkerDied", "Workers"]
-
 PARENT_SECONDS = 1.0  # between looks for the parent
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _FORKING = threading.Lock()  # a worker that another thread forks would keep the pipe of this one open beyond its death

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["find_axis_minimum"]
-
 
 def find_axis_minimum(ends: Sequence[float], step: float = 5.0) -> float | None:
     """Choose where the y axis starts so that the ends of most lines are told apart.

@@ -18,8 +18,6 @@ from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
 from fednoise_core.settings.declare import check_value
 from fednoise_core.settings.functions import resolve_kind
 
-__all__ = ["FIGURES", "draw_figure", "draw_setting_figure", "write_figure"]
-
 FIGURES: dict[str, str | FigureKind] = {**RESULT_FIGURES, **SETTING_FIGURES}
 
 

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Drawn",
-    *("AccuracySettings", "FigureKind", "FigureSettings", "LineSettings", "PanelColumns", "RowSettings"),
-    *("ShownMetric", "YRange"),
-]
-
 ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
 PanelColumns = Annotated[
     int | None, Field(ge=1, le=3, description="Panels side by side; null: 2 up to four panels, else 3.")

@@ -14,8 +14,6 @@ from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.figures.style import FAINT, INK, SIZE
 from fednoise_core.report.text.escape import wrap_text
 
-__all__ = ["LineEnd", "cut_axis_words", "fit_panels", "label_line_ends", "set_y_ranges"]
-
 BELOW = "▾"  # before the value of a line that ends under the axis
 NAME = SIZE - 0.5  # points: the letters of a name
 LINE = NAME * 1.3 / 72  # inches: the height of a line of them

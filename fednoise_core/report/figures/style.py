@@ -26,34 +26,6 @@ from fednoise_core.io import ArtifactError, open_atomic
 from fednoise_core.report.figures.kind import Drawn, FigureSettings
 from fednoise_core.report.text.escape import wrap_text
 
-__all__ = [
-    "CEILING",
-    "COLOURS",
-    "FAINT",
-    "FILL",
-    "HEAT",
-    "INK",
-    "QUIET",
-    "SIZE",
-    "WRONG",
-    "Look",
-    "add_colour_bar",
-    "add_legend_below",
-    "assign_looks",
-    "choose_ink",
-    "draw_heat_map",
-    "label_outer_axes",
-    "make_canvas",
-    "make_panels",
-    "png_bytes",
-    "read_words",
-    "save_figure",
-    "set_titles",
-    "use_house_style",
-    "width_inches",
-    "wrap_to_width",
-]
-
 # Inches: the text of a page, and a column of two. Nothing is scaled in print, so 8 pt here are 8 pt there.
 WIDTHS = {"page": 7.0, "column": 3.4}
 SIZE = 8  # points: the letters; numbers at ticks have half a point less

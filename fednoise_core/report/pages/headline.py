@@ -32,8 +32,6 @@ from fednoise_core.report.text.cells import (
     settings_of,
 )
 
-__all__ = ["Headline", "SettingWinner", "make_headline", "plain_averaging", "summary_lines"]
-
 DIGITS = 1  # of points: what a sentence can say
 NAMED = 3  # names in a sentence; beyond, a count
 LINES = 12  # settings that closing lines name

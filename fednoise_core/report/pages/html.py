@@ -15,8 +15,6 @@ from markupsafe import Markup
 
 from fednoise_core.version import __version__
 
-__all__ = ["json_text", "make_slug", "render_page"]
-
 HERE = Path(__file__).parent / "assets"
 
 

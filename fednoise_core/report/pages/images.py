@@ -16,8 +16,6 @@ from fednoise_core.report.figures.style import FILL, WRONG
 from fednoise_core.report.runs.provenance import file_uri
 from fednoise_core.report.runs.settings import SettingArtifacts
 
-__all__ = ["ImageCache", "few_colours", "make_thumbnails", "png_size"]
-
 COLOURS = 64
 CLIENTS = 60  # in a thumbnail: of more, the first
 

@@ -27,8 +27,6 @@ from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.footnotes import PERSONAL, append_marks, marks_of
 
-__all__ = ["DARK", "page_data", "series_style"]
-
 POINTS, NUMBERS = 200, 150_000  # evaluations of a run that the page holds at most, and of all runs together
 FEWEST = 30  # but so many of each run
 SHARED = {"names": "names", "no_confusion": "whys", "no_clients": "whys"}  # part of a run → list that holds it

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from fednoise_core.report.pages.paper_sections import PaperParts
 from fednoise_core.report.text.escape import markdown_text as md
 
-__all__ = ["after_figures", "before_tables", "first_screen"]
-
 
 def first_screen(paper: PaperParts, board: str, made: str) -> str:
     """The paper, the scale, the scoreboard, and what our numbers say.

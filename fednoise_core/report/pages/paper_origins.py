@@ -12,8 +12,6 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.registry import select_table_runs
 
-__all__ = ["COLUMNS",  "trace_origins"]
-
 COLUMNS = {
     "table": "table",
     "dataset": "data set",

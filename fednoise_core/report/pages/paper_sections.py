@@ -28,8 +28,6 @@ from fednoise_core.report.tables.setup import is_same_value
 from fednoise_core.report.tables.verdicts import JUDGED, KEYS
 from fednoise_core.report.text.cells import MISSING, format_number, format_signed, settings_of
 
-__all__ = ["PaperParts", "paper_parts"]
-
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 PARTS_OF_CELL = ("dataset", "noise", "partition", "method", "seed")
 
@@ -113,9 +111,7 @@ def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str
         if find_kind(spec).of_a_paper
     }
     made, tables = trace_origins(study, runs), study["tables"]
-    scores = {
-        name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"
-    }
+    scores = {name: score_table(frames[name], spec) for name, spec in tables.items() if spec["kind"] == "reproduction"}
     titles = {name: str(spec["title"] or name) for name, spec in tables.items()}
     setups = {name: frame for name, frame in frames.items() if name not in scores}
     whole: list[Claim] = [one for found in scores.values() for one in found.claims]

@@ -15,8 +15,6 @@ from fednoise_core.report.runs.suspects import Site, read_rows
 from fednoise_core.report.text.cells import MISSING
 from fednoise_core.report.text.escape import one_line
 
-__all__ = ["clients_of", "confusion_of", "facts_of", "files_of", "noise_of", "rows_of", "scores_of"]
-
 CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read in a page: it names their file instead
 
 

@@ -12,8 +12,6 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import MISSING, format_number
 from fednoise_core.report.text.footnotes import append_marks
 
-__all__ = ["run_columns", "run_rows"]
-
 SHORT = {"last10_mean": "last ten", "last": "last", "best": "best"}
 HEADS = {"dataset": "data set", "noise": "noise", "partition": "partition"}
 

@@ -35,8 +35,6 @@ from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
 from fednoise_core.report.tables.registry import complete_tables, lay_out_table
 from fednoise_core.report.text.cells import METRIC_WORDS
 
-__all__ = ["setting_page", "study_page"]
-
 STYLES, SCRIPTS = ("page.css", "study.css", "paper.css"), ("chart.js", "reading.js", "curves.js", "runs.js", "study.js")
 HEAVY = 120_000  # bytes of an SVG above which the page shows the PNG: thousands of dots draw slowly
 DPI = 144  # of a setting's pictures

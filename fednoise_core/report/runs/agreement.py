@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from fednoise_core.report.runs.run import RecordedRun
 
-__all__ = ["WORDS", "untrusted_datasets", "untrusted_note"]
-
 WORDS = "agreement with given labels"
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs.csv_files import read_texts
 
-__all__ = ["Confusion", "read_confusion"]
-
 
 class Confusion(NamedTuple):
     """What the final models of a run take test images for.

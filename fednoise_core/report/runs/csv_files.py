@@ -11,8 +11,6 @@ import pandas as pd
 from fednoise_core.io import ArtifactError, open_atomic, plain_cell, safe_cell
 from fednoise_core.report.text.escape import one_line
 
-__all__ = ["csv_text", "read_csv", "read_texts", "resolve_user_file", "write_csv"]
-
 TEXT = (
     "dataset",
     "noise",

@@ -12,17 +12,6 @@ from fednoise_core.report.runs.noise_rate import uses_true_rate
 from fednoise_core.report.runs.run import COLUMNS, METRICS, ListedRun, RecordedRun
 from fednoise_core.report.text.footnotes import marks_of
 
-__all__ = [
-    "IDS",
-    "LAST",
-    "RUN",
-    "by_round",
-    "count_diverged",
-    "diverged_words",
-    "load_metric",
-    "tabulate_results",
-]
-
 IDS = ["dataset", "noise", "partition", "method"]
 """Columns that name a method in a setting: runs that differ in their seed alone share them."""
 

@@ -14,8 +14,6 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import one_line
 from fednoise_core.settings.functions import resolve_kind
 
-__all__ = ["Names", "describe_spec", "disambiguate_specs", "field_words", "label_without_rate"]
-
 FIELDS = {"batch": "batch size", "lr": "learning rate", "epochs": "local epochs", "fraction": "clients a round, share"}
 SAID = {  # settings in words; "{}" is the value
     "alpha": "α = {}",

@@ -8,8 +8,6 @@ from typing import Any
 from fednoise_core.noise.registry import nominal_rate
 from fednoise_core.report.runs.run import RecordedRun
 
-__all__ = ["RATES", "is_noiseless", "noise_rate", "nominal_run_rate", "uses_true_rate"]
-
 RATES: dict[str, tuple[str, float | None]] = {
     "coteaching": ("forget_rate", None),
     "rofl": ("forget_rate", None),

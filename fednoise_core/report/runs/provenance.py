@@ -16,8 +16,6 @@ from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import ORACLE, explain_true_rates, merge_marks
 
-__all__ = ["describe_provenance", "file_uri", "list_limits", "mixed_versions", "summary_counts"]
-
 TYPES = {
     "csv": "text/csv;charset=utf-8",
     "md": "text/markdown;charset=utf-8",

@@ -11,8 +11,6 @@ import pandas as pd
 
 from fednoise_core.report.text.footnotes import NO_MEMBERS, merge_marks
 
-__all__ = ["TIE", "best_methods", "compared_rows", "is_compared", "tied_best"]
-
 TIE = (
     "its mean is lower by no more than the best one's standard deviation over seeds, "
     "or √2 times the median deviation of the methods compared there"

@@ -17,8 +17,6 @@ from fednoise_core.report.runs.confusion import Confusion, read_confusion
 from fednoise_core.report.text.escape import one_line
 from fednoise_core.settings.variants import index_of
 
-__all__ = ["COLUMNS", "METRICS", "ListedRun", "RecordedRun", "Setting", "listed_runs", "load", "select"]
-
 METRICS = ("best", "last", "last10_mean")
 """The three numbers a run is judged by; `round0` (before training) is kept beside them."""
 

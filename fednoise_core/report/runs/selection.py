@@ -8,8 +8,6 @@ from pydantic import Field
 
 from fednoise_core.settings.declare import Distinct, Settings
 
-__all__ = ["Metric", "OutputWords", "RunSelection", "View"]
-
 Ids = Annotated[Distinct[str], Field(min_length=1)]
 Chosen = Annotated[Ids | None, Field(description="Only these ids, in this order; null: all.")]
 Metric = Literal["best", "last", "last10_mean"]

@@ -21,8 +21,6 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import ListedRun, Setting
 from fednoise_core.report.text.escape import one_line
 
-__all__ = ["SettingArtifacts", "artifacts_of"]
-
 
 @dataclass(frozen=True)
 class SettingArtifacts:

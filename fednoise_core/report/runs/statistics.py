@@ -14,8 +14,6 @@ from scipy import stats
 
 from fednoise_core.rng import stream
 
-__all__ = ["LEAST", "Spread", "non_dominated", "paired_differences", "summarize_seeds"]
-
 LEAST = 3  # values below which an interval would say more than they do
 LEVEL = 0.95
 DRAWS = 9999

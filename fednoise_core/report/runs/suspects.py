@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.runs.csv_files import read_texts
 
-__all__ = ["Amount", "Count", "CsvRow", "Site", "read_rows"]
-
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
 

@@ -34,8 +34,6 @@ from fednoise_core.report.text.cells import (
 )
 from fednoise_core.report.text.footnotes import NO_MEMBERS, ORACLE, explain_true_rates, merge_marks
 
-__all__ = ["KIND", "accuracy_frame"]
-
 
 class AccuracySettings(RunSelection):
     """Methods × settings, mean ± sample standard deviation over seeds in %; runs without noise are a row set apart."""

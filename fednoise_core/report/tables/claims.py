@@ -14,11 +14,6 @@ from pydantic import MISSING, ConfigDict, Field
 from fednoise_core.report.text.cells import settings_of
 from fednoise_core.settings.declare import Distinct, Settings
 
-__all__ = [
-    *("AGREES", "DISAGREES", "MIXED", "NOT_RUN", "STATES", "Claim", "ClaimSettings"),
-    *(  "judge_claim", "judge_columns", "combine_verdicts"),
-]
-
 AGREES, MIXED, DISAGREES, NOT_RUN = STATES = ("agrees", "mixed", "disagrees", "not run")
 COLUMN = ["dataset", "noise", "partition", "member"]
 ROUNDING = 1e-9  # points: means of two decimals that differ by a limit are not beyond it

@@ -25,8 +25,6 @@ from fednoise_core.report.text.cells import (
 )
 from fednoise_core.report.text.footnotes import merge_marks
 
-__all__ = ["KIND"]
-
 SHOWN = {
     "rounds": ("rounds", 0),
     "work": ("work", 1),

@@ -31,8 +31,6 @@ from fednoise_core.report.text.cells import (
 )
 from fednoise_core.report.text.footnotes import merge_marks
 
-__all__ = ["KIND"]
-
 ESTIMATES = {
     "target_noise_rate": "noise after relabelling",
     "suspects_precision": "suspects: precision",

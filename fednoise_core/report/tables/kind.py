@@ -13,8 +13,6 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import Grid
 from fednoise_core.settings.declare import Settings
 
-__all__ = ["HeadWords", "Spec", "TableKind"]
-
 HeadWords = dict[str, Annotated[str, Field(min_length=1, max_length=100)]]
 """Id or column → its words in a table's head."""
 

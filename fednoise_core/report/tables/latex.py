@@ -10,8 +10,6 @@ from fednoise_core.report.text.cells import Cell, Grid, GridRow
 from fednoise_core.report.text.escape import keep_numbers_whole
 from fednoise_core.report.text.escape import latex_text as tex
 
-__all__ = ["render_latex"]
-
 SPREAD = " ± "
 NARROW = 3  # columns of numbers that one of two columns of text has room for
 HEAD = 14  # letters at which a head is broken

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from fednoise_core.report.text.cells import Cell, Grid
 from fednoise_core.report.text.escape import markdown_text as md
 
-__all__ = ["render_markdown"]
-
 
 def render_markdown(table: Grid) -> str:
     """A table in GitHub Markdown, with its caption and notes. No text of the settings becomes markup.

@@ -20,11 +20,6 @@ from fednoise_core.report.text.footnotes import explain_marks
 from fednoise_core.settings.declare import check_value, with_defaults
 from fednoise_core.settings.functions import resolve_kind
 
-__all__ = [
-    *("TABLES", "build_table", "complete_spec", "complete_tables"),
-    *("find_kind", "lay_out_table", "select_table_runs"),
-]
-
 # kind → where its TableKind is. Strings, so that the code hash of one kind's tables does not hold the others.
 TABLES: dict[str, str | TableKind] = {
     "accuracy": "fednoise_core.report.tables.accuracy:KIND",

@@ -29,8 +29,6 @@ from fednoise_core.report.tables.verdicts import KEYS, compare_numbers
 from fednoise_core.report.text.footnotes import merge_marks
 from fednoise_core.settings.declare import Settings
 
-__all__ = ["KIND", "reproduction_frame"]
-
 
 class Reference(Settings):
     """Where the paper's numbers are."""

@@ -30,8 +30,6 @@ from fednoise_core.report.text.cells import (
     settings_of,
 )
 
-__all__ = ["lay_out_reproduction"]
-
 Key = tuple[str, ...]  # a setting, and a client's number or ""
 
 

@@ -14,8 +14,6 @@ from fednoise_core.report.tables.claims import STATES, Claim, judge_claim
 from fednoise_core.report.tables.verdicts import JUDGED, KEYS, rank_correlation
 from fednoise_core.report.text.cells import MISSING, format_number
 
-__all__ = ["Score", "column_ranks", "score_table", "states_words"]
-
 
 @dataclass(frozen=True)
 class Score:

@@ -15,8 +15,6 @@ from fednoise_core.report.runs.selection import OutputWords
 from fednoise_core.report.tables.kind import HeadWords, Spec, TableKind
 from fednoise_core.report.text.cells import MISSING, Cell, Grid, GridRow, caption_of
 
-__all__ = ["KIND", "is_same_value"]
-
 TOLD = ("parameter", "key", "factor", "noise", "method")  # columns that are not shown: they say what a row is
 
 

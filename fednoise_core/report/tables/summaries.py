@@ -12,8 +12,6 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import Setting
 
-__all__ = ["describe_cell", "summarize_finite", "summarize_values"]
-
 
 def describe_cell(ids: Sequence[Any], group: pd.DataFrame, names: Names) -> dict[str, Any]:
     """The ids and labels of a setting and a method.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from scipy.stats import spearmanr
 
-__all__ = ["JUDGED", "KEYS", "LEAST_RANKED", "POINTS", "VERDICTS", "compare_numbers", "rank_correlation"]
-
 POINTS = 2.0  # of %: closer than that is near, whatever the spread
 KEYS = ["dataset", "noise", "partition", "method", "member"]
 JUDGED = ("within 2 σ", "within 2 points", "apart")

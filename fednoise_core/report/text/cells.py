@@ -13,29 +13,6 @@ import pandas as pd
 
 from fednoise_core.report.text.footnotes import append_marks, merge_marks
 
-__all__ = [
-    "ACCURACY_DIGITS",
-    "METRIC_WORDS",
-    "MISSING",
-    "PARTS",
-    "Cell",
-    "Grid",
-    "GridRow",
-    "caption_of",
-    "count_words",
-    "diverged_words",
-    "format_number",
-    "format_signed",
-    "in_setting",
-    "levels_of",
-    "marked_method",
-    "mean_std",
-    "method_words",
-    "seeds_words",
-    "settings_of",
-    "title_of",
-]
-
 METRIC_WORDS = {"best": "best round", "last": "last round", "last10_mean": "mean of the last ten evaluations"}
 MISSING = "–"
 ACCURACY_DIGITS = 1  # of %, if none are asked for: a test set of 360 images steps by 0.28

@@ -6,8 +6,6 @@ import re
 import textwrap
 import unicodedata
 
-__all__ = ["keep_numbers_whole", "latex_text", "markdown_text", "one_line", "wrap_text"]
-
 # LaTeX's own utf8 knows Latin letters with accents, and none of what follows. A test looks for what is not here.
 VARIANTS = {"EPSILON": "varepsilon", "PHI": "varphi", "LAMDA": "lambda"}  # others are called as Unicode calls them
 GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"

@@ -8,11 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # Snakemake imports this at every start
     import pandas as pd
 
-__all__ = [
-    *("MARKS", "NO_MEMBERS", "ORACLE", "PERSONAL"),
-    *("explain_true_rates", "append_marks", "marks_of", "explain_marks", "merge_marks"),
-]
-
 ORACLE, PRIVATE, PERSONAL, POOLED = "†", "‡", "§", "¶"
 MARKS = {
     ORACLE: "was told the true noise rate, which no client knows in practice",

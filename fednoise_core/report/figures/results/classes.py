@@ -33,8 +33,6 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.selection import View
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["KIND"]
-
 CELL = 15  # points: the width of a cell with a number
 NAMED = 40  # classes with a tick each
 

@@ -30,12 +30,6 @@ from fednoise_core.report.text.footnotes import (
     marks_of,
 )
 
-__all__ = [
-    *("draw_error_line", "find_common_time", "finish_figure", "finish_panels", "in_settings", "legend_labels"),
-    *("metric_words", "not_compared", "of_setting", "rank_methods", "score_methods", "seeds_sentence"),
-    *("smooth_accuracies", "split_clean_settings", "spread_x_axis"),
-]
-
 WIDE = 10  # largest over smallest value from which on an axis is logarithmic
 
 

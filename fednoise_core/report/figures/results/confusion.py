@@ -33,8 +33,6 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["KIND"]
-
 TALL = 8.0  # inches: what a page of a paper has for it
 FROM = 10.0  # %: what is mixed up so often stands there as a number
 NUMBER, LINE = 9.0, 0.15  # points: the width of a number; inches: a row with a class's name

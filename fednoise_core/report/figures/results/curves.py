@@ -33,8 +33,6 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.runs.selection import Metric
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["KIND"]
-
 FEW = 5  # lines of a panel that may have bands; of more, none could be followed
 MANY, BEST = 10, 8  # methods of which all have a colour; of more, how many have: as many as there are colours
 PALE: dict[str, Any] = {"color": "#949494", "linestyle": "-", "linewidth": 0.8}

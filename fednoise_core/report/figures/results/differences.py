@@ -26,8 +26,6 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.statistics import LEAST, paired_differences, summarize_seeds
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["KIND"]
-
 INTERVAL: dict[str, Any] = {"linewidth": 2.2, "alpha": 0.45}
 
 

@@ -23,8 +23,6 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["KIND"]
-
 
 class DotsSettings(RowSettings):
     """Test accuracy of every method, a row a method, a dot the mean, a tick a seed; FedAvg and clean runs are lines.

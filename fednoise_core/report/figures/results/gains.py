@@ -29,8 +29,6 @@ from fednoise_core.report.tables.verdicts import KEYS
 from fednoise_core.report.text.cells import count_words, format_signed, settings_of
 from fednoise_core.report.text.escape import wrap_text
 
-__all__ = ["KIND", "compare_gains"]
-
 KEPT = [*KEYS, "dataset_label", "noise_label", "partition_label", "method_label"]
 NUMBERS = ["ours_gain", "paper_gain", "ours_rank", "paper_rank", "seeds"]
 OURS = {True: FILL, False: WRONG}

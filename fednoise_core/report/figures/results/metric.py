@@ -21,8 +21,6 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.cells import count_words
 
-__all__ = ["KIND"]
-
 
 class MetricSettings(FigureSettings):
     """Any metric that methods report by round (metrics.parquet, diagnostics.parquet), and where their phases start.

@@ -40,8 +40,6 @@ from fednoise_core.report.runs.statistics import non_dominated
 from fednoise_core.report.text.cells import count_words
 from fednoise_core.report.text.footnotes import NO_MEMBERS, marks_of
 
-__all__ = ["KIND"]
-
 TRAFFIC = "megabytes"
 ALIKE = 1.1  # times the least traffic: up to it all send the same, and a panel of it would spread nothing over its axis
 TALL, HIGH, LEAST = 7.6, 2.3, 1.5  # inches: all rows at most, one of them, and what it has at least

@@ -26,8 +26,6 @@ from fednoise_core.report.runs.names import Names, label_without_rate
 from fednoise_core.report.runs.noise_rate import noise_rate, nominal_run_rate
 from fednoise_core.report.runs.run import RecordedRun, Setting
 
-__all__ = ["KIND"]
-
 
 class RateSettings(LineSettings):
     """Test accuracy against the nominal noise rate, with clean runs at 0.

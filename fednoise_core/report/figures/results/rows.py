@@ -29,8 +29,6 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.escape import wrap_text
 
-__all__ = ["BASELINE", "Rows", "draw_ceilings", "find_baseline"]
-
 BASELINE: dict[str, Any] = {"color": QUIET, "linestyle": "-", "linewidth": 1.0, "zorder": 1}
 DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
 TICK: dict[str, Any] = {"marker": "|", "linestyle": "none", "markersize": 7, "markeredgewidth": 1.1}

@@ -25,8 +25,6 @@ from fednoise_core.report.text.cells import count_words, settings_of
 from fednoise_core.report.text.escape import wrap_text
 from fednoise_core.settings.declare import Distinct
 
-__all__ = ["HELD", "KIND", "claims_frame", "table_frames"]
-
 SMALL = SIZE - 1  # points
 LETTER = 0.56 * SIZE / 72  # inches, of a letter
 LINE = 1.3 * SIZE / 72  # inches, of a line

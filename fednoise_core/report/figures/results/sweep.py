@@ -28,8 +28,6 @@ from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import append_marks, marks_of
 from fednoise_core.settings.variants import base_method, format_settings, parse_settings, strip_settings, swept_field
 
-__all__ = ["KIND"]
-
 
 class SweepSettings(LineSettings):
     """Test accuracy against the values of a field that methods `sweep`; methods without the field are dashed.

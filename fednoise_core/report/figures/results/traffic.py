@@ -24,8 +24,6 @@ from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.text.cells import count_words
 from fednoise_core.settings.declare import Distinct
 
-__all__ = ["KIND"]
-
 SHARES = {0.5: "half", 1.0: "all"}  # of FedAvg's traffic: the budgets if none are asked for
 SLACK = 1.01  # of a budget: some hundred bytes sent once shall not cost a round
 

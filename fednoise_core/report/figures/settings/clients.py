@@ -28,8 +28,6 @@ from fednoise_core.report.figures.style import (
 )
 from fednoise_core.report.runs.settings import SettingArtifacts
 
-__all__ = ["KIND"]
-
 CHANCE = "#dcdcdc"  # where a client's rate may lie by chance alone
 NAMED = 150  # clients up to which they stand in their own order
 

@@ -13,17 +13,6 @@ from fednoise_core.report.figures.kind import Drawn, FigureSettings
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.text.cells import PARTS
 
-__all__ = [
-    "NUMBERS",
-    "finish_figure",
-    "id_columns",
-    "label_classes",
-    "panel_title",
-    "settings_caption",
-    "shorten_text",
-    "size_words",
-]
-
 NUMBERS = 20  # classes up to which a heat map has room for numbers
 
 

@@ -36,8 +36,6 @@ from fednoise_core.report.figures.style import (
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.settings.declare import Distinct
 
-__all__ = ["KIND"]
-
 CLIENTS, DOTS = 100, 4000  # clients and dots of a panel at most: of more, none can be told from the next
 DUST = 1.2  # square points: a smaller dot could not be seen
 COLOURS = {"given": FILL, "clean": QUIET}

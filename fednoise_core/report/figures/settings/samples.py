@@ -16,8 +16,6 @@ from fednoise_core.report.figures.style import WRONG, make_canvas, width_inches
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.rng import stream
 
-__all__ = ["KIND"]
-
 
 class SamplesSettings(FigureSettings):
     """Training images of the first setting named, with the given label and, where that is wrong, the clean one.

@@ -32,8 +32,6 @@ from fednoise_core.report.figures.style import (
 )
 from fednoise_core.report.runs.settings import SettingArtifacts
 
-__all__ = ["KIND"]
-
 MINUS = "realised minus nominal"
 DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name

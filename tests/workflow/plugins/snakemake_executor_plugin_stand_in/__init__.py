@@ -46,9 +46,7 @@ class Executor(RemoteExecutor):
         )
         self.report_job_submission(SubmittedJobInfo(job, external_jobid=str(process.pid), aux={"process": process}))
 
-    async def check_active_jobs(
-        self, active_jobs: list[SubmittedJobInfo]
-    ) -> AsyncGenerator[SubmittedJobInfo, None]:
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         for one in active_jobs:
             status = one.aux["process"].poll()
             if status is None:
