@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
     assert toy.same_state(ends[0].server, ends[1].server)
     seen = {c: int(mine["seen"]["n"]) for c, mine in ends[0].clients.items()}
     assert seen == {c: 2 * toy.SIZES[c] for c in toy.toy_federation().sample_cohort(1)}  # two epochs
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("add_a_*.md")), ids=lambda page: page.stem)
+def test_a_page_to_add_something_is_short_and_ruff_accepts_its_modules(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.partition("## Reference")[0].count("\n") <= 60
+    before, *modules = re.split(r'```python\n(?=""")', text)
+    for module in modules:
+        place = re.findall(r"`(fednoise_core/[\w/]+\.py)`", before)[-1]
+        check = ["ruff", "check", "--no-cache", "--output-format=concise", f"--stdin-filename={place}", "-"]
+        found = subprocess.run(check, input=module.partition("```")[0], text=True, cwd=ROOT, capture_output=True)
+        assert found.returncode == 0, found.stdout
+        before = module
+    assert modules
 
 
 @pytest.mark.parametrize("page", ["clean_labels", "extend"])
