@@ -25,7 +25,7 @@ def is_noiseless(spec: Mapping[str, Any]) -> bool:
         spec: Its settings. A matrix file is not opened, since it is no input of tables.
     """
     # A nominal rate is 0 for every number of classes or for none, so any number will do.
-    return spec.get("kind") == "clean" or (not spec.get("file") and _nominal_or_none(spec, 2) == 0)
+    return not spec.get("file") and _nominal_or_none(spec, 2) == 0
 
 
 def nominal_run_rate(run: RecordedRun) -> float | None:
