@@ -20,6 +20,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
 from fednoise_core.noise.sampling import NoiseResult
 from fednoise_core.rng import stream
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import check_int, expect_type, parse_spec, resolve_kind, seed_of, spec_of
 
 # kind → where its function is. Strings, so that the code hash of one kind's labels does not hold the others.
@@ -49,7 +50,9 @@ class Shared:
     """Settings of every kind."""
 
     noise_seed: Annotated[
-        int | None, Field(ge=0, description="Replaces the run's seed, so that all runs share the noise.")
+        int | None,
+        Shown(in_headings=False),
+        Field(ge=0, description="Replaces the run's seed, so that all runs share the noise."),
     ] = None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fednoise_core.io import SpecError
+from fednoise_core.settings.declare import Shown
 from fednoise_core.settings.functions import largest_remainder, with_settings
 
 M = TypeVar("M", bound=Callable[..., "NoiseResult"])
@@ -21,14 +22,20 @@ Spec = Mapping[str, Any]
 # settings of several models
 Sampling = Annotated[
     Literal["iid", "exact", "exact_rate"],
+    Shown(in_headings=False),
     Field(
         description="iid: each label on its own; exact: whole counts per class and target; exact_rate: whole "
         "number of flips per class, targets drawn."
     ),
 ]
-Rounding = Annotated[Literal["largest_remainder", "floor"], Field(description="How the exact modes make counts whole.")]
+Rounding = Annotated[
+    Literal["largest_remainder", "floor"],
+    Shown(in_headings=False),
+    Field(description="How the exact modes make counts whole."),
+]
 Superclass = Annotated[
     Literal["consecutive5", "coarse"] | None,
+    Shown(display_name={"consecutive5": "within blocks of five classes", "coarse": "within coarse superclasses"}),
     Field(
         description="Stay inside blocks of five class numbers (FedNoisy), or inside the data set's true superclasses."
     ),

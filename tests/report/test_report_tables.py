@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from fake_runs import METHODS, NOISES, write_study
 
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.pages.headline import make_headline
-from fednoise_core.report.runs import noise_rate
 from fednoise_core.report.runs.csv_files import read_csv, write_csv
 from fednoise_core.report.runs.run import listed_runs
 from fednoise_core.report.tables import markdown, registry
+from workflow_scripts.config.project import Project
+from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.steps import table
+from workflow_scripts.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 GRID = [
@@ -124,19 +125,19 @@ def test_a_method_whose_own_rate_is_the_settings_is_marked_there_and_not_compare
     assert [won.methods for won in first.rows if won.setting.noise == "sym40"] == [["FedAvg"]]
 
 
-def test_the_settings_that_are_a_noise_rate_are_those_that_an_oracle_fills() -> None:
-    """`rates.RATES` repeats what the methods declare."""
-    schema = yaml.safe_load((ROOT / "config/schema/method.yaml").read_text(encoding="utf-8"))
-    found = {
-        method: (key, value.get("default"))
-        for method, kind in schema.items()
-        for key, value in kind["properties"].items()
-        if {"const": "oracle_nominal"} in value.get("anyOf", [])
+def test_the_plan_says_which_methods_go_by_the_true_rate() -> None:
+    noises = {
+        "others": {"kind": "symmetric", "rate": 0.4},
+        "all": {"kind": "symmetric", "rate": 0.4, "inclusive": True},
     }
-    assert found == noise_rate.RATES
-    assert noise_rate.uses_true_rate({"method": {"name": "fedmixcon"}, "noise": {"kind": "random", "rate": 0.4}}, 10)
-    inclusive = {"kind": "symmetric", "rate": 0.4, "inclusive": True}
-    assert not noise_rate.uses_true_rate({"method": {"name": "fedmixcon"}, "noise": inclusive}, 10)  # 0.36
+    guess = {"name": "coteaching", "forget_rate": 0.36}
+    methods = {"guess": guess, "told": guess | {"forget_rate": "oracle_nominal"}, "fedmixcon": {"name": "fedmixcon"}}
+    block = {"datasets": ["digits"], "noises": list(noises), "partitions": ["iid"], "methods": ["fedavg", *methods]}
+    overlay = {"noises": noises, "methods": methods, "grid": [block], "tables": {}, "figures": {}, "seeds": [0]}
+    config = {**read_yaml(ROOT / "config/config.yaml"), "scale": "smoke", "overlay": overlay, "studies": ["gallery"]}
+    runs = Study(Project(config, ROOT), "gallery").runs
+    found = {(run.method, run.noise) for run in runs if run.row["as_told"]}
+    assert found == {("guess", "all"), ("fedmixcon", "others")}  # 0.4 is its default; of 0.4 inclusive 0.36 are wrong
 
 
 def test_a_number_of_fewer_seeds_than_the_table_says_so(root: Path) -> None:

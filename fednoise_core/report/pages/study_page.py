@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from fednoise_core.io import ArtifactError
-from fednoise_core.report.figures.draw import draw_setting_figure
+from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
 from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
@@ -99,7 +99,7 @@ def _split_board(
     """The scoreboard, which the page of a paper shows at its top, and the other figures."""
     specs = study.get("figures", {})
     drawn = {name: _figure_part(root, name, spec, shelf) for name, spec in specs.items()}
-    boards = (name for name in specs if of_a_paper and specs[name]["kind"] == "scoreboard")
+    boards = (name for name in specs if of_a_paper and find_figure_kind(specs[name]).at_top)
     board = drawn.pop(next(boards, ""), None)
     return board, list(drawn.values())
 
@@ -203,21 +203,17 @@ def _figure_part(root: Path, name: str, spec: Mapping[str, Any], shelf: ImageCac
         "uri": uri,
         "width": width // 2,
         "height": height // 2,
-        "live": spec.get("kind") == "curves",  # the page draws these itself where scripts run
+        "live": find_figure_kind(spec).live,
         "files": _embed_files(prefix, ("csv",)),
     }
 
 
 def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
-    """Facts and pictures of a setting. Flips are shown where there are any and something is known about them.
-
-    A picture that the page has already is named by the id of its place.
-    """
-    told = one.labels.T_nominal is not None or one.labels.T_realised is not None
+    """Facts and pictures of a setting. A picture that the page has already is named by the id of its place."""
     figures: list[dict[str, Any]] = []
     end = make_slug("-".join((one.dataset, one.noise, one.partition)))
     for kind in SETTING_FIGURES:
-        if kind == "transition" and (is_noiseless(one.labels.spec.get("noise", {})) or not told):
+        if not find_figure_kind({"kind": kind}).applies(one):
             continue
         with use_house_style():
             drawn = draw_setting_figure([one], {"kind": kind})
