@@ -1,30 +1,13 @@
-"""Reading the user's npz files: named arrays, no pickles, one kind of error."""
+"""What an npz file of the user holds, without reading its arrays."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from fednoise_core.io import ArtifactError, read_npz
-
-
-def read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
-    """Read some arrays of an npz.
-
-    Args:
-        path: the file.
-        wanted: whether an array of this name is read.
-
-    Raises:
-        ArtifactError: the file is damaged. The message names it.
-    """
-    try:
-        return read_npz(path, wanted)
-    except Exception as error:  # zipfile, zlib and numpy each raise their own kinds
-        raise ArtifactError(f"{path}: damaged, or not plain arrays ({type(error).__name__}: {error})") from error
+from fednoise_core.io import ArtifactError
 
 
 def arrays_in(path: Path) -> list[str]:

@@ -13,11 +13,11 @@ from fednoise_core.data.array_checks import as_images, as_labels
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.from_user import from_user
 from fednoise_core.data.locate import user_path
-from fednoise_core.data.npz import arrays_in, read_members, read_shape
+from fednoise_core.data.npz import arrays_in, read_shape
 from fednoise_core.data.owners import owners_of
 from fednoise_core.data.settings import Dataset, OwnTest
 from fednoise_core.data.splits import held_out, holdout_share
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError, SpecError, read_npz
 
 
 class Npz(Dataset):
@@ -52,7 +52,7 @@ class Npz(Dataset):
             SpecError: `clean_known: false`, and the file has both y_train and given labels.
         """
         path = user_path(spec, places)
-        found = read_members(path, lambda name: name in KNOWN or is_given(name))
+        found = read_npz(path, lambda name: name in KNOWN or is_given(name))
         _check_test(path, spec, found)
         labels = _label_sets(found)
         given = {name.removeprefix("given_"): y for name, y in labels.items() if is_given(name)}
@@ -95,7 +95,7 @@ class Npz(Dataset):
             raise ArtifactError(f"{path}: x_train has shape {images}, not [n, H, W] or [n, H, W, C]")
         n, sides = images[0], (images[1], images[2])
         _check_test(path, spec, arrays_in(path))
-        found = read_members(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
+        found = read_npz(path, lambda name: name in ("y_train", "y_test", "names") or is_given(name))
         labels = _label_sets(found)
         share = holdout_share(spec)
         used = labels[max(labels)] if labels else None  # y_train, else the given ones

@@ -184,9 +184,9 @@ def test_clean_labels_are_never_read_and_out_of_reach(
         reached.append(reachable_ids([self, list(jobs)]))
         return work(self, jobs)
 
-    def watched_call(self: Sequential, fn: Any, clients: Any, downs: Any) -> Any:
-        reached.append(reachable_ids([self, fn, clients, downs]))
-        return call(self, fn, clients, downs)
+    def watched_call(self: Sequential, fn: Any, clients: Any, broadcasts: Any) -> Any:
+        reached.append(reachable_ids([self, fn, clients, broadcasts]))
+        return call(self, fn, clients, broadcasts)
 
     monkeypatch.setattr(Sequential, "run", watched_run)
     monkeypatch.setattr(Sequential, "call", watched_call)
@@ -218,7 +218,7 @@ def test_what_crosses_is_what_it_declares(subject: Subject, whole: Played) -> No
 def test_no_client_tells_its_labels(subject: Subject, whole: Played) -> None:
     """Not by content; what `fed.release_labels` sends are other labels, which fednoise_core/ops/label_dp.py drew."""
     found = "\n".join(whole.crossed.labels)
-    assert not found, f"raw labels went up, instead of through fed.release_labels:\n{found}"
+    assert not found, f"raw labels were sent, instead of through fed.release_labels:\n{found}"
 
 
 def test_its_source_keeps_out_of_private_parts(subject: Subject) -> None:

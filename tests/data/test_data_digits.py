@@ -50,7 +50,7 @@ def test_the_command_writes_the_artifact(tmp_path, capsys):
     arrays = Arrays.load(out)
     assert arrays.spec == spec
     assert download.main(["--spec", '{"source": "nothing"}', "--out", str(tmp_path / "b.npz")]) == 2
-    assert "'nothing' is unknown" in capsys.readouterr().err
+    assert "unknown dataset 'nothing'" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
