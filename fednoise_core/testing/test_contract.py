@@ -292,7 +292,7 @@ def _models_are_finite(made: simulate.FinishedRun) -> bool:
 
 
 def test_an_update_with_nan_is_dropped_and_reported_and_the_run_goes_on(subject: Subject, whole: Played) -> None:
-    if subject.alone:
+    if subject.cls.pooled:
         pytest.skip("its only client is all clients")
     with poison_updates({3}) as hit:
         made = subject.play(fraction=1.0)

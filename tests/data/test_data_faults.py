@@ -69,7 +69,7 @@ def test_arrays_that_cannot_be_right_are_refused_by_name(tmp_path, change, messa
 
 def test_more_classes_than_images_are_named_before_any_job(tmp_path):
     spec = npz(tmp_path) | {"classes": 10**6}
-    for function in (sources.count_classes, sources.n_train, sources.read):
+    for function in (sources.read_facts, sources.read):
         with pytest.raises(ArtifactError, match=r"mine\.npz: 1000000 classes by the setting `classes`, but 40 train"):
             function(spec)
     with pytest.raises(ArtifactError, match="no training image has class 4"):
