@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -106,6 +107,16 @@ class Train(ValidatedSettings):
         int, Field(ge=1, description="Rounds between evaluations (the last round always counts).")
     ] = 1
     eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
+
+
+def resolve_warmup(rounds: int, length: float) -> int:
+    """Number of rounds of a setting of the type `Rounds` that stands for a tenth of all, rounded up, if it is 0.
+
+    Args:
+        rounds: Rounds of the run.
+        length: The setting.
+    """
+    return resolve_rounds(rounds, length) if length else math.ceil(rounds / 10)
 
 
 def resolve_rounds(rounds: int, length: float, at_least: int = 1) -> int:

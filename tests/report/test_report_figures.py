@@ -598,7 +598,7 @@ def test_the_command_writes_the_same_bytes_again(
     assert b"CreationDate" not in page
     capsys.readouterr()
     assert figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
-    assert "figure.kind: 'pie' is unknown; known: bytes, classes" in capsys.readouterr().err
+    assert "figure.kind: unknown figure 'pie'; known: bytes, classes" in capsys.readouterr().err
 
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:

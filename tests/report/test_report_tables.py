@@ -223,5 +223,5 @@ def test_the_command_writes_the_same_bytes_again(
         assert (tmp_path / "a" / f"main.{ending}").read_bytes() == (tmp_path / "b" / f"main.{ending}").read_bytes()
     capsys.readouterr()
     assert table.main(["--spec", '{"kind": "pie"}', *arguments[2:], "--out-prefix", str(tmp_path / "d")]) == 2
-    assert "table.kind: 'pie' is unknown" in capsys.readouterr().err
+    assert "table.kind: unknown table 'pie'" in capsys.readouterr().err
     assert not (tmp_path / "d.csv").exists()
