@@ -61,11 +61,19 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     found = found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
     shown = list(dict.fromkeys(Setting(*map(str, ids)) for ids in found[frames.IDS[:3]].itertuples(False, None)))
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
-    grouped = found.assign(won=found["gain"] > 0).groupby("method", sort=False)
-    table = grouped.agg(won=("won", "mean"), gain=("gain", "mean"), wins=("won", "sum"), pairs=("won", "size"))
-    table["compared"] = grouped["compared"].any()
-    order = table.sort_values(["compared", "won", "gain"], ascending=False, kind="stable").index
-    height = 0.1 + LINE * max(2, len(shown))
+    fair = found.groupby("method")["compared"].transform("any")
+    counted = found[found["compared"] | ~fair].assign(won=found["gain"] > 0).groupby("method", sort=False)
+    table = counted.agg(
+        compared=("compared", "any"),
+        share=("won", "mean"),
+        gain=("gain", "mean"),
+        won=("won", "sum"),
+        of=("won", "size"),
+    )
+    order = table.sort_values(["compared", "share", "gain"], ascending=False, kind="stable").index
+    words = [wrap_text(labels[method], 28) for method in order]
+    lines = 1 + max(word.count("\n") for word in words)
+    height = max(0.1 + LINE * max(2, len(shown)), 0.05 + lines * SIZE * 1.3 / 72)  # inches
     figure, (axis,) = make_panels(1, settings, height * len(order) + 0.6)
     figure.set_figwidth(width_inches(settings))
     finite = [0.0, *found["gain"][np.isfinite(found["gain"])]]
@@ -74,9 +82,9 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     axis.axvline(0, **BASELINE)
     for place, method in enumerate(order):
         _draw_row(axis, place, found[found["method"] == method], shown)
-        words = f"{table.loc[method, 'wins']} of {table.loc[method, 'pairs']}"
-        axis.annotate(words, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
-    axis.set_yticks(range(len(order)), [wrap_text(labels[method], 28) for method in order])
+        count = f"{table.loc[method, 'won']} of {table.loc[method, 'of']}"
+        axis.annotate(count, (1, place), (4, 0), ("axes fraction", "data"), "offset points", va="center")
+    axis.set_yticks(range(len(order)), words)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="y", visible=False)
