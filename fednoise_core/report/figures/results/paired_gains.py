@@ -48,17 +48,7 @@ class PairedGainsSettings(AccuracySettings):
 
 
 def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: PairedGainsSettings) -> Drawn:
-    base = settings.baseline or find_baseline(runs)
-    label = next((run.label for run in runs if run.listed.method == base), None)
-    if label is None:
-        asked = f"{base!r} has no run" if base else "no plain FedAvg among the runs; name another method"
-        raise SpecError(f"baseline: {asked}")
-    noisy = split_clean_settings(runs)[0]
-    results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy], settings.view)
-    found = paired_gains(results, settings.metric, str(base))
-    if found.empty:
-        raise SpecError(f"baseline: no setting has {base!r} and another method with a seed in common")
-    found = found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
+    label, found = _find_gains(runs, settings)
     shown = list(dict.fromkeys(Setting(*map(str, ids)) for ids in found[frames.IDS[:3]].itertuples(False, None)))
     names, labels = Names.of_runs(run for run in runs if run.listed.setting in shown), legend_labels(runs)
     fair = found.groupby("method")["compared"].transform("any")
@@ -112,6 +102,21 @@ def _draw_paired_gains(runs: Sequence[RecordedRun], looks: Mapping[str, Look], s
     told: dict[str, Any] = {"shape": "dots, a row a method", "which": f"gain over {label}", "unit": "points"}
     title = f"Gain over {label}"
     return finish_figure(figure, found[columns], settings, title, caption, end, runs, names, {}, **told)
+
+
+def _find_gains(runs: Sequence[RecordedRun], settings: PairedGainsSettings) -> tuple[str, pd.DataFrame]:
+    """The baseline's label, and the rows of `paired_gains` with `compared` and `baseline`."""
+    base = settings.baseline or find_baseline(runs)
+    label = next((run.label for run in runs if run.listed.method == base), None)
+    if label is None:
+        asked = f"{base!r} has no run" if base else "no plain FedAvg among the runs; name another method"
+        raise SpecError(f"baseline: {asked}")
+    noisy = split_clean_settings(runs)[0]
+    results = frames.tabulate_results([run for run in runs if run.listed.setting in noisy], settings.view)
+    found = paired_gains(results, settings.metric, str(base))
+    if found.empty:
+        raise SpecError(f"baseline: no setting has {base!r} and another method with a seed in common")
+    return label, found.assign(compared=found.index.isin(compared_runs(found).index), baseline=base)
 
 
 def _draw_row(axis: Axes, place: int, gains: pd.DataFrame, shown: Sequence[Setting]) -> None:
