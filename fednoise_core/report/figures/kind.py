@@ -96,7 +96,7 @@ class FigureKind:
             of settings is drawn from the artifacts of the settings and its own settings.
         example: Settings for the one-line example on the reference page.
         of_a_paper: Whether it is drawn from a paper's tables, which `draw` then has in the place of the looks.
-        at_top: Whether the page of a paper shows it at its top.
+        at_top: Whether a page shows it at its top, that of a paper if it is `of_a_paper`, else that of another study.
         live: Whether the page of a study draws it itself where scripts run.
         applies: Whether a figure of settings says something of a setting. Its page leaves out those that do not.
     """

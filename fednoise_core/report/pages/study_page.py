@@ -95,11 +95,13 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
 def _split_board(
     study: Mapping[str, Any], root: Path, shelf: ImageCache, *, of_a_paper: bool
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """The scoreboard, which the page of a paper shows at its top, and the other figures."""
+    """The figure that the page shows at its top, such as the scoreboard of a paper, and the other figures."""
     specs = study.get("figures", {})
     drawn = {name: _figure_part(root, name, spec, shelf) for name, spec in specs.items()}
-    boards = (name for name in specs if of_a_paper and find_figure_kind(specs[name]).at_top)
-    board = drawn.pop(next(boards, ""), None)
+    kinds = {name: find_figure_kind(spec) for name, spec in specs.items()}
+    board = drawn.pop(
+        next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == of_a_paper), ""), None
+    )
     return board, list(drawn.values())
 
 

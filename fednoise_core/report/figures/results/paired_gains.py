@@ -144,4 +144,4 @@ def _setting_colours(shown: Sequence[Setting]) -> Sequence[str]:
     return SETTING_COLOURS[: len(shown)] if len(shown) <= len(SETTING_COLOURS) else [FILL] * len(shown)
 
 
-KIND = FigureKind(settings=PairedGainsSettings, draw=_draw_paired_gains, example={"noises": ["sym40"]})
+KIND = FigureKind(settings=PairedGainsSettings, draw=_draw_paired_gains, example={"noises": ["sym40"]}, at_top=True)
