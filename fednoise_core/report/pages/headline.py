@@ -16,7 +16,7 @@ import pandas as pd
 
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.names import Names
-from fednoise_core.report.runs.ranking import best_methods, compared_rows
+from fednoise_core.report.runs.ranking import best_methods, compared_rows, find_baseline
 from fednoise_core.report.runs.run import RecordedRun, Setting
 from fednoise_core.report.tables.accuracy import accuracy_frame
 from fednoise_core.report.tables.registry import complete_spec
@@ -40,29 +40,41 @@ NOTHING = "Nothing is compared: fewer than two methods that a federation can hav
 
 @dataclass(frozen=True)
 class SettingWinner:
-    """A setting's best: `methods`, more than one where they tie; their accuracy in words, what they lead by, seeds."""
+    """A setting's best.
+
+    Attributes:
+        methods: More than one where they tie.
+        accuracy: Theirs, in words.
+        lead: Points between the highest mean and the next that does not tie with it; NaN where all tie or nothing is
+            left.
+        next: The next one's name.
+        over: Points between the highest mean and the baseline's; NaN where the baseline is not in the setting.
+        seeds: The fewest that any of the compared methods has.
+    """
 
     setting: Setting
     methods: list[str]
     accuracy: str
     lead: float
-    """Points between the highest mean and the next that does not tie with it; NaN where all tie or nothing is left."""
     next: str
     over: float
-    """Points between the highest mean and the baseline's; NaN where the baseline is not in the setting."""
     seeds: int
-    """The fewest that any of the compared methods has."""
 
 
 @dataclass(frozen=True)
 class Headline:
-    """What a page says first. rows: a setting each; baseline: the name of the method that `over` is about, or ""."""
+    """What a page says first.
+
+    Attributes:
+        rows: A setting each.
+        baseline: The name of the method that `over` is about, or "".
+        metric: The metric that everything here is of: a key of METRIC_WORDS.
+    """
 
     sentence: str
     rows: list[SettingWinner]
     baseline: str
     metric: str
-    """The metric that everything here is of: a key of METRIC_WORDS."""
 
 
 def make_headline(
@@ -112,25 +124,12 @@ def summary_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """
     spec = complete_spec({"kind": "accuracy", "metric": "last10_mean"})
     table = spec, accuracy_frame(runs, spec)
-    found = make_headline([table], plain_averaging(runs), agreement.untrusted_datasets(runs))
+    found = make_headline([table], find_baseline(runs), agreement.untrusted_datasets(runs))
     if found is None or len(found.rows) < 2:
         return [found.sentence] if found else []
     names, more = Names.of_runs(runs), len(found.rows) - LINES
     lines = [f"{names.title(won.setting)}: {_winner_sentence(won, found.baseline)}" for won in found.rows[:LINES]]
     return [found.sentence, *lines, *([f"and {more} more"] if more > 0 else [])]
-
-
-def plain_averaging(runs: Sequence[RecordedRun]) -> str | None:
-    """The id of plain averaging in a study: what every other method wants to beat.
-
-    Args:
-        runs: Those of the study.
-
-    Returns:
-        None if it is not in the study.
-    """
-    plain = [run.listed.method for run in runs if run.spec["method"].get("name") == "fedavg"]
-    return "fedavg" if "fedavg" in plain else next(iter(plain), None)
 
 
 def _find_winner(

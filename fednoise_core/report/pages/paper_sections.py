@@ -90,6 +90,12 @@ class PaperParts:
             rows.append([str(row["table"]), cell, accuracy, *rest])
         return heads, rows if len(rows) <= LISTED else []
 
+    @property
+    def code_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Methods by code hash, device and versions: the short form of the origins."""
+        runs = self.origin.groupby(["method", "code", "device", "versions"], sort=False)["run"].nunique()
+        return ["method", "code hash", "device", "versions", "runs"], runs.reset_index().astype(str).to_numpy().tolist()
+
 
 def paper_parts(study: Mapping[str, Any], runs: Sequence[RecordedRun], root: str | Path) -> PaperParts | None:
     """The sections of a study that is a paper's.

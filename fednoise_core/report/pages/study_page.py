@@ -18,7 +18,7 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
-from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
+from fednoise_core.report.pages.headline import Headline, format_points, make_headline
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
@@ -29,7 +29,7 @@ from fednoise_core.report.runs.csv_files import read_csv
 from fednoise_core.report.runs.names import Names, describe_spec
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
-from fednoise_core.report.runs.ranking import TIE
+from fednoise_core.report.runs.ranking import TIE, find_baseline
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, load
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
 from fednoise_core.report.tables.registry import complete_tables, lay_out_table
@@ -59,7 +59,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
     shown = [(spec, frames[name]) for name, spec in specs.items()]
-    first = make_headline(shown, plain_averaging(runs), agreement.untrusted_datasets(runs))
+    first = make_headline(shown, find_baseline(runs), agreement.untrusted_datasets(runs))
     metric = first.metric if first else "last10_mean"
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.text.footnotes import NO_MEMBERS, merge_marks
 
 TIE = (
     "its mean is lower by no more than the best one's standard deviation over seeds, "
     "or √2 times the median deviation of the methods compared there"
 )
+
+
+def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
+    """Find the id of plain FedAvg among the runs, which the others are compared with.
+
+    Returns:
+        The id, that with the fewest settings if there are several, or None.
+    """
+    found = {run.listed.method: run.spec.get("method", {}) for run in runs}
+    plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
+    return min(plain, key=lambda method: len(found[method])) if plain else None
 
 
 def is_compared(marks: Iterable[Any]) -> bool:

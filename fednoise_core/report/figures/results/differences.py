@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from pydantic import Field
 
 from fednoise_core.io import SpecError
-from fednoise_core.report.figures.kind import Drawn, FigureKind, RowSettings
+from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind
 from fednoise_core.report.figures.results.common import (
     finish_figure,
     in_settings,
@@ -19,9 +19,10 @@ from fednoise_core.report.figures.results.common import (
     rank_methods,
     split_clean_settings,
 )
-from fednoise_core.report.figures.results.rows import BASELINE, Rows, find_baseline
+from fednoise_core.report.figures.results.rows import BASELINE, Rows
 from fednoise_core.report.figures.style import FILL, Look
 from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.runs.statistics import LEAST, paired_differences, summarize_seeds
 from fednoise_core.report.text.cells import count_words
@@ -29,7 +30,7 @@ from fednoise_core.report.text.cells import count_words
 INTERVAL: dict[str, Any] = {"linewidth": 2.2, "alpha": 0.45}
 
 
-class DifferencesSettings(RowSettings):
+class DifferencesSettings(AccuracySettings):
     """Test accuracy of every method less that of a baseline with the same seed, a row a method, a tick a seed.
 
     From three seeds on with the 95 % bootstrap interval of the mean. One panel a setting.

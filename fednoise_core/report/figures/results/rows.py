@@ -42,7 +42,7 @@ class Rows:
         runs: The runs of the figure.
         shown: Settings with a panel.
         order: The methods, the highest at the top.
-        settings: The figure's settings, with `columns`.
+        settings: The figure's settings.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Rows:
         self.hollow, self.why = not_compared([run for run in runs if run.listed.method in order])
         words = [wrap_text(labels[m], 26 if width > 5 else 17) for m in order]
         sizes = np.array([0.05 + (word.count("\n") + 1) * SIZE * 1.3 / 72 for word in words])  # inches
-        columns = settings.columns or min(4 if width > 5 else 2, len(shown))
+        columns = min(4 if width > 5 else 2, len(shown))
         heads = [self.names.title(setting) for setting in shown]
         height = max(sizes.sum(), LEAST) + 0.45 + 0.12 * max(1, max(map(len, heads)) // 14)
         self.figure, self.axes = make_panels(len(shown), settings, height, columns, sharex=True, sharey=True)
@@ -147,17 +147,6 @@ class Rows:
             handles.append(Line2D([], [], color=WRONG, markerfacecolor="white", label=self.why, **DOT))
         label_outer_axes(self.axes, x, "")
         add_legend_below(self.figure, [*handles, *more])
-
-
-def find_baseline(runs: Sequence[RecordedRun]) -> str | None:
-    """Find the id of plain FedAvg among the runs, which the others are compared with.
-
-    Returns:
-        The id, that with the fewest settings if there are several, or None.
-    """
-    found = {run.listed.method: run.spec.get("method", {}) for run in runs}
-    plain = [method for method, spec in found.items() if spec.get("name", method) == "fedavg"]
-    return min(plain, key=lambda method: len(found[method])) if plain else None
 
 
 def draw_ceilings(axis: Axes, table: pd.DataFrame, clean: Mapping[Setting, None], setting: Setting) -> str | None:
