@@ -154,7 +154,7 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
             continue
         try:
             draw.write_figure(found, spec, root / "figures" / name)
-        except SpecError as error:  # such as differences to a method that was not run yet
+        except SpecError as error:  # such as a metric that no run reports yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
         drawn.append(name)

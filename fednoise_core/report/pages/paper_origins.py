@@ -12,8 +12,7 @@ from fednoise_core.report.runs import frames
 from fednoise_core.report.runs.run import RecordedRun
 from fednoise_core.report.tables.registry import select_table_runs
 
-IDS = ("dataset", "noise", "partition", "method", "seed")
-COLUMNS = ("table", *IDS, "accuracy", "run", "digest", "code", "device", "versions", "seconds", "command")
+COLUMNS = ("table", *frames.RUN, "accuracy", "run", "digest", "code", "device", "versions", "seconds", "command")
 
 
 def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -39,7 +38,7 @@ def trace_origins(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> pd.D
             found.append(
                 {
                     "table": name,
-                    **{key: getattr(listed, key) for key in IDS},
+                    **{key: getattr(listed, key) for key in frames.RUN},
                     "accuracy": value,
                     "run": f"{listed.dir.as_posix()}/spec.json",
                     "digest": run.summary["spec_digest"],

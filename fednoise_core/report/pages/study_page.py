@@ -6,7 +6,6 @@ sorted or opened.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
 from fednoise_core.report.pages.paper_sections import paper_parts
+from fednoise_core.report.pages.run_details import rows_of
 from fednoise_core.report.pages.run_table import run_columns, run_rows
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import read_csv
@@ -120,7 +120,7 @@ def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The training settings in words, those of a block of the grid under what the block contains."""
     own = [(_grid_block(block), _format_spec(block["train"])) for block in study.get("blocks", ())]
-    return [*((str(key), _format_setting(value)) for key, value in study.get("train", {}).items()), *own]
+    return [*rows_of(study.get("train", {})), *own]
 
 
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
@@ -250,12 +250,8 @@ def _grid_block(block: Mapping[str, Any]) -> str:
 def _format_spec(spec: Mapping[str, Any]) -> str:
     """A spec in one line, its readable name first."""
     shown = describe_spec(spec, "")
-    rest = ", ".join(f"{key}: {_format_setting(value)}" for key, value in spec.items() if key not in ("label", "text"))
+    rest = ", ".join(f"{key}: {value}" for key, value in rows_of(spec) if key not in ("label", "text"))
     return f"{shown} — {rest}" if shown and rest and shown != rest else shown or rest
-
-
-def _format_setting(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _embed_files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:

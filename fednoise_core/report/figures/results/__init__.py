@@ -10,7 +10,6 @@ RESULT_FIGURES: dict[str, str] = {
     "rate": "fednoise_core.report.figures.results.rate:KIND",
     "bytes": "fednoise_core.report.figures.results.traffic:KIND",
     "pareto": "fednoise_core.report.figures.results.pareto:KIND",
-    "differences": "fednoise_core.report.figures.results.differences:KIND",
     "sweep": "fednoise_core.report.figures.results.sweep:KIND",
     "classes": "fednoise_core.report.figures.results.classes:KIND",
     "confusion": "fednoise_core.report.figures.results.confusion:KIND",

@@ -20,7 +20,7 @@ from fednoise_core.report.runs.names import Names
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.ranking import is_compared, tied_best
 from fednoise_core.report.runs.run import RecordedRun, Setting
-from fednoise_core.report.text.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words, format_signed
+from fednoise_core.report.text.cells import ACCURACY_DIGITS, METRIC_WORDS, count_words
 from fednoise_core.report.text.footnotes import (
     NO_MEMBERS,
     ORACLE,
@@ -254,7 +254,6 @@ def finish_figure(
     dotted: bool = False,
     shape: str = "",
     which: str = "",
-    unit: str = "%",
 ) -> Drawn:
     """Put a figure together: add footnotes to its caption, and write a text for those who cannot see it.
 
@@ -271,7 +270,6 @@ def finish_figure(
         dotted: Whether dotted lines show the same method on clean labels.
         shape: What is drawn, in words.
         which: Which accuracy `mean` is, in words.
-        unit: Its unit.
     """
     results = frames.tabulate_results(runs, settings.view)
     common = names.common(runs[0].listed.setting)
@@ -288,7 +286,7 @@ def finish_figure(
         Setting(*map(str, ids)): group for ids, group in end.dropna(subset=["mean"]).groupby(frames.IDS[:3], sort=False)
     }
     said = [
-        f"{names.title(setting)}: {_order_words(group, of_setting(results, setting), unit)}"
+        f"{names.title(setting)}: {_order_words(group, of_setting(results, setting))}"
         for setting, group in groups.items()
         if setting not in ceiling
     ]
@@ -300,7 +298,7 @@ def finish_figure(
     return Drawn(figure, table, settings, title, caption, alt)
 
 
-def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
+def _order_words(group: pd.DataFrame, results: pd.DataFrame) -> str:
     """Name the highest and the lowest of a setting's methods; ties by the rule of the tables.
 
     Those that are not compared stand apart. group: what is drawn of the setting, a row a method. results:
@@ -309,8 +307,7 @@ def _order_words(group: pd.DataFrame, results: pd.DataFrame, unit: str) -> str:
     marks, told = (dict(zip(results["method"], results[key], strict=True)) for key in ("marks", "as_told"))
     group = group.sort_values("mean", ascending=False, kind="stable").drop_duplicates("method").set_index("method")
     words = {
-        str(method): f"{append_marks(row['method_label'], marks[str(method)])} "
-        + (f"{row['mean']:.1f} {unit}" if unit == "%" else f"{format_signed(row['mean'], 1)} {unit}")
+        str(method): f"{append_marks(row['method_label'], marks[str(method)])} {row['mean']:.1f} %"
         for method, row in group.iterrows()
     }
     fair = [method for method in words if is_compared([marks[method]]) and not told[method]] or list(words)
