@@ -1,4 +1,4 @@
-"""Definitions of noises, partitions and methods, in a study or in the catalogue: whether each is right on its own."""
+"""What a study or the catalogue defines by ids, such as noises and methods: whether each is right on its own."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from itertools import product
 from typing import Any
 
 from fednoise_core.io import SpecError
-from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.declare import did_you_mean, model_of
+from fednoise_core.settings.train import Train
 from fednoise_core.settings.variants import format_settings, parse_settings, variant_id
 from workflow_scripts import paths
 from workflow_scripts.config.nets import nets_of
-from workflow_scripts.config.validation import Schemas, expand_name
+from workflow_scripts.config.validation import Schemas, check_model, expand_name
 from workflow_scripts.config.yaml_file import ConfigPath
 
 FAMILY_OF_KEY = {
     "noises": "noise",
     "partitions": "partition",
     "methods": "method",
+    "tables": "table",
+    "figures": "figure",
 }  # key of a file → family of the schema
 LONGEST_LABEL = 100
 TRAIN = "train."  # begins the name of a swept training setting
@@ -36,11 +39,11 @@ class MethodDefinition:
 
 
 def check_definitions(schemas: Schemas, data: Mapping[str, Any], place: ConfigPath) -> None:
-    """Check all noises, partitions and methods that a file defines.
+    """Check all that a file defines by ids.
 
     Args:
         schemas: The schemas of the settings.
-        data: The file's content, already compared with its own schema.
+        data: The file's content, already compared with its own declaration.
         place: The file.
 
     Raises:
@@ -90,7 +93,7 @@ def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
     Raises:
         SpecError: A setting is wrong.
     """
-    schemas.check_settings("train", train, place, partial=True)
+    check_model(model_of(Train), train, place)
     known = schemas.load("net")
     for name in nets_of(train):
         if name not in known:

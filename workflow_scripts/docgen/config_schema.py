@@ -32,8 +32,10 @@ from fednoise_core.report.tables.registry import TABLES
 from fednoise_core.settings.declare import doc_summary, json_schema, model_of
 from fednoise_core.settings.functions import resolve_kind
 from fednoise_core.settings.train import Train
+from workflow_scripts.config.file_models import CatalogueFile, ConfigFile, StudyFile
 from workflow_scripts.config.validation import KIND_KEYS
 
+FILE_MODELS = "workflow_scripts/config/file_models.py"
 FIRST = "# Made by `fednoise schema` from {source}: change that, not this."
 MEANINGS = {  # family → (where it is stated, what the file says)
     "dataset": (
@@ -140,15 +142,13 @@ def _family_file(family: str) -> str:
     return "\n".join(lines)
 
 
-def _train_file() -> str:
-    known = json_schema(model_of(Train))["properties"]
-    lines = [
-        FIRST.format(source="fednoise_core.settings.train.Train"),
-        "# How every client trains. A method may override any of them under `train:`.",
-        "type: object",
-        "additionalProperties: false",
-        *_yaml_lines("properties", known, 0),
-    ]
+def _mapping_file(name: str) -> str:
+    """The schema of one mapping."""
+    source, declared = MAPPINGS[name]
+    schema = json_schema(model_of(declared)) | {"description": doc_summary(declared)}
+    lines = [FIRST.format(source=source), "$schema: https://json-schema.org/draft/2020-12/schema"]
+    keys = ("description", "type", "additionalProperties", "required", "properties")
+    lines += [line for key in keys if key in schema for line in _yaml_lines(key, schema[key], 0)]
     return "\n".join([*lines, ""])
 
 
@@ -179,12 +179,18 @@ SHARED: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "noise": lambda kind: (noises.Shared,),
     "partition": lambda kind: (partitions.shared_settings(kind),),
 }
-FAMILIES = (*REGISTRIES, "train")
+MAPPINGS: dict[str, tuple[str, Any]] = {  # schema of one mapping → where it is stated, and what declares it
+    "train": ("fednoise_core.settings.train.Train", Train),
+    "study": (FILE_MODELS, StudyFile),
+    "catalogue": (FILE_MODELS, CatalogueFile),
+    "config": (FILE_MODELS, ConfigFile),
+}
+FAMILIES = (*REGISTRIES, *MAPPINGS)
 
 
 def _schema_file_text(family: str) -> str:
     """The file config/schema/<family>.yaml as it should be."""
-    return _train_file() if family == "train" else _family_file(family)
+    return _mapping_file(family) if family in MAPPINGS else _family_file(family)
 
 
 def main(arguments: list[str] | None = None) -> int:
