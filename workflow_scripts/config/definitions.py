@@ -12,7 +12,6 @@ from fednoise_core.settings.declare import did_you_mean, model_of
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.variants import format_settings, parse_settings, variant_id
 from workflow_scripts import paths
-from workflow_scripts.config.nets import nets_of
 from workflow_scripts.config.validation import Schemas, check_model, expand_name
 from workflow_scripts.config.yaml_file import ConfigPath
 
@@ -74,7 +73,7 @@ def parse_method(schemas: Schemas, name: str, spec: Mapping[str, Any], place: Co
         SpecError: A setting is wrong.
     """
     fields = {key: value for key, value in spec.items() if key not in ("label", "train")}
-    schemas.check_kind("method", fields, place)
+    schemas.check_kind("method", fields, place, beside=("label", "train", "sweep"))
     label, train = spec.get("label", name), spec.get("train", {})
     if not isinstance(label, str) or not label.strip() or len(label) > LONGEST_LABEL or not label.isprintable():
         raise (place / "label").error(f"expected one line of 1 to {LONGEST_LABEL} letters")
@@ -94,12 +93,11 @@ def check_train(schemas: Schemas, train: Any, place: ConfigPath) -> None:
         SpecError: A setting is wrong.
     """
     check_model(model_of(Train), train, place)
-    known = schemas.load("net")
-    for name in nets_of(train):
-        if name not in known:
-            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, known)}")
-    nets = train.get("net", [])
+    known, nets = schemas.load("net"), train.get("net", [])
     for net in nets if isinstance(nets, list) else [nets]:
+        name = expand_name(net).get("name")
+        if isinstance(name, str) and name not in known:
+            raise (place / "net").error(f"unknown net {name!r}{did_you_mean(name, known)}")
         schemas.check_kind("net", expand_name(net), place / "net")
     if "augment" in train:
         schemas.check_kind("augment", expand_name(train["augment"]), place / "augment")

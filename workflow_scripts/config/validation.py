@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,14 @@ class Schemas:
         self.load = functools.cache(lambda name: read_yaml(Path(folder, f"{name}.yaml")))
         self._validators: dict[tuple[str, str], Any] = {}  # family and kind → what checks it
 
-    def check_kind(self, family: str, value: Any, place: ConfigPath) -> None:
+    def check_kind(self, family: str, value: Any, place: ConfigPath, beside: Sequence[str] = ()) -> None:
         """Compare a {kind: …, settings…} with the settings that its kind has.
 
         Args:
             family: The name of the schema, such as "noise".
             value: The settings. Those that the schema does not list are refused.
             place: Where they stand.
+            beside: Keys that may stand there, too, and are not in `value`. A message may name them.
 
         Raises:
             SpecError: The kind is unknown, or a setting is wrong.
@@ -98,15 +99,13 @@ class Schemas:
             raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
         if kind not in kinds:
             raise (place / key).error(_describe_unknown_kind(family, kind, kinds))
+        known = {key: {"const": kind}, **kinds[kind].get("properties", {})}
+        for name in value:
+            if name not in known:
+                raise (place / name).error(unknown_key(name, [*known, *beside]))
         if (family, kind) not in self._validators:
-            self._validators[family, kind] = _VALIDATOR(
-                {
-                    "type": "object",
-                    "properties": {key: {"const": kind}, **kinds[kind].get("properties", {})},
-                    "required": kinds[kind].get("required", []),
-                    "additionalProperties": False,
-                }
-            )
+            schema = {"type": "object", "properties": known, "required": kinds[kind].get("required", [])}
+            self._validators[family, kind] = _VALIDATOR(schema)
         _validate_value(value, self._validators[family, kind], place)
 
     def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:

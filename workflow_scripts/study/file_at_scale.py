@@ -16,7 +16,7 @@ from workflow_scripts.config.validation import check_model
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge, read_yaml
 
 Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
-GRID_KEYS = ("noises", "partitions", "methods")  # lists of a block, of ids that a study or the catalogue defines
+AXES = ("datasets", "noises", "partitions", "methods")  # lists of ids in a block of the grid
 
 
 class FileAtScale:
@@ -83,7 +83,7 @@ class FileAtScale:
             definitions.check_train(project.schemas, block.get("train", {}), where / "train")
             for name in block["datasets"]:
                 project.find_dataset(name, where / "datasets")
-            for key in GRID_KEYS:
+            for key in AXES[1:]:
                 for name in block[key]:
                     self.find_definition(key, name, where)
             self._check_method_settings(block, dict.fromkeys(map(base_method, block["methods"])), where)
@@ -112,9 +112,9 @@ class FileAtScale:
         Raises:
             SpecError: The grid does not have one.
         """
-        for key in {*GRID_KEYS, "datasets"} & self.data["subsets"][name][number].keys():
+        for key in AXES:
             used = {one for block in self.data["grid"] for one in block[key]}
-            for index, one in enumerate(self.data["subsets"][name][number][key]):
+            for index, one in enumerate(self.data["subsets"][name][number].get(key, ())):
                 if base_method(one) not in used and one not in used:
                     where = self.place / "subsets" / name / number / key / index
                     raise where.error(f"the grid has no {one!r}{did_you_mean(one, used)}")

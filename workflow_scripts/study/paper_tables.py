@@ -17,9 +17,9 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.settings.declare import did_you_mean
 from fednoise_core.settings.variants import index_of
 from workflow_scripts.config.yaml_file import ConfigPath
+from workflow_scripts.study.file_at_scale import AXES
 from workflow_scripts.study.grid import StudyGrid
 
-AXES = ("datasets", "noises", "partitions", "methods")
 GridCell = tuple[str, str, str, str]  # data set, noise, partition, method
 CLAIM_AXES: dict[str, tuple[str, ...]] = {  # key of a claim → what its ids are of
     **dict.fromkeys(("best", "among", "above", "within", "costs", "leads", "widens"), ("methods",)),
