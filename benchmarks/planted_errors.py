@@ -18,15 +18,20 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import csv
+import importlib
 import os
 import random
 import re
 import resource
-import subprocess
+import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 LIST = Path(__file__).with_suffix(".csv")
 KEYS = ["path", "function", "line", "planted"]
@@ -63,6 +68,7 @@ MISSED = "missed"
 GONE = "line is gone"
 CPU_SECONDS = 90  # for the tests of one error
 WALL_SECONDS = 1800  # for a group of its tests, on a machine that does other work, too
+LIBRARIES = ["torch", "pandas", "pyarrow.parquet", "pydantic", "scipy.stats"]  # loaded once
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -195,17 +201,27 @@ def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
     return [[name for _, name in sorted(group)] for group in groups if group]
 
 
-def find_failing(root: Path, tests: list[str], seconds: int) -> str:
-    """The first test that fails, "" if there is none."""
-    limits = ["timeout", "-s", "KILL", str(WALL_SECONDS), "prlimit", f"--cpu={seconds}"]
-    command = [*limits, sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    if done.returncode in (0, 5) or done.returncode < 0 or done.returncode > 100:  # out of time
+def find_failing(tests: list[str], seconds: int) -> str:
+    """The first test that fails, "" if there is none. A fork of this process runs them: it has torch loaded."""
+    with tempfile.TemporaryFile("w+") as output:
+        child = os.fork()
+        if not child:
+            os.setsid()
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            signal.alarm(WALL_SECONDS)
+            os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what the tests may have left running
+        output.seek(0)
+        said = output.read()
+    if status > 2 and status != 5:
+        raise RuntimeError(f"pytest itself failed: {said}")
+    if status not in (1, 2):  # all passed, or out of time
         return ""
-    if done.returncode > 2:
-        raise RuntimeError(f"pytest itself failed: {done.stdout}{done.stderr}")
-    found = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", done.stdout)
+    found = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", said)
     return found[1] if found else "interrupted"
 
 
@@ -222,7 +238,7 @@ def test_error(root: Path, row: dict[str, str]) -> str:
     try:
         for tests in order_tests(root, row):
             left = int(end - cpu_seconds())
-            if left > 0 and (found := find_failing(root, tests, left)):
+            if left > 0 and (found := find_failing(tests, left)):
                 return found
         return MISSED
     finally:
@@ -231,6 +247,12 @@ def test_error(root: Path, row: dict[str, str]) -> str:
 
 def test(root: Path, results: Path, ids: range, *, old: bool) -> None:
     rows = [row for row in read_list() if row["path"] and int(row["id"]) in ids]
+    os.chdir(root)
+    os.environ.update(PYTHONPATH=str(root), OMP_NUM_THREADS="1")
+    sys.path[0] = str(root)
+    del sys.modules["benchmarks"]  # the checkout has its own
+    for library in LIBRARIES:
+        importlib.import_module(library)
     answers = dict(csv.reader(results.read_text().splitlines())) if results.exists() else {}
     for row in rows:
         if row["id"] not in answers:
