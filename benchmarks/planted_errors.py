@@ -10,8 +10,7 @@ versions have, at random. `test` plants them into a checkout one at a time, and 
 
 The tests that most likely meet the error run first: files named after the module, files that import it or belong to its
 package, files that mention the function, then runs of whole methods or workflows. Each error has 90 s of CPU time.
-`test` changes files of the checkout and restores them: use a checkout of its own. A second start goes on with what is
-left.
+`test` changes files of the checkout and restores them: use a checkout of its own. A second start does what is left.
 """
 
 from __future__ import annotations
@@ -20,18 +19,13 @@ import argparse
 import ast
 import contextlib
 import csv
-import importlib
 import os
 import random
 import re
-import resource
-import signal
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 LIST = Path(__file__).with_suffix(".csv")
 KEYS = ["path", "function", "line", "planted"]
@@ -64,11 +58,11 @@ SWAPS = {
     ast.And: "or",
     ast.Or: "and",
 }
+SEED, EACH = 0, 20  # of the draw: errors in each area
 MISSED = "missed"
 GONE = "line is gone"
 CPU_SECONDS = 90  # for the tests of one error
 WALL_SECONDS = 1800  # for a group of its tests, on a machine that does other work, too
-LIBRARIES = ["torch", "pandas", "pyarrow.parquet", "pydantic", "scipy.stats"]  # loaded once
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -99,28 +93,18 @@ def change(node: ast.AST, text: str) -> str | None:
     return None
 
 
-def is_python(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
-
-
 def errors_of_file(path: str, text: str) -> Iterator[dict[str, str]]:
     """Every error that can be planted into a file, except in messages, decorators, annotations and defaults."""
     lines = text.splitlines()
     for name, function in functions(ast.parse(text)):
-        skipped: set[ast.AST] = set()
-        for decorator in function.decorator_list:
-            skipped.update(ast.walk(decorator))
+        skipped = {inner for node in function.decorator_list for inner in ast.walk(node)}
         for node in ast.walk(function):
             if isinstance(node, ast.Raise | ast.JoinedStr | ast.arguments | ast.Assert | ast.Slice):
                 skipped.update(ast.walk(node))
-            if isinstance(node, ast.AnnAssign | ast.FunctionDef):
-                skipped.update(
-                    ast.walk(getattr(node, "annotation", None) or getattr(node, "returns", None) or ast.Pass())
-                )
+            elif isinstance(node, ast.AnnAssign):
+                skipped.update(ast.walk(node.annotation))
+            elif isinstance(node, ast.FunctionDef) and node.returns:
+                skipped.update(ast.walk(node.returns))
         for node in ast.walk(function):
             if node in skipped or not isinstance(node, ast.expr) or node.lineno != node.end_lineno:
                 continue
@@ -133,8 +117,10 @@ def errors_of_file(path: str, text: str) -> Iterator[dict[str, str]]:
             )
             planted = f"{line[:start]}{changed}{line[end:]}"
             changed_text = "\n".join([*lines[: node.lineno - 1], planted, *lines[node.lineno :]])
-            if lines.count(line) == 1 and planted != line and is_python(changed_text):
-                yield {"path": path, "function": name, "line": line.strip(), "planted": planted.strip()}
+            if lines.count(line) == 1 and planted != line:
+                with contextlib.suppress(SyntaxError):
+                    ast.parse(changed_text)
+                    yield {"path": path, "function": name, "line": line.strip(), "planted": planted.strip()}
 
 
 def find_errors(root: Path, area: str) -> Iterator[dict[str, str]]:
@@ -147,7 +133,7 @@ def read_list() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def draw(old: Path, new: Path, seed: int, each: int) -> None:
+def draw(old: Path, new: Path) -> None:
     rows = read_list()
     for area in AREAS:
         kept = [row for row in rows if row["area"] == area and row["path"]]
@@ -158,8 +144,8 @@ def draw(old: Path, new: Path, seed: int, each: int) -> None:
             for row in find_errors(old, area)
             if (place := (row["function"], row["line"], row["planted"])) in now and row["line"] not in listed
         ]
-        by_line = {row["line"]: row for row in random.Random(seed).sample(known, len(known))}
-        rows += [{"area": area, **row} for row in random.Random(seed).sample(list(by_line.values()), each - len(kept))]
+        by_line = {row["line"]: row for row in random.Random(SEED).sample(known, len(known))}
+        rows += [{"area": area, **row} for row in random.Random(SEED).sample(list(by_line.values()), EACH - len(kept))]
     with LIST.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["id", "area", *OLD, *KEYS], lineterminator="\n")
         writer.writeheader()
@@ -201,58 +187,37 @@ def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
     return [[name for _, name in sorted(group)] for group in groups if group]
 
 
-def find_failing(tests: list[str], seconds: int) -> str:
-    """The first test that fails, "" if there is none. A fork of this process runs them: it has torch loaded."""
-    with tempfile.TemporaryFile("w+") as output:
-        child = os.fork()
-        if not child:
-            os.setsid()
-            for stream in (1, 2):
-                os.dup2(output.fileno(), stream)
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-            signal.alarm(WALL_SECONDS)
-            os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]))
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # what the tests may have left running
-        output.seek(0)
-        said = output.read()
-    if status > 2 and status != 5:
-        raise RuntimeError(f"pytest itself failed: {said}")
-    if status not in (1, 2):  # all passed, or out of time
+def find_failing(root: Path, tests: list[str], seconds: int) -> str:
+    """The first test that fails, "" if there is none."""
+    limits = ["timeout", "-s", "KILL", str(WALL_SECONDS), "prlimit", f"--cpu={seconds}"]
+    command = [*limits, sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    if done.returncode in (3, 4):
+        raise RuntimeError(f"pytest itself failed: {done.stdout}{done.stderr}")
+    if done.returncode not in (1, 2):  # all passed, or out of time
         return ""
-    found = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", said)
+    found = re.search(r"(?m)^(?:FAILED|ERROR) ([\w/.-]+(::\w+)*)", done.stdout)
     return found[1] if found else "interrupted"
 
 
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def test_error(root: Path, row: dict[str, str]) -> str:
-    file, end = root / row["path"], cpu_seconds() + CPU_SECONDS
+    file, end = root / row["path"], sum(os.times()[2:4]) + CPU_SECONDS  # of this process's children
     before = plant(file, row)
     if before is None:
         return GONE
     try:
         for tests in order_tests(root, row):
-            left = int(end - cpu_seconds())
-            if left > 0 and (found := find_failing(tests, left)):
+            left = int(end - sum(os.times()[2:4]))
+            if left > 0 and (found := find_failing(root, tests, left)):
                 return found
         return MISSED
     finally:
         file.write_text(before)
 
 
-def test(root: Path, results: Path, ids: range, *, old: bool) -> None:
-    rows = [row for row in read_list() if row["path"] and int(row["id"]) in ids]
-    os.chdir(root)
-    os.environ.update(PYTHONPATH=str(root), OMP_NUM_THREADS="1")
-    sys.path[0] = str(root)
-    del sys.modules["benchmarks"]  # the checkout has its own
-    for library in LIBRARIES:
-        importlib.import_module(library)
+def test(root: Path, results: Path, *, old: bool) -> None:
+    rows = [row for row in read_list() if row["path"]]
     answers = dict(csv.reader(results.read_text().splitlines())) if results.exists() else {}
     for row in rows:
         if row["id"] not in answers:
@@ -272,20 +237,15 @@ def main() -> None:
     drawing = commands.add_parser("draw")
     drawing.add_argument("--old", type=Path, required=True)
     drawing.add_argument("--new", type=Path, required=True)
-    drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument("--each", type=int, default=20, help="errors in each area")
     testing = commands.add_parser("test")
     testing.add_argument("--checkout", type=Path, required=True)
     testing.add_argument("--results", type=Path, required=True)
-    testing.add_argument("--first", type=int, default=1, help="number of the first error to plant")
-    testing.add_argument("--last", type=int, default=1000, help="number of the last one")
     testing.add_argument("--old", action="store_true", help="the checkout is of the old commit")
     args = parser.parse_args()
     if args.command == "draw":
-        draw(args.old.resolve(), args.new.resolve(), args.seed, args.each)
+        draw(args.old.resolve(), args.new.resolve())
     else:
-        numbers = range(args.first, args.last + 1)
-        test(args.checkout.resolve(), args.results.resolve(), numbers, old=args.old)
+        test(args.checkout.resolve(), args.results.resolve(), old=args.old)
 
 
 if __name__ == "__main__":
