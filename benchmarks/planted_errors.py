@@ -9,7 +9,7 @@ versions have, at random. `test` plants them into a checkout one at a time, and 
     python -m benchmarks.planted_errors test --checkout CHECKOUT --results FILE.csv [--old]
 
 The tests that most likely meet the error run first: files named after the module, files that import it or belong to its
-package, files that mention the function, then runs of whole methods or workflows. Each error has 90 s of CPU time.
+package, files that mention the function, then whole methods or workflows. Each error has 90 s of CPU time.
 `test` changes files of the checkout and restores them: use a checkout of its own. A second start does what is left.
 """
 
@@ -172,12 +172,14 @@ def order_tests(root: Path, row: dict[str, str]) -> list[list[str]]:
     imports = re.compile(rf"(?m)^\s*(from {package} import .*\b{stem}\b|(from|import) {module}\b)")
     folder = re.compile(rf"[/_]{package.rpartition('.')[2]}[/_]")
     words = [word for word in row["function"].split(".") if len(word) > 5 and not word.startswith("__")]
-    whole = "tests/methods/" if module.startswith("fednoise_core") else "tests/workflow/"
+    core = module.startswith("fednoise_core")
+    whole = "tests/methods/" if core else "tests/workflow/"
     groups: list[list[tuple[int, str]]] = [[], [], [], []]
     for file in sorted((root / "tests").rglob("test_*.py")):
         text, name = file.read_text(), str(file.relative_to(root))
         mentions = sum(len(re.findall(rf"\b{word}\b", text)) for word in words)
-        signs = [re.search(rf"_{stem}[_.]", file.name), imports.search(text) or folder.search(name), mentions]
+        near = imports.search(text) or folder.search(name) or (core and name.startswith("tests/api/"))
+        signs = [re.search(rf"_{stem}[_.]", file.name), near, mentions]
         if name.startswith("tests/workflow/"):  # takes minutes, and would be sorted before the others
             signs = [None, None, None]
         for group, sign in zip(groups, [*signs, name.startswith(whole)], strict=True):
