@@ -6,19 +6,42 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from fednoise_core.data.array_checks import as_images
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.nets import build_net
+from fednoise_core.settings.declare import check_value
 
 if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
     from fednoise_core.ops.weights import Weights
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _NetFacts(_Facts):
+    name: str
+    options: dict[str, Any]
+    dropout_at_eval: bool
+    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=3, max_length=3)]
+    classes: Annotated[int, Field(ge=2)]
+
+
+class _ModelFacts(_Facts):
+    """What is read of the metadata of a model file."""
+
+    nets: dict[Annotated[str, Field(pattern=r"^((client)?\d+(/\d+)?)?$")], _NetFacts]
+    mean: list[float]
+    std: list[Annotated[float, Field(gt=0)]]
+    class_names: list[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,9 +113,10 @@ class Classifier(nn.Module):
         self._own = {entry.name: net.own_name(entry.name) for entry in net.layout.entries}
         for entry in net.layout.entries:
             own = self._own[entry.name]
-            if own not in tensors or tuple(tensors[own].shape) != entry.shape:
-                raise ArtifactError(f"tensor {own!r} is missing or not of shape {entry.shape}")
-            _register_tensor(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
+            found = tensors.get(own)
+            if found is None or tuple(found.shape) != entry.shape or not found.is_floating_point():
+                raise ArtifactError(f"tensor {own!r} is missing, or its numbers are no floats of shape {entry.shape}")
+            _register_tensor(self, own.split("."), found.clone(), trained=entry.kind != "stat")
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits.
@@ -164,6 +188,7 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
 
     Raises:
         SpecError: There is no such model, or there are several and none is chosen.
+        ArtifactError: The tensors are not those of the net.
     """
     wanted = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
     if not wanted:
@@ -174,7 +199,11 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
     for prefix in wanted:
         start = f"{prefix}/" if prefix else ""
         own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
+        try:
+            members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
+        except (ValueError, RuntimeError) as error:  # also of build_net
+            problem = str(error).partition("\n")[0]
+            raise ArtifactError(f"{facts.get('file', 'model')}: {problem}") from error
     return (members[0] if len(members) == 1 else Ensemble(members)).eval()
 
 
@@ -223,10 +252,11 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         path: File to read.
 
     Returns:
-        Tensors by name, and the description of the models.
+        Tensors by name, and the description of the models, with the path as `file`.
 
     Raises:
         ArtifactError: The file is missing or damaged.
+        SpecError: The description is wrong. The message names the file and the key.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -236,6 +266,10 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["fednoise"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: damaged, or not the model of a run ({type(error).__name__}: {error})") from error
-    return tensors, facts
+    check_value(_ModelFacts, facts, f"{path}: fednoise")
+    channels = {len(facts["mean"]), len(facts["std"]), *(net["shape"][0] for net in facts["nets"].values())}
+    if len(channels) > 1:
+        raise SpecError(f"{path}: fednoise: mean, std and shape: expected as many channels, got {sorted(channels)}")
+    return tensors, {**facts, "file": str(path)}

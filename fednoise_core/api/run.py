@@ -26,11 +26,13 @@ from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.methods.own import own_method
-from fednoise_core.nets.module import with_named_nets
+from fednoise_core.nets.module import Factory, factory_name, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
+from fednoise_core.settings.declare import check_value
 from fednoise_core.settings.functions import expect_type
 from fednoise_core.settings.train import Train
+from fednoise_core.settings.words import short_repr
 
 
 class _Uses:
@@ -116,19 +118,33 @@ class LoadedRun(_Uses):
 
     Args:
         folder: Folder of the run.
+        factory: As for `fn.load`.
 
     Raises:
         ArtifactError: A file is missing or damaged.
+        SpecError: A key of the summary is missing or wrong.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, factory: Factory | str | None = None) -> None:
+        self.folder, self.factory = folder, factory
         self.summary = _read_mapping(folder / "summary.json")
+        for key, kind in (("run", dict[str, Any]), ("accuracy", dict[str, float | None]), ("headline_view", str)):
+            check_value(kind, self.summary.get(key), f"{folder / 'summary.json'}: {key}")
         self.spec = _read_mapping(folder / "spec.json")
         self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return predict.read_models(self.folder / "model.safetensors")
+        tensors, facts = predict.read_models(self.folder / "model.safetensors")
+        for net in facts["nets"].values():
+            if net["name"] == "module":  # a file is data: only the caller says what is imported and called
+                net["options"]["factory"] = self._trusted_factory(facts["file"], net["options"].get("factory"))
+        return tensors, facts
+
+    def _trusted_factory(self, file: str, named: object) -> str:
+        if self.factory is None:
+            cure = "if you trust that code, name it: fn.load(…, factory='module:function'), or pass the function"
+            raise SpecError(f"{file}: fednoise.nets: a net is made by {short_repr(named)}, which is not called; {cure}")
+        return self.factory if isinstance(self.factory, str) else factory_name(self.factory)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -138,7 +154,10 @@ class LoadedRun(_Uses):
         path, view = self.folder / "metrics.parquet", self.summary["headline_view"]
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
-        rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+        try:
+            rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{path}: damaged ({error})") from error
         wanted = {"view": view, "client": -1, "metric": "accuracy"}
         return [(row["round"], row["value"]) for row in rows if wanted.items() <= row.items()]
 
@@ -160,16 +179,16 @@ class LoadedRun(_Uses):
         write_json(Path(folder, "summary.json"), self.summary)
 
     def __repr__(self) -> str:
-        found = self.summary["accuracy"]["last"]
-        accuracy = "diverged" if found is None else f"{accuracy_words(self.summary)} {found:.4f}"
-        return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
+        return f"<{self.summary['run'].get('method')} of {self.folder}: {simulate.describe_end(self.summary)}>"
 
 
-def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
+def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None, **run: object) -> LoadedRun:
     """Load a finished run from its files.
 
     Args:
         folder: Folder that `save` or the workflow wrote, or a study's folder (or its index.csv).
+        factory: Function that makes the net, or its name "module:function", if it is a module of your own. The model
+            file names one, too, but nothing is called because a file names it.
         **run: Ids that choose the run of a study, as in `fn.load("results/quick", method="fedavg", seed=0)`.
 
     Returns:
@@ -177,11 +196,15 @@ def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
 
     Raises:
         ArtifactError: A file is missing or damaged.
-        SpecError: No run or several have these ids.
+        SpecError: No run or several have these ids, or a file has a wrong key.
+        TypeError: An argument has another type.
     """
+    expect_type(folder, (str, os.PathLike), "folder", "pass the path of a finished run")
+    known: Any = (str, Callable, type(None))
+    expect_type(factory, known, "factory", "pass a function, or 'module:function'")
     if run or is_index(folder):
         folder = find_run(folder, run)
-    return LoadedRun(Path(folder))
+    return LoadedRun(Path(folder), factory)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -189,7 +212,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file; name the folder of a finished run") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
     if not isinstance(found, dict):
         raise ArtifactError(f"{path}: not a mapping")

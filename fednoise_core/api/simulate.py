@@ -107,10 +107,10 @@ class FinishedRun:
         return [(i, site, p, label) for site, *lists in rows for i, p, label in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
-        ran, found = self.summary["run"], self.summary["accuracy"]
-        accuracy = f"{accuracy_words(self.summary)} {found['last']:.4f}, best {found['best']:.4f}"
-        seconds = f"{self.cost['seconds']:.1f} s"
-        return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
+        ran, best = self.summary["run"], self.summary["accuracy"]["best"]
+        accuracy = describe_end(self.summary) + ("" if best is None else f", best {best:.4f}")
+        rounds = f"{self.summary['rounds']} rounds of {self.world.cohort} of {self.summary['clients']} clients"
+        return f"<{ran['method']}, seed {ran['seed']}, {rounds}: {accuracy}, {self.cost['seconds']:.1f} s>"
 
 
 def accuracy_words(facts: Mapping[str, Any]) -> str:
@@ -125,6 +125,19 @@ def accuracy_words(facts: Mapping[str, Any]) -> str:
         "accuracy" or "agreement with given labels".
     """
     return "accuracy" if facts.get("test_known", True) else "agreement with given labels"
+
+
+def describe_end(summary: Mapping[str, Any]) -> str:
+    """How a run ended, in words.
+
+    Args:
+        summary: Content of summary.json.
+
+    Returns:
+        Its last accuracy, with "at chance" if it is no better, or "diverged".
+    """
+    last, chance = summary["accuracy"].get("last"), " (at chance)" if summary.get("at_chance") else ""
+    return "diverged" if last is None else f"{accuracy_words(summary)} {last:.4f}{chance}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +247,8 @@ def run_federation(
     facts["spec_digest"] = json_digest(record["spec"])
     cost = _cost_record(outcome, world, executor, began)
     summary = output.make_summary(outcome, facts)
+    if how.console is not None and (summary.get("diverged") or summary.get("at_chance")):
+        print(f"{how.label or method['name']}  ended: {describe_end(summary)}", file=how.console)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
         made.save(how.out)
@@ -358,7 +373,8 @@ def _train_and_evaluate(
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
-        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}", file=how.console)
+        cohort = f"{world.cohort} of {world.n} clients a round"  # by default a tenth
+        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}, {cohort}", file=how.console)
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):

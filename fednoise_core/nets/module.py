@@ -308,11 +308,16 @@ def _name_nets(net: Any) -> Any:
     if isinstance(net, list | tuple):
         return [_name_nets(one) for one in net]
     if isinstance(net, Mapping) and callable(net.get("factory")):
-        return {**net, "factory": _factory_name(net["factory"])}
-    return {"name": "module", "factory": _factory_name(net)} if callable(net) else net
+        return {**net, "factory": factory_name(net["factory"])}
+    return {"name": "module", "factory": factory_name(net)} if callable(net) else net
 
 
-def _factory_name(factory: Any) -> str:
+def factory_name(factory: Any) -> str:
+    """The name "module:function" of a factory.
+
+    Raises:
+        SpecError: no name leads to it.
+    """
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
     found = getattr(sys.modules.get(str(module)), str(name), None)
     if found is not factory:
