@@ -10,38 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from fednoise_core.data.array_checks import as_images
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.nets import build_net
-from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.declare import check_keys, check_value
 
 if TYPE_CHECKING:
     from fednoise_core.nets.net import Net
     from fednoise_core.ops.weights import Weights
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _NetFacts(_Facts):
-    name: str
-    options: dict[str, Any]
-    dropout_at_eval: bool
-    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=3, max_length=3)]
-    classes: Annotated[int, Field(ge=2)]
-
-
-class _ModelFacts(_Facts):
-    """What is read of the metadata of a model file."""
-
-    nets: dict[Annotated[str, Field(pattern=r"^((client)?\d+(/\d+)?)?$")], _NetFacts]
-    mean: list[float]
-    std: list[Annotated[float, Field(gt=0)]]
-    class_names: list[str]
+Positive = Annotated[int, Field(ge=1)]
+FACTS = {  # of all that the metadata of a model file say, what is read: key → type
+    "nets": dict[Annotated[str, Field(pattern=r"^((client)?\d+(/\d+)?)?$")], dict[str, Any]],
+    "mean": list[float],
+    "std": list[Annotated[float, Field(gt=0)]],
+    "class_names": list[str],
+}
+NET_FACTS = {  # the same of each net
+    "name": str,
+    "options": dict[str, Any],
+    "dropout_at_eval": bool,
+    "shape": Annotated[list[Positive], Field(min_length=3, max_length=3)],
+    "classes": Positive,
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +104,7 @@ class Classifier(nn.Module):
         super().__init__()
         self._net, self.class_names = net, tuple(facts["class_names"])
         for name in ("mean", "std"):
-            self.register_buffer(name, torch.tensor(facts[name]).view(-1, 1, 1), persistent=False)
+            self.register_buffer(name, torch.tensor(facts[name]).view(net.shape[0], 1, 1), persistent=False)
         self._own = {entry.name: net.own_name(entry.name) for entry in net.layout.entries}
         for entry in net.layout.entries:
             own = self._own[entry.name]
@@ -268,8 +263,8 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: damaged, or not the model of a run ({type(error).__name__}: {error})") from error
-    check_value(_ModelFacts, facts, f"{path}: fednoise")
-    channels = {len(facts["mean"]), len(facts["std"]), *(net["shape"][0] for net in facts["nets"].values())}
-    if len(channels) > 1:
-        raise SpecError(f"{path}: fednoise: mean, std and shape: expected as many channels, got {sorted(channels)}")
+    check_value(dict[str, Any], facts, f"{path}: fednoise")
+    check_keys(FACTS, facts, f"{path}: fednoise")
+    for prefix, net in facts["nets"].items():
+        check_keys(NET_FACTS, net, f"{path}: fednoise.nets[{prefix!r}]")
     return tensors, {**facts, "file": str(path)}

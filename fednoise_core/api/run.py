@@ -29,10 +29,13 @@ from fednoise_core.methods.own import own_method
 from fednoise_core.nets.module import Factory, factory_name, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
-from fednoise_core.settings.declare import check_value
+from fednoise_core.settings.declare import check_keys
 from fednoise_core.settings.functions import expect_type
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.words import short_repr
+
+FACTORY: Any = (str, Callable, type(None))
+SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
 
 
 class _Uses:
@@ -128,23 +131,21 @@ class LoadedRun(_Uses):
     def __init__(self, folder: Path, factory: Factory | str | None = None) -> None:
         self.folder, self.factory = folder, factory
         self.summary = _read_mapping(folder / "summary.json")
-        for key, kind in (("run", dict[str, Any]), ("accuracy", dict[str, float | None]), ("headline_view", str)):
-            check_value(kind, self.summary.get(key), f"{folder / 'summary.json'}: {key}")
+        check_keys(SUMMARY, self.summary, f"{folder / 'summary.json'}: summary")
         self.spec = _read_mapping(folder / "spec.json")
         self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
         tensors, facts = predict.read_models(self.folder / "model.safetensors")
         for net in facts["nets"].values():
-            if net["name"] == "module":  # a file is data: only the caller says what is imported and called
-                net["options"]["factory"] = self._trusted_factory(facts["file"], net["options"].get("factory"))
+            if net["name"] != "module":
+                continue
+            if self.factory is None:  # a file is data: only the caller says what is imported and called
+                named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
+                cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
+                raise SpecError(f"{facts['file']}: fednoise.nets: {named}; {cure}")
+            net["options"]["factory"] = self.factory if isinstance(self.factory, str) else factory_name(self.factory)
         return tensors, facts
-
-    def _trusted_factory(self, file: str, named: object) -> str:
-        if self.factory is None:
-            cure = "if you trust that code, name it: fn.load(…, factory='module:function'), or pass the function"
-            raise SpecError(f"{file}: fednoise.nets: a net is made by {short_repr(named)}, which is not called; {cure}")
-        return self.factory if isinstance(self.factory, str) else factory_name(self.factory)
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -200,8 +201,7 @@ def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None
         TypeError: An argument has another type.
     """
     expect_type(folder, (str, os.PathLike), "folder", "pass the path of a finished run")
-    known: Any = (str, Callable, type(None))
-    expect_type(factory, known, "factory", "pass a function, or 'module:function'")
+    expect_type(factory, FACTORY, "factory", "pass a function, or 'module:function'")
     if run or is_index(folder):
         folder = find_run(folder, run)
     return LoadedRun(Path(folder), factory)
