@@ -251,7 +251,7 @@ def run(
             threads may change the last bits of a result.
 
     Returns:
-        The finished run.
+        The finished run. If its files cannot be written to `out`, there is a warning.
 
     Raises:
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
@@ -271,9 +271,13 @@ def run(
         expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
     with _progress_bar(options.get("label"), shown) as bar:
         update = functools.partial(_update_bar, bar, arrays, on_round) if shown else on_round
-        done = simulate.run_federation(
-            arrays, labels, partition, method, train, seed, donor=donor, on_round=update, made=made, **options
-        )
+        try:
+            done = simulate.run_federation(
+                arrays, labels, partition, method, train, seed, donor=donor, on_round=update, made=made, **options
+            )
+        except simulate.NotSaved as error:
+            warnings.warn(f"{error}; the run is not lost: save it elsewhere by run.save(folder)", stacklevel=2)
+            done = error.run
     return Run(**vars(done))
 
 

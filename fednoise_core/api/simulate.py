@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from fednoise_core.engine.loop import Outcome, Saving, run_loop
 from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.io import SpecError, json_digest
+from fednoise_core.io import ArtifactError, SpecError, json_digest
 from fednoise_core.methods import make_method
 from fednoise_core.noise.labels import Labels
 from fednoise_core.settings.declare import build_settings, check_value
@@ -56,6 +57,14 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
     "spec": ((Mapping, type(None)), "pass a mapping with the key 'spec', or None"),
     "on_round": ((Callable, type(None)), "pass a function of one dict, or None"),
 }
+
+
+class NotSaved(ArtifactError):
+    """The files of a finished run could not be written. `run` is the run."""
+
+    def __init__(self, problem: str, run: FinishedRun) -> None:
+        super().__init__(problem)
+        self.run = run
 
 
 @dataclass(repr=False)
@@ -220,6 +229,7 @@ def run_federation(
         The finished run. Its files are written if `out` is given.
 
     Raises:
+        NotSaved: The disk is full.
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
         TypeError: An argument has another type. Training has not begun.
         Stopped: `saving` asked to stop.
@@ -234,6 +244,8 @@ def run_federation(
     _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
+    if how.out is not None:
+        _check_writable(Path(how.out))
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):
@@ -251,7 +263,10 @@ def run_federation(
         print(f"{how.label or method['name']}  ended: {describe_end(summary)}", file=how.console)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
-        made.save(how.out)
+        try:
+            made.save(how.out)
+        except OSError as error:
+            raise NotSaved(str(error), made) from error
     return made
 
 
@@ -276,6 +291,15 @@ def _check_device(device: Any) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (found.index or 0) >= count:
             raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
+
+
+def _check_writable(folder: Path) -> None:
+    """Make the folder. Raises SpecError if no file can be written there, which else would show after the training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
