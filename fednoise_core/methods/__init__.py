@@ -58,20 +58,25 @@ METHODS: dict[str, str] = {
 
 
 def method_class(name: str) -> type[FedAvg]:
-    """Import the class registered under `name`.
+    """Import the class of a method.
+
+    Args:
+        name: A name of METHODS, or "module:Class" for one of your own.
 
     Raises:
         SpecError: There is none. The message holds the nearest known name.
     """
-    from importlib import import_module
-
     from fednoise_core.io import SpecError
+    from fednoise_core.methods.fedavg import FedAvg
     from fednoise_core.settings.declare import did_you_mean
+    from fednoise_core.settings.functions import import_named
 
-    if name not in METHODS:
+    if name not in METHODS and ":" not in name:
         raise SpecError(f"method.name: unknown method {name!r}{did_you_mean(name, METHODS)}")
-    module, cls = METHODS[name].split(":")
-    return getattr(import_module(module), cls)
+    found = import_named(METHODS.get(name, name), "method.name")
+    if not (isinstance(found, type) and issubclass(found, FedAvg)):
+        raise SpecError(f"method.name: {name!r} is no subclass of fednoise_core.methods.fedavg.FedAvg")
+    return found
 
 
 def make_method(spec: dict[str, Any], train: Train) -> FedAvg:

@@ -254,7 +254,7 @@ class StudyGrid:
 
     def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool], place: ConfigPath) -> None:
         spec, label, oracle = cell
-        pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
+        pooled = bool(self.project.schemas.load_kind("method", spec["method"]["name"]).get("pooled"))
         run = PlannedRun(self.root, *ids, {**spec, "seed": ids[-1]}, label, oracle, pooled, store_of(self.project))
         if runs.setdefault(ids, run).spec != run.spec:
             raise (place / "train").error(
