@@ -299,11 +299,14 @@ def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) 
 
     Raises:
         ValueError: There are no trees, or not as many weights, or their sum is not positive.
+        FloatingPointError: A weight is not finite. The engine takes it for a training that diverges.
     """
     if not trees:
         raise ValueError("mean of no trees")
     shares = [1.0] * len(trees) if weights is None else [float(w) for w in weights]
     total = sum(shares)
+    if not math.isfinite(total):
+        raise FloatingPointError(f"the weights of a mean are not finite: {shares}")
     if len(shares) != len(trees) or not total > 0:
         raise ValueError(f"{len(trees)} trees need as many weights with a positive sum, got {shares}")
     return _weighted_mean(list(trees), [s / total for s in shares])

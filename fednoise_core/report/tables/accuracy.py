@@ -83,6 +83,7 @@ def accuracy_frame(runs: Sequence[RecordedRun], spec: Spec) -> pd.DataFrame:
                 "beats_round0": int((group["gain"] > 0).sum()),
                 "epsilon": group["epsilon"].iloc[0],
                 "diverged": int(group["diverged"].sum()),
+                "at_chance": int(group["at_chance"].sum()),
                 "dropped_updates": int(group["dropped_updates"].sum()),
             }
         )
