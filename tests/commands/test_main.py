@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,8 @@ import toy
 
 from fednoise_core import methods
 from workflow_scripts.commands import main, new, run
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_help_names_every_verb_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,22 +43,59 @@ def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown command 'audti'; did you mean 'audit'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["audit", "record", "prune"])
+def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt folder does not pass as one without findings."""
+    with pytest.raises(SystemExit, match="2"):
+        main.main([verb, "results/quik"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: results/quik\n")
+
+
 def test_run_calls_snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[list[str]] = []
-
-    class Done:
-        returncode = 75
-
-    monkeypatch.setattr(run.subprocess, "run", lambda command, check: called.append(command) or Done)
+    monkeypatch.setattr(run, "run_snakemake", lambda arguments: called.append(arguments) or 75)
     monkeypatch.chdir(tmp_path)
     assert run.main(["quick"]) == 2  # no Snakefile here
     Path("Snakefile").touch()
     assert run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"]) == 75
     assert run.main([]) == 75
     assert called == [
-        ["snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
-        ["snakemake", "--cores", "all", "--"],
+        ["--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
+        ["--cores", "all", "--"],
     ]
+
+
+SLOW_TO_END = """
+import pathlib, time
+try:
+    pathlib.Path("begun").touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path("ended").touch()
+"""
+
+
+def test_ctrl_c_is_one_line_and_snakemake_ends_by_itself(tmp_path: Path) -> None:
+    """Killed before its jobs have stopped, Snakemake would leave its lock."""
+    (tmp_path / "snakemake.py").write_text(SLOW_TO_END)
+    (tmp_path / "Snakefile").touch()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workflow_scripts.commands.main", "run"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate()[1] == "fednoise run: interrupted; run the same command to go on\n"
+    assert process.returncode == 75
+    assert (tmp_path / "ended").exists()
 
 
 def test_a_new_method_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

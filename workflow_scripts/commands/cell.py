@@ -7,12 +7,12 @@ Names are the ids of the paper's file, at every scale. What the table has only o
 
 import argparse
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 
 from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.settings.declare import did_you_mean
+from workflow_scripts.commands.run import run_snakemake
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.study.planned_run import PlannedRun
@@ -59,10 +59,9 @@ def main(argv: list[str] | None = None) -> int:
     except (SpecError, ArtifactError) as error:
         print(f"cell: {error}", file=sys.stderr)
         return 2
-    command = ["snakemake", "--cores", "1", run.files.run.sums_file, "--config", f"scale={args.scale}"]
-    command.append(f"studies=[{args.paper}]")
-    print(shlex.join(command))
-    return 0 if args.show else subprocess.run([sys.executable, "-m", *command], check=False).returncode
+    command = ["--cores", "1", run.files.run.sums_file, "--config", f"scale={args.scale}", f"studies=[{args.paper}]"]
+    print(shlex.join(["snakemake", *command]))
+    return 0 if args.show else run_snakemake(command)
 
 
 if __name__ == "__main__":

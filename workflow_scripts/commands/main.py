@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fednoise_core.settings.declare import did_you_mean
-from workflow_scripts.steps.common import USER_ERROR
+from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR
 
 VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
     "run": "workflow_scripts.commands.run",
@@ -45,7 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fednoise: unknown command {verb!r}{did_you_mean(verb, VERBS)}; see fednoise --help", file=sys.stderr)
         return USER_ERROR
     sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
-    status: int = import_module(VERBS[verb]).main(rest)
+    try:
+        status: int = import_module(VERBS[verb]).main(rest)
+    except KeyboardInterrupt:
+        print(f"fednoise {verb}: interrupted; run the same command to go on", file=sys.stderr)
+        return INTERRUPTED
     return status
 
 

@@ -30,8 +30,33 @@ def main(arguments: list[str] | None = None) -> int:
         print("fednoise run: no Snakefile here; run it in the project's folder", file=sys.stderr)
         return USER_ERROR
     config = [f"{key}={value}" for key in ("scale", "subset") if (value := getattr(args, key))]
-    command = ["snakemake", "--cores", args.cores, *(["--config", *config] if config else [])]
-    return subprocess.run([*command, *given[cut + 1 :], "--", *args.targets], check=False).returncode
+    command = ["--cores", args.cores, *(["--config", *config] if config else [])]
+    return run_snakemake([*command, *given[cut + 1 :], "--", *args.targets])
+
+
+def run_snakemake(arguments: list[str]) -> int:
+    """Run Snakemake and wait for its end, also after Ctrl-C.
+
+    Snakemake gets the same signal, and its jobs write their checkpoints. If it were killed now, its lock would stay.
+
+    Args:
+        arguments: The command line.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed, and Snakemake has ended.
+    """
+    process, interrupted = subprocess.Popen([sys.executable, "-m", "snakemake", *arguments]), False
+    while process.poll() is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    return process.returncode
 
 
 if __name__ == "__main__":
