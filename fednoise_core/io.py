@@ -49,9 +49,11 @@ def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)  # mkstemp makes it private
         os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+    except BaseException as error:
+        with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = os.fspath(path)  # a full disk's error names no file
         raise
 
 

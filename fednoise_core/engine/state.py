@@ -135,7 +135,10 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
         },
     }
     with open_atomic(path, "wb") as file:
-        torch.save(plain, file)
+        try:
+            torch.save(plain, file)
+        except RuntimeError as error:  # torch raises its own after that of a full disk
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
     state.store.commit()
     state.relay.commit()
     for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced

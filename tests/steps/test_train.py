@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,40 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     assert re.fullmatch(r".*: stopped after round \d+; the same command goes on", out.splitlines()[-1])
     assert err == ""
     assert (tmp_path / "work/checkpoint.pt").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("file", ["checkpoint.pt", "model.safetensors"])
+def test_a_full_disk_is_one_line_and_the_next_call_goes_on(file, inputs, tmp_path, monkeypatch, capsys):
+    make = tempfile.mkstemp
+
+    def on_full_disk(prefix, **where):
+        return (os.open("/dev/full", os.O_WRONLY), "none") if file in prefix else make(prefix=prefix, **where)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkstemp", on_full_disk)
+        assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 75
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"train: .*No space left on device: '.*{file}'\. The settings .*run the same command\n", said)
+    assert train.main(words(tmp_path, inputs)) == 0
+    assert train.main(words(tmp_path / "whole", inputs)) == 0
+    assert files_of(tmp_path) == files_of(tmp_path / "whole")
+
+
+def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
+    (tmp_path / "work/checkpoint.pt").mkdir(parents=True)
+    assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 2
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/work").touch()
+    assert train.main(words(tmp_path / "b", inputs)) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "work/checkpoint.pt" in said[0]
+    assert said[1].endswith("b/work'")
+    (tmp_path / "deep.json").write_text('{"a":' * 100_000)
+    with pytest.raises(SystemExit, match="2"):
+        train.main(words(tmp_path, inputs, "--spec", str(tmp_path / "deep.json")))
+    assert "neither JSON nor a JSON file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
