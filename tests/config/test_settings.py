@@ -325,7 +325,7 @@ def test_bad_study(folder: Path, case: str) -> None:
             "config: scale: expected paper or the name of a file in config/scales, got 'huge'; known: cpu",
         ),
         ({"studies": []}, "config: studies: "),
-        ({"data_root": "none/such"}, "config: data_root: expected a folder, got none/such"),
+        ({"data_root": "none/such"}, "config: data_root: expected a folder, got 'none/such'"),
         ({"overlay": "x"}, 'config: overlay: expected {…}, got "x"'),
     ],
 )

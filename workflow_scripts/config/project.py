@@ -299,8 +299,8 @@ class Project:
                     f"unknown study {name!r}{did_you_mean(name, self.study_files)}"
                 )
         root = config.get("data_root")
-        if root is not None and not Path(root).is_dir():
-            raise (place / "data_root").error(f"expected a folder, got {root}")
+        if root is not None and not os.path.isdir(root):
+            raise (place / "data_root").error(f"expected a folder, got {root[:100]!r}")
 
 
 @functools.cache
