@@ -1,4 +1,4 @@
-"""150 config files with one change each, drawn from a fixed seed: each plans, or is refused in one line, within seconds."""
+"""150 changes of config files, drawn from a fixed seed: each plans, or is refused in one line, within seconds."""
 
 from __future__ import annotations
 
