@@ -27,10 +27,9 @@ from collections import Counter
 from itertools import product
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path.insert(0, str(TESTS / "workflow"))
-sys.path.insert(0, str(TESTS / "steps"))
-sys.path.insert(0, str(TESTS / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "workflow"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "steps"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import toy
 from fork_train import forking_parent

@@ -327,6 +327,7 @@ def test_bad_study(folder: Path, case: str) -> None:
         ({"studies": []}, "config: studies: "),
         ({"data_root": "none/such"}, "config: data_root: expected a folder, got 'none/such'"),
         ({"overlay": "x"}, 'config: overlay: expected {…}, got "x"'),
+        ({"scale": "cpu", "overlay": {"train": 3}}, "config: overlay.train: expected {…}, got 3"),
     ],
 )
 def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
