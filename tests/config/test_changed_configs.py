@@ -23,7 +23,8 @@ from workflow_scripts.study.targets import Targets
 
 ROOT = Path(__file__).parents[2]
 CASES, SEED, MOST_SECONDS = 150, 25, 5.0
-FILES = ("config.yaml", "studies/quick.yaml", "catalogue.yaml", "datasets.yaml")
+STUDIES = {"studies/quick.yaml": "paper", "papers/fedmixcon.yaml": "smoke"}  # file → scale
+FILES = ("config.yaml", "catalogue.yaml", "datasets.yaml")
 NAMES_FILE_AND_KEY = re.compile(r"config(/\S+\.yaml)?( at scale \S+)?: \S")
 DEEP: list[Any] = [[]]
 for _ in range(60):
@@ -75,10 +76,12 @@ def plan() -> None:
 def test_a_changed_config_plans_or_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config")
     monkeypatch.chdir(tmp_path)
-    plan()
     draw, refused, wrong = random.Random(SEED), 0, []
     for case in range(CASES):
-        file = Path("config", draw.choice(FILES))
+        study, scale = draw.choice(list(STUDIES.items()))
+        config = {**read_yaml(ROOT / "config/config.yaml"), "scale": scale, "studies": [Path(study).stem]}
+        Path("config/config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        file = Path("config", draw.choice([*FILES, study, study, "scales/smoke.yaml"]))
         text = file.read_text(encoding="utf-8")
         data, told = change(read_yaml(file), draw)
         file.write_text(yaml.safe_dump(data, allow_unicode=True, sort_keys=False), encoding="utf-8")
@@ -94,4 +97,4 @@ def test_a_changed_config_plans_or_is_refused_in_one_line(tmp_path: Path, monkey
             wrong.append(f"{case}: {file}: {told}: {said[:300]!r}, {seconds:.1f} s")
         file.write_text(text, encoding="utf-8")
     assert not wrong, "\n".join(wrong)
-    assert CASES / 3 < refused < CASES
+    assert CASES / 3 < refused < CASES * 0.9
