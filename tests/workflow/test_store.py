@@ -56,7 +56,7 @@ def test_a_clone_has_nothing_to_do(workflow: Workflow, elsewhere: Callable[[Work
     """Nothing is restored: the files that DVC brings are enough, also when every trigger of Snakemake counts."""
     clone = elsewhere(workflow)
     shutil.move(clone.path("store"), clone.path("away"))  # as before `dvc pull`
-    assert "nothing is here yet. `dvc pull` brings" in clone(*AUDIT)
+    assert "nothing is here yet. `dvc pull` brings recorded results" in clone(*AUDIT)
     clone("dvc", "repro", "--dry", "--allow-missing")
     shutil.move(clone.path("away"), clone.path("store"))
     assert not clone.path(".snakemake/metadata").exists()

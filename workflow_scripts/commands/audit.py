@@ -112,8 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.remove:
             _discard_path(path, now)
     if not found:
-        nothing = "nothing is here yet. `dvc pull` brings recorded results, `snakemake` makes the others"
-        print("audit:", "every file is what its step wrote" if any(find_folders()) else nothing)
+        whole = "every file is what its step wrote"
+        print("audit:", whole if any(find_folders()) else "nothing is here yet. `dvc pull` brings recorded results")
         return 0
     cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import sys
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 
 from fednoise_core.settings.declare import did_you_mean
+from workflow_scripts.provenance.step_code import ROOT
 from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR
 
 VERBS = {  # verb → module with a function `main`; the first line of its docstring is the verb's line in the help
@@ -62,10 +61,8 @@ def format_help() -> str:
 
 
 def _read_summary(module: str) -> str:
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    file = ROOT / f"{module.replace('.', '/')}.py"
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return text.partition("\n")[0]
 
 

@@ -89,9 +89,7 @@ def report_error(name: str, error: Exception) -> int:
     Returns:
         The exit status.
     """
-    if isinstance(error, OSError) and not isinstance(error, USERS_MISTAKES):
-        cure = "The settings are not at fault. Make room on the disk, or mount it again, and run the same command"
-        print(f"{name}: {error}. {cure}", file=sys.stderr)
-        return INTERRUPTED
-    print(f"{name}: {error}", file=sys.stderr)
-    return USER_ERROR
+    storage = isinstance(error, OSError) and not isinstance(error, USERS_MISTAKES)
+    cure = ". The settings are not at fault. Make room on the disk, or mount it again, and run the same command"
+    print(f"{name}: {error}{cure if storage else ''}", file=sys.stderr)
+    return INTERRUPTED if storage else USER_ERROR
