@@ -40,7 +40,9 @@ def test_every_verb_has_a_help_by_its_own_name(
 
 def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["audti"]) == 2
-    assert "unknown command 'audti'; did you mean 'audit'?" in capsys.readouterr().err
+    assert capsys.readouterr().err == "fednoise: unknown command 'audti'; did you mean 'audit'?\n"
+    assert main.main(["nosuch"]) == 2
+    assert capsys.readouterr().err == f"fednoise: unknown command 'nosuch'; known: {', '.join(main.VERBS)}\n"
 
 
 @pytest.mark.parametrize("verb", ["audit", "record", "prune"])
@@ -51,17 +53,30 @@ def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.endswith("unrecognized arguments: results/quik\n")
 
 
-def test_run_calls_snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_verb_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "main", interrupt)
+    assert main.main(["run"]) == 75
+    assert capsys.readouterr().err == ""
+
+
+def test_run_calls_snakemake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     called: list[list[str]] = []
-    monkeypatch.setattr(run, "run_snakemake", lambda arguments: called.append(arguments) or 75)
+
+    monkeypatch.setattr(run.os, "execv", lambda _, command: called.append(command))
     monkeypatch.chdir(tmp_path)
-    assert run.main(["quick"]) == 2  # no Snakefile here
+    assert main.main(["run", "quick"]) == 2
+    assert capsys.readouterr().err == "run: no Snakefile here. Run it in the project's folder\n"
     Path("Snakefile").touch()
-    assert run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"]) == 75
-    assert run.main([]) == 75
+    run.main(["quick", "--cores", "8", "--scale", "cpu", "--", "--dry-run"])
+    run.main([])
     assert called == [
-        ["--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
-        ["--cores", "all", "--"],
+        [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
+        [sys.executable, "-m", "snakemake", "--cores", "all", "--"],
     ]
 
 
@@ -76,25 +91,20 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_is_one_line_and_snakemake_ends_by_itself(tmp_path: Path) -> None:
-    """Killed before its jobs have stopped, Snakemake would leave its lock."""
+def test_ctrl_c_lets_snakemake_end_by_itself(tmp_path: Path) -> None:
+    """Killed before its jobs have stopped, it would leave its lock."""
     (tmp_path / "snakemake.py").write_text(SLOW_TO_END)
     (tmp_path / "Snakefile").touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "workflow_scripts.commands.main", "run"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    end = time.monotonic() + 60
-    while not (tmp_path / "begun").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate()[1] == "fednoise run: interrupted; run the same command to go on\n"
-    assert process.returncode == 75
+    command = [sys.executable, "-m", "workflow_scripts.commands.main", "run"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=pipe, text=True, start_new_session=True) as process:
+        end = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate()[1] == ""
     assert (tmp_path / "ended").exists()
 
 
@@ -118,7 +128,7 @@ def test_a_new_method_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("name", ["FedPull", "fed-pull", "", "1fed"])
 def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert new.main(["method", name, "--class-name", "FedPull"]) == 2
+    assert main.main(["new", "method", name, "--class-name", "FedPull"]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

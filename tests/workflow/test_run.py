@@ -16,7 +16,7 @@ from toy_workflow import ENV, ROOT, Workflow
 
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, reachable_files, read_registry
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, read_modules, read_registry
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.study.study import Study
 
@@ -54,6 +54,7 @@ TOY, CONFIG = "config/studies/toy.yaml", "config/config.yaml"
             "scale: [paper",
             "config/config.yaml: line 5: did not find expected ',' or ']'",
         ),
+        (("-n", "tyo_runs"), TOY, "", "", "unknown target 'tyo_runs'; did you mean 'toy_runs'?"),
         ((), CONFIG, "data_root:", "data_rot:", "config/config.yaml: data_rot: unknown key; did you mean 'data_root'?"),
     ],
 )
@@ -64,7 +65,8 @@ def test_bad_input_is_one_message(
         command = ["snakemake", "--cores", "1", *arguments]
         done = subprocess.run(command, cwd=workflow.folder, env=ENV, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    said = [line for line in done.stderr.splitlines() if not line.startswith(("Using workflow", "Config file"))]
+    usual = ("Using workflow", "Config file", "Building DAG")
+    said = [line for line in done.stderr.splitlines() if not line.startswith(usual)]
     assert said == [message]
 
 
@@ -163,7 +165,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         upstream |= {*steps.partition_entries(one.spec["partition"]["kind"])}
     for script, (entries, arguments) in commands.items():
         named = upstream if script in ("table", "figure", "metrics", "study_page", "setting_page") else set()
-        known = set(reachable_files(workflow.folder, *entries, *named))
+        known = set(read_modules(workflow.folder, [*entries, *named]))
         loaded = modules_after(workflow, script, arguments)
         assert f"workflow_scripts/steps/{script}.py" in loaded
         extra = {file for file in loaded - known if not file.startswith(BOOKKEEPING)}
@@ -229,5 +231,5 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     }
     for stage, entries in behind.items():
         deps = stages[stage].get("do", stages[stage])["deps"]
-        for file in {file for entry in entries for file in reachable_files(ROOT, *entry) if ":" not in file}:
+        for file in {file for entry in entries for file in read_modules(ROOT, entry) if ":" not in file}:
             assert any(file == dep or file.startswith(f"{dep}/") for dep in deps), f"{stage}: {file}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import sys
+from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 
-from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.io import ArtifactError, SpecError
 from workflow_scripts.provenance.step_code import ROOT
 from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR
 
@@ -28,7 +29,7 @@ EXIT_CODES = "Exit status: 0 done, 1 problems or a defect, 2 a mistake in a file
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb.
+    """Run a verb. A mistake in a file or argument is one line.
 
     Args:
         arguments: The verb and its own arguments; those of the process if left out.
@@ -41,29 +42,33 @@ def main(arguments: list[str] | None = None) -> int:
         print(format_help())
         return 0
     if verb not in VERBS:
-        print(f"fednoise: unknown command {verb!r}{did_you_mean(verb, VERBS)}; see fednoise --help", file=sys.stderr)
+        near = get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(VERBS)}"
+        print(f"fednoise: unknown command {verb!r}; {hint}", file=sys.stderr)
         return USER_ERROR
     sys.argv[0] = f"fednoise {verb}"  # the name in the verb's own help
     try:
         status: int = import_module(VERBS[verb]).main(rest)
+        return status
+    except (SpecError, ArtifactError, OSError) as error:
+        print(f"{verb}: {error}", file=sys.stderr)
+        return USER_ERROR
     except KeyboardInterrupt:
-        print(f"fednoise {verb}: interrupted; run the same command to go on", file=sys.stderr)
         return INTERRUPTED
-    return status
 
 
 def format_help() -> str:
-    """The help: a line for each verb, read from the modules without importing them."""
+    """The help: a line for each verb, the first of its module."""
     width = max(map(len, VERBS)) + 2
-    lines = [f"  {verb:{width}}{_read_summary(module)}" for verb, module in VERBS.items()]
+    files = {verb: ROOT.joinpath(*module.split(".")).with_suffix(".py") for verb, module in VERBS.items()}
+    lines = [f"  {verb:{width}}{_read_summary(file)}" for verb, file in files.items()]
     title = "fednoise: federated learning with noisy labels. Each command has its own help: fednoise <command> --help"
     return "\n".join([title, "", "Commands:", *lines, "", EXIT_CODES])
 
 
-def _read_summary(module: str) -> str:
-    file = ROOT / f"{module.replace('.', '/')}.py"
-    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return text.partition("\n")[0]
+def _read_summary(file: Path) -> str:
+    """The first line of a module's docstring, without an import, which may take seconds."""
+    return file.read_text(encoding="utf-8").splitlines()[0].strip('"')
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def _page_markdown(
     out: Path,
 ) -> str:
     """The page as Markdown. words: of each figure its title, caption and alternative text."""
-    board = next((name for name in words if told["figures"][name]["kind"] == "scoreboard"), "")
+    board = next((name for name in words if draw.find_figure_kind(told["figures"][name]).at_top), "")
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
     made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
@@ -248,32 +248,17 @@ def write_papers(folder: Path) -> Path:
     return folder / "papers.md"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        argv: The arguments; those of the process if left out.
-
-    Returns:
-        0 done, 2 a file or an argument is wrong.
-    """
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, type=Path, help="results folder of the study")
     parser.add_argument("--out", type=Path, help="default: docs/results/<name of the folder>")
     parser.add_argument("--html", type=Path, help="write the page as one HTML file, too")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(arguments)
     out = args.out or RESULTS / args.root.name
-    try:
-        study = find_study(args.root.name)
-        made = publish_study(study, out, args.html)
-        if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
-            made.append(write_papers(RESULTS))
-    except (ArtifactError, SpecError, OSError) as error:
-        print(f"publish: {error}", file=sys.stderr)
-        return 2
+    study = find_study(args.root.name)
+    made = publish_study(study, out, args.html)
+    if study.name in study.project.paper_names and RESULTS.resolve() in out.resolve().parents:
+        made.append(write_papers(RESULTS))
     print(f"{len(made)} files in {out}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,9 +12,9 @@ from workflow_scripts.config.nets import net_code, nets_of
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.provenance.step_code import user_module_path
+from workflow_scripts.study.file_at_scale import Defined
 
 ORACLE = "oracle_nominal"  # a method's field with this value gets the noise's nominal rate
-Defined = tuple[str, Mapping[str, Any], ConfigPath]  # id, settings, where they are defined
 
 
 def check_setting(project: Project, dataset: str, noise: Defined, partition: Defined, place: ConfigPath) -> None:
@@ -118,6 +118,21 @@ def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) 
     if train.get("sampling") == "continued" and not noises.keeps_generator(noise[1]):
         problem = f"'continued' needs noise that leaves its generator in the labels; noise {noise[0]!r} leaves none"
         raise (place / "sampling").error(problem)
+
+
+def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Mapping[str, Any]) -> bool:
+    """Whether a method's own noise rate happens to be that of the noise, so that it knows what an oracle is told.
+
+    Args:
+        project: The project.
+        dataset: The id of a data set.
+        noise: The noise.
+        method: The method's settings.
+    """
+    settings = project.schemas.load("method")[method["name"]]["properties"].items()
+    own = [method.get(key, one.get("default")) for key, one in settings if {"const": ORACLE} in one.get("anyOf", ())]
+    rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if own else None
+    return bool(rate) and any(abs(one - rate) < 1e-9 for one in own)
 
 
 def oracle_rate(project: Project, dataset: str, noise: Defined, place: ConfigPath) -> float:
