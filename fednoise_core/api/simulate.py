@@ -59,7 +59,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
 }
 
 
-class NotSaved(ArtifactError):
+class NotSaved(OSError):
     """The files of a finished run could not be written. `run` is the run."""
 
     def __init__(self, problem: str, run: FinishedRun) -> None:
