@@ -264,9 +264,7 @@ class Outdated(FedAvg):
 
 
 def test_a_method_whose_functions_nobody_calls_is_refused():
-    with pytest.raises(
-        SpecError, match=r"^method: Outdated: it overrides none .* merge; the hooks are after_fit"
-    ):
+    with pytest.raises(SpecError, match=r"^method: Outdated: it overrides none .* merge; the hooks are after_fit"):
         play(Outdated)
 
 
