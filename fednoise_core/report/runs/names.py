@@ -198,16 +198,15 @@ class Names:
 
     def title(self, setting: Setting) -> str:
         """The parts that differ between the settings at hand, or all of them if there is one setting only."""
-        varies = [len(names) > 1 for names in self.parts]
-        words = [word for word, use in zip(self.of(setting), varies, strict=True) if use or not any(varies)]
-        return " · ".join(words)
+        return self._join_parts(setting, True) or self._join_parts(setting, False)
 
     def common(self, setting: Setting) -> str:
         """The parts that do not vary: said once, in a caption."""
-        if not any(len(names) > 1 for names in self.parts):
-            return ""
-        words = [word for word, names in zip(self.of(setting), self.parts, strict=True) if len(names) == 1]
-        return " · ".join(words)
+        return self._join_parts(setting, False) if self._join_parts(setting, True) else ""
+
+    def _join_parts(self, setting: Setting, varying: bool) -> str:
+        words = zip(self.of(setting), self.parts, strict=True)
+        return " · ".join(word for word, names in words if (len(names) > 1) == varying)
 
 
 def _format_setting_value(value: float) -> str:
