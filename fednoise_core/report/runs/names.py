@@ -36,7 +36,7 @@ def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
         return one_line(str(spec["label"]))
     if not spec.get("kind"):
         return _describe_dataset(spec) or fallback
-    name, said = _display_name(spec)
+    name, said = _format_name(spec)
     words, fields = [name], _declared_settings(spec)
     if spec.get("rate") is not None:
         words[0] += f" {_format_setting_value(spec['rate'])}"
@@ -57,7 +57,7 @@ def _describe_dataset(spec: Mapping[str, Any]) -> str:
 
     Which images, and how many are public, is not part of it.
     """
-    name, part = _display_name(spec)[0], spec.get("subset")
+    name, part = _format_name(spec)[0], spec.get("subset")
     size = part.get("train") if isinstance(part, Mapping) else None
     return f"{name}, {size:,} images" if name and size else name
 
@@ -83,7 +83,7 @@ def _find_shown(fields: Mapping[str, FieldInfo], key: str) -> Shown:
     return next((one for one in declared if isinstance(one, Shown)), Shown())
 
 
-def _display_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
+def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
     """The name of a data set, a noise or a partition, and the settings that it says ("3 classes a client")."""
     owners, fields = _find_owners(spec), _declared_settings(spec)
     name = str(owners[0].display_name) if owners else ""
