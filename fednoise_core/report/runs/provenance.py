@@ -26,8 +26,8 @@ TYPES = {
 
 FEW_SEEDS = {
     1: "One seed: no spread is known.",
-    2: "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the mean; "
-    "that it is better is not shown.",
+    2: "2 seeds: a standard deviation of so few values is itself rough. A lead is not evidence that a method is "
+    "better.",
 }
 
 
@@ -112,7 +112,8 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
         (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (
             True,
-            "Seconds and memory depend on the machine; every other number follows from the settings and the code.",
+            "Seconds and memory depend on the machine. Accuracies also depend on the kind of processor, which rounds "
+            "in its own way.",
         ),
     ]
     return [sentence for applies, sentence in said if applies]
