@@ -22,9 +22,8 @@ from pydantic import Field
 from fednoise_core.data.arrays import Arrays, content_sha256
 from fednoise_core.data.facts import CIFAR100_COARSE, CIFAR100_COARSE_NAMES, CIFAR100_NAMES, DIGITS, Facts
 from fednoise_core.data.locate import list_folders, list_missing, not_found
-from fednoise_core.data.npz import read_members
 from fednoise_core.data.settings import Dataset
-from fednoise_core.io import ArtifactError, SpecError
+from fednoise_core.io import ArtifactError, SpecError, read_npz
 from fednoise_core.settings.declare import Shown
 
 SILENCE = 30.0  # seconds that a server may say nothing; torchvision itself would wait for ever
@@ -217,7 +216,7 @@ def _read_content(kind: type[Official], source: str, places: Sequence[Path], cac
 
 def _from_npz(path: Path) -> Content:
     names = ("x_train", "y_train", "x_test", "y_test")
-    content = read_members(path, names.__contains__)
+    content = read_npz(path, names.__contains__)
     absent = [name for name in names if name not in content]
     if absent:
         raise ArtifactError(f"{path}: it has no {', '.join(absent)}")

@@ -115,7 +115,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         path = self._folder / f"{client}.pt"
         if path in self._saved:
             path = path.with_stem(f"{client}-other")
-        path.write_bytes(buffer.getbuffer())
+        try:
+            path.write_bytes(buffer.getbuffer())
+        except OSError as error:  # a full disk: say of which file
+            error.filename = str(path)
+            raise
         return path, zlib.crc32(buffer.getbuffer())
 
     def __getitem__(self, client: int) -> dict[str, Any]:
@@ -173,11 +177,6 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
     def in_memory(self, client: int) -> bool:
         """Whether the client state of `client` is in memory."""
         return client in self._memory
-
-    @property
-    def filed(self) -> int:
-        """Number of clients whose client state is in a file."""
-        return len(self._files)
 
     def to_plain(self) -> dict[str, Any]:
         """Describe the store for a checkpoint, in dicts, numbers and tensors.

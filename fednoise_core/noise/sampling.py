@@ -5,8 +5,9 @@ Everywhere T[i, j] = P(noisy = j | clean = i), float64 [K, K], rows sum to one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -78,8 +79,7 @@ def noise_model(
 
     def make_model(function: M) -> M:
         model = with_settings(example=example, display_name=display_name)(function)
-        rates = {"nominal_rate": nominal_rate, "published_rate": published_rate}
-        vars(model).update(rates, random_state=random_state)
+        vars(model).update(nominal_rate=nominal_rate, published_rate=published_rate, random_state=random_state)
         return model
 
     return make_model
@@ -155,6 +155,33 @@ def _draw_categorical(p: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Draws from `p` by inversion of the uniforms `u` in [0, 1); an entry of probability 0 never comes up."""
     cumulative = np.cumsum(p)
     return np.searchsorted(cumulative / cumulative[-1], u, side="right").astype(np.int64)
+
+
+def pack_generator(rng: np.random.RandomState) -> np.ndarray:
+    """State of a legacy generator, uint32 [625], as the labels artifact keeps it."""
+    _, keys, position, *_ = rng.get_state()
+    return np.append(np.asarray(keys), position).astype(np.uint32)
+
+
+def continue_cohorts(state: np.ndarray | None, clients: int, size: int) -> Iterator[list[int]]:
+    """Draw cohorts from the generator that drew the labels, as the code of Yu et al. (2025) goes on with it.
+
+    Args:
+        state: `Labels.generator`.
+        clients: Number of clients.
+        size: Clients of a cohort.
+
+    Returns:
+        One cohort after the other, without end.
+
+    Raises:
+        SpecError: The labels keep no generator.
+    """
+    if state is None:
+        raise SpecError("train.sampling: 'continued' needs labels drawn by noise with a noise_seed")
+    rng, p = np.random.RandomState(), np.full(clients, 1 / clients)
+    rng.set_state(("MT19937", state[:624], int(state[624]), 0, 0.0))
+    return (rng.choice(clients, size, replace=False, p=p).tolist() for _ in count())
 
 
 def realised_matrix(clean: np.ndarray, noisy: np.ndarray, K: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -96,14 +96,6 @@ class Layout:
             Weights, float32.
         """
         return Weights(self, torch.zeros(self.size, device=device))
-
-    def describe(self) -> list[list[Any]]:
-        """Description for JSON.
-
-        Returns:
-            [name, shape, kind] of each entry.
-        """
-        return [[e.name, list(e.shape), e.kind] for e in self.entries]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Layout) and self.entries == other.entries)
@@ -230,6 +222,19 @@ def clone_tree(tree: Any) -> Any:
     return tree_map(lambda t: t.clone() if isinstance(t, Weights) else t.detach().clone(), tree)
 
 
+def iterate_leaves(tree: Any) -> Iterator[Any]:
+    """Go through the leaves of a tree, in order. Weights are their one flat tensor.
+
+    Args:
+        tree: Nested dicts, lists and tuples. A leaf is anything else.
+    """
+    if isinstance(tree, Mapping | list | tuple):
+        for part in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from iterate_leaves(part)
+    else:
+        yield tree.flat if isinstance(tree, Weights) else tree
+
+
 def count_bytes(tree: Any) -> int:
     """Bytes that sending a tree costs.
 
@@ -244,22 +249,20 @@ def count_bytes(tree: Any) -> int:
     Raises:
         TypeError: The tree holds anything else, such as a numpy array.
     """
-    if isinstance(tree, Weights):
-        return tree.flat.numel() * tree.flat.element_size()
-    if isinstance(tree, Tensor):
-        return tree.numel() * tree.element_size()
-    if isinstance(tree, Mapping):
-        return sum(count_bytes(v) for v in tree.values())
-    if isinstance(tree, list | tuple):
-        return sum(count_bytes(v) for v in tree)
-    if tree is None:
+    return sum(map(_count_leaf, iterate_leaves(tree)))
+
+
+def _count_leaf(leaf: Any) -> int:
+    if isinstance(leaf, Tensor):
+        return leaf.nbytes
+    if leaf is None:
         return 0
-    if not isinstance(tree, str | int | float):
+    if not isinstance(leaf, str | int | float):
         raise TypeError(
-            f"{type(tree).__name__}: what is sent or kept is made of tensors, weights, numbers, texts, lists and dicts "
+            f"{type(leaf).__name__}: what is sent or kept is made of tensors, weights, numbers, texts, lists and dicts "
             f"(an array: torch.from_numpy)"
         )
-    return len(tree.encode()) if isinstance(tree, str) else 8
+    return len(leaf.encode()) if isinstance(leaf, str) else 8
 
 
 def all_finite(tree: Any) -> bool:
@@ -271,19 +274,15 @@ def all_finite(tree: Any) -> bool:
     Returns:
         Whether all numbers are finite.
     """
-    if isinstance(tree, Weights):
-        tree = tree.flat
-    if isinstance(tree, Tensor):
-        if not tree.is_floating_point():
-            return True
-        flat = tree.detach().reshape(-1)
+    return all(map(_is_finite, iterate_leaves(tree)))
+
+
+def _is_finite(leaf: Any) -> bool:
+    if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        flat = leaf.detach().reshape(-1)
         # The square is one fast pass, and finite for all but broken models; only else is every number looked at.
         return math.isfinite(float(torch.dot(flat, flat))) or bool(torch.isfinite(flat).all())
-    if isinstance(tree, Mapping):
-        return all(map(all_finite, tree.values()))
-    if isinstance(tree, list | tuple):
-        return all(map(all_finite, tree))
-    return math.isfinite(tree) if isinstance(tree, float) else True
+    return math.isfinite(leaf) if isinstance(leaf, float) else True
 
 
 def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
@@ -300,11 +299,14 @@ def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) 
 
     Raises:
         ValueError: There are no trees, or not as many weights, or their sum is not positive.
+        FloatingPointError: A weight is not finite. The engine takes it for a training that diverges.
     """
     if not trees:
         raise ValueError("mean of no trees")
     shares = [1.0] * len(trees) if weights is None else [float(w) for w in weights]
     total = sum(shares)
+    if not math.isfinite(total):
+        raise FloatingPointError(f"the weights of a mean are not finite: {shares}")
     if len(shares) != len(trees) or not total > 0:
         raise ValueError(f"{len(trees)} trees need as many weights with a positive sum, got {shares}")
     return _weighted_mean(list(trees), [s / total for s in shares])
@@ -341,7 +343,8 @@ def to_plain(tree: Any) -> Any:
         TypeError: The tree holds anything else.
     """
     if isinstance(tree, Weights):
-        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _detach_storage(tree.flat)}
+        entries = [[e.name, list(e.shape), e.kind] for e in tree.layout.entries]
+        return {"__layout__": json.dumps(entries), "flat": _detach_storage(tree.flat)}
     if isinstance(tree, Mapping):
         return {k: to_plain(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, TypeVar, cast
@@ -48,6 +49,28 @@ def with_settings(*, example: Mapping[str, Any], display_name: str = "", **facts
     return decorate
 
 
+def import_named(where: str, place: str) -> Any:
+    """Import a function or class by its name.
+
+    Args:
+        where: "module:name".
+        place: Beginning of the message, such as `train.net.factory`.
+
+    Returns:
+        The function or class.
+
+    Raises:
+        SpecError: It cannot be imported.
+    """
+    module, _, name = where.partition(":")
+    if not module or not name:
+        raise SpecError(f"{place}: {where!r}: expected module:name, such as mynets:make")
+    try:
+        return getattr(sys.modules.get(module) or import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"{place}: {where!r}: {error}") from error
+
+
 def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str, key: str = "kind") -> K:
     """Find the function, class or object that a spec names.
 
@@ -65,7 +88,8 @@ def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what:
     """
     kind = spec.get(key)
     if not isinstance(kind, str) or kind not in registry:
-        raise SpecError(f"{what}.{key}: {kind!r} is unknown{did_you_mean(str(kind), registry)}")
+        noun = what.rpartition(".")[2]
+        raise SpecError(f"{what}.{key}: unknown {noun} {kind!r}{did_you_mean(str(kind), registry)}")
     found = registry[kind]
     if isinstance(found, str):
         module, name = found.split(":")

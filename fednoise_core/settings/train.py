@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -108,15 +109,24 @@ class Train(ValidatedSettings):
     eval_batch: Annotated[int, Field(ge=1, description="Images per evaluation batch.")] = 1000
 
 
-def resolve_rounds(rounds: int, length: float, at_least: int = 1) -> int:
+def resolve_warmup(rounds: int, length: float) -> int:
+    """Number of rounds of a setting of the type `Rounds` that stands for a tenth of all, rounded up, if it is 0.
+
+    Args:
+        rounds: Rounds of the run.
+        length: The setting.
+    """
+    return resolve_rounds(rounds, length) if length else math.ceil(rounds / 10)
+
+
+def resolve_rounds(rounds: int, length: float) -> int:
     """Number of rounds of a setting of the type `Rounds`.
 
     Args:
         rounds: All rounds of the run.
         length: So many rounds, or below 1 a share of `rounds`, rounded half up.
-        at_least: Smallest result.
 
     Returns:
-        The number. Absolute round numbers of a source become shares of its R.
+        The number, at least 1. Absolute round numbers of a source become shares of its R.
     """
-    return max(at_least, int(rounds * length + 0.5) if length < 1 else int(length))
+    return max(1, int(rounds * length + 0.5) if length < 1 else int(length))

@@ -57,7 +57,7 @@ class Phased(FedAvg):
 
 def play(method: FedAvg, train: dict[str, Any] | None = None, **options):
     made = toy.toy_world(train)
-    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().train(c) for c in range(8)], 5)
+    truth = Truth(toy.toy_labels().clean, toy.toy_labels().noisy, [toy.toy_partition().of(c) for c in range(8)], 5)
     test = Pool(toy.arrays().x_test, (0.25,), (0.2,))
     return run_loop(made, Sequential(made), method, truth, test, torch.from_numpy(toy.arrays().y_test), **options)
 
@@ -72,6 +72,7 @@ def test_phases_follow_each_other_and_are_entered_once():
     assert method.calls == ["enter a after 0", "a1", "a2", "enter b after 2", "b3", "enter c after 3", "c4", "c5"]
     assert outcome.state.notes == {"a": 0, "b": 2, "c": 3}
     assert outcome.state.round == 5
+    assert outcome.spent == [0, 0]  # there was no earlier attempt
     assert [row[2] for row in outcome.record.metrics if row[5] == "made"] == ["a", "a", "b", "c", "c"]
 
 

@@ -70,7 +70,7 @@ def test_an_npz_is_corrected_row_by_row(found: LabelRun, capsys: pytest.CaptureF
         np.testing.assert_array_equal(file["given"], expected[stays])
         np.testing.assert_array_equal(file["names"], before["names"])
     spec = {"source": "npz", "path": str(found.folder / "out.npz"), "test": {"holdout": 0.1}}
-    assert sources.n_train(spec) == found.arrays.n - 1  # it can be read again
+    assert sources.read_facts(spec)[0] == found.arrays.n - 1  # it can be read again
 
 
 def test_accept_all_takes_every_verdict_wrong(found: LabelRun) -> None:
@@ -121,8 +121,12 @@ def test_decisions_are_for_the_labels_that_were_judged(found: LabelRun, capsys: 
     assert apply(found, [decide(found, 7, "relabel", 0), decide(found, 7, "drop")]) == 2
     assert "line 3: 7 has another decision before" in capsys.readouterr().err
     assert apply(found, [decide(found, 7, "keep")], "--labels", "note") == 2
+    assert apply(found, [decide(found, 7, "keep")], "--labels", "names") == 2
+    assert "it has no labels of training images 'names'" in capsys.readouterr().err
+    assert apply(found, []) == 2
+    assert "decisions.csv: it holds no decision" in capsys.readouterr().err
     assert apply(found, [decide(found, 7, "keep")], "--labels", "gvien") == 2
-    assert "it has no array of labels 'gvien'; did you mean 'given'?" in capsys.readouterr().err
+    assert "it has no labels of training images 'gvien'; did you mean 'given'?" in capsys.readouterr().err
 
 
 def test_a_class_that_would_vanish_is_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:

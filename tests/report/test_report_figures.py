@@ -31,7 +31,6 @@ from fednoise_core.report.figures.axis_minimum import find_axis_minimum
 from fednoise_core.report.figures.results.common import spread_x_axis
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.runs.confusion import read_confusion
-from fednoise_core.report.runs.ranking import best_methods
 from fednoise_core.report.runs.run import SELECTORS, listed_runs
 from fednoise_core.report.runs.settings import SettingArtifacts
 from fednoise_core.report.tables import registry
@@ -118,7 +117,7 @@ def stored_curves(root: Path, place: str) -> list[np.ndarray]:
 
 def test_curves_show_the_mean_of_the_seeds_over_work(root: Path) -> None:
     chosen: dict[str, Any] = {"methods": ["fedcorr"], "noises": ["sym40"], "partitions": ["iid"]}
-    made = drawn(root, kind="curves", **chosen, smooth=1, x="work")
+    made = drawn(root, kind="curves", **chosen, metric="last", x="work")
     stored = stored_curves(root, "sym40/iid/fedcorr")
     line = made.figure.axes[0].get_lines()[0]
     assert line.get_ydata() == pytest.approx(np.mean(stored, 0))
@@ -149,16 +148,16 @@ def test_beside_a_line_stands_the_number_of_the_table(root: Path, metric: str, w
 
 @pytest.mark.parametrize("y", [None, [0, 100], [92, 93]])
 def test_names_stand_beside_the_axes_in_order_and_poor_ones_are_marked(root: Path, y: list[float] | None) -> None:
-    made = drawn(root, kind="curves", **ONE, methods=list(METHODS), y=y, smooth=10)
+    made = drawn(root, kind="curves", **ONE, methods=list(METHODS), y=y, metric="last")
     (axis,) = made.figure.axes
     ends = made.frame.groupby("method", sort=False)["drawn"].last()
     (low, high), said = axis.get_ylim(), beside(axis)
     assert y is None or [low, high] == y
     assert [word.startswith("▾") for word in said].count(True) == (ends < low).sum()
     table = registry.build_table(
-        listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last10_mean", **ONE, "methods": list(METHODS)}
+        listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last", **ONE, "methods": list(METHODS)}
     )
-    means = sorted(table["last10_mean_mean"], reverse=True)
+    means = sorted(table["last_mean"], reverse=True)
     assert [float(word.removeprefix("▾ ").split()[0]) for word in said] == pytest.approx(means, abs=0.051)
     assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1 - 1e-6
     assert ("The axis starts at" in made.caption) == (y != [0, 100])
@@ -210,22 +209,42 @@ def test_dots_show_every_seed_the_baseline_and_the_ceiling(root: Path) -> None:
     assert poor.figure.axes[0].get_xlim()[1] > clean
 
 
-def test_the_alternative_text_names_ties_and_what_the_numbers_are(root: Path) -> None:
+def test_the_alternative_text_names_what_is_ahead_and_what_the_numbers_are(root: Path) -> None:
     select = {**ONE, "methods": list(METHODS), "metric": "last"}
     frame = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", **select})
-    best = [
-        f"{method_words(frame[frame['method'] == method])} {mean:.1f} %"
-        for method, mean in frame.sort_values("last_mean", ascending=False)[["method", "last_mean"]].to_numpy()
-        if method in best_methods(frame, "last", 1)
+    ahead = frame[frame["ahead"] > 0].sort_values("last_mean", ascending=False)
+    first, *others = [
+        f"{method_words(ahead[ahead['method'] == method])} {mean:.1f} %"
+        for method, mean in ahead[["method", "last_mean"]].to_numpy()
     ]
-    assert len(best) > 1
-    assert f": {' = '.join(best)} (tie)" in drawn(root, kind="dots", **select).alt
-    differences = drawn(root, kind="differences", **select)
-    said = differences.alt.split("Highest difference to FedAvg: ")[1]
+    assert others
+    assert f": {first} (ahead of it with a seed: {', '.join(others)})" in drawn(root, kind="dots", **select).alt
+
+
+def test_a_dot_is_a_pair_and_its_place_the_gain_of_the_pair(root: Path) -> None:
+    chosen = {"noises": ["sym40", "random40"], "methods": ["fedavg", "sce", "local", "coteaching-oracle"]}
+    made = drawn(root, kind="paired_gains", metric="last", **chosen)
+    (axis,) = made.figure.axes
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert labels == ["SCE", "Local only §", "Co-teaching †"]  # what is not compared comes last
+    places = ("sym40/openset-uniform", "sym40/iid", "random40/openset-nonuniform")
+    gains = [
+        ours[-1] - base[-1]
+        for place in places
+        for ours, base in zip(*(stored_curves(root, f"{place}/{m}") for m in ("sce", "fedavg")), strict=True)
+    ]
+    dots = [x for line in axis.get_lines() if line.get_marker() == "o" for x in np.atleast_1d(line.get_xdata())]
+    assert sorted(dots)[0] >= axis.get_xlim()[0]
+    assert all(any(dot == pytest.approx(gain) for dot in dots) for gain in gains)
+    texts = [text.get_text() for text in axis.texts]
+    assert f"{sum(gain > 0 for gain in gains)} of 6" in texts
+    worst = made.frame.query("method == 'local'")["gain"]
+    assert f"◂ −{-worst.min():.0f} to −{-worst.max():.0f}" in texts
+    hollow = [line for line in axis.get_lines() if line.get_markerfacecolor() == "white"]
+    assert sum(len(line.get_xdata()) for line in hollow) == 6
+    said = made.alt.split("Highest gain over FedAvg: ")[1]
     assert "%" not in said
-    lowest = differences.frame["mean"].min()
-    assert said.endswith(f", lowest Local only § −{-lowest:.1f} points.")
-    assert "-" not in "".join(text.get_text() for text in differences.figure.axes[0].texts)
+    assert "-" not in "".join(texts)
 
 
 def test_a_rate_that_is_the_settings_is_not_compared_in_a_figure(
@@ -345,11 +364,6 @@ def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
     told = frame.loc[whole, "coteaching-oracle"]["mean"]
     assert [x for line in hollow for x in line.get_xdata()] == [pytest.approx(told)]
     assert {line.get_color() for line in hollow} == {style.WRONG}
-    few = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[0.5], methods=["fedavg"])
-    assert few.frame["mean"].isna().all()  # its only model within the budget is untrained
-    asked = drawn(root, kind="bytes", noises=["sym40"], partitions=["iid"], budgets=[2.0])
-    assert set(asked.frame["budget"]) == {"2 MB"}
-    assert "2 MB" in asked.caption
 
 
 def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
@@ -598,7 +612,7 @@ def test_the_command_writes_the_same_bytes_again(
     assert b"CreationDate" not in page
     capsys.readouterr()
     assert figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
-    assert "figure.kind: 'pie' is unknown; known: bytes, classes" in capsys.readouterr().err
+    assert "figure.kind: unknown figure 'pie'; known: bytes, classes" in capsys.readouterr().err
 
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:

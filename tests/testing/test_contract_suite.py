@@ -60,11 +60,11 @@ BROKEN = {
     "ReachesInside": ("test_its_source_keeps_out_of_private_parts", "fed.world"),
     "SaysMore": (
         "test_what_crosses_is_what_it_declares",
-        "up 'samples' crossed in round 1 and is not declared\n"
-        "declared, perhaps by a base: {'down': ('model',), 'up': ('model',)}\n"
-        'this run: wire: ClassVar = {"down": ("model",), "up": ("model", "samples")}',
+        "update 'samples' crossed in round 1 and is not declared\n"
+        "declared, perhaps by a base: {'broadcast': ('model',), 'update': ('model',)}\n"
+        'this run: wire: ClassVar = {"broadcast": ("model",), "update": ("model", "samples")}',
     ),
-    "TellsLabels": ("test_no_client_tells_its_labels", ": up 'told'"),
+    "TellsLabels": ("test_no_client_tells_its_labels", ": update 'told'"),
     "LosesCount": ("test_it_resumes_bit_exactly_after_every_round", "resumed after round 1, it ends in another state"),
 }
 
@@ -109,9 +109,9 @@ class Given:
     [
         ([], "name the method under test: --method package.module:Class"),
         (["--method", "fedavgg"], "method.name: unknown method 'fedavgg'; did you mean 'fedavg'?"),
-        (["--method", "nowhere:It"], "--method nowhere:It: nowhere cannot be imported from this folder"),
+        (["--method", "nowhere:It"], "method.name: 'nowhere:It': No module named 'nowhere'"),
         (["--method", "broken_methods:Missing"], "has no attribute 'Missing'"),
-        (["--method", "broken_methods:NO_METHOD"], "no subclass of fednoise_core.methods.fedavg.FedAvg"),
+        (["--method", "broken_methods:NO_METHOD"], "'broken_methods:NO_METHOD' is no subclass of fednoise_core"),
         (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"),
         (["--method", "fedavg", "--fields", "[1]"], "--fields '[1]': expected a mapping"),
         (["--method", "fedavg", "--fields", "{}", "--fields", "{}"], "--fields: given 2 times, but --method 1 times"),

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from fednoise_core.report.runs.settings import SettingArtifacts
 
 ShownMetric = Annotated[Metric, Field(description="Best round, last round, or mean of the last ten evaluations.")]
-PanelColumns = Annotated[
-    int | None, Field(ge=1, le=3, description="Panels side by side; null: 2 up to four panels, else 3.")
-]
 YRange = Annotated[
     Annotated[list[float], Field(min_length=2, max_length=2)] | None,
     Field(description="Ends of the y axis; null: as the data."),
@@ -46,16 +43,7 @@ class AccuracySettings(FigureSettings):
 class LineSettings(AccuracySettings):
     """Settings of figures whose panels have lines of accuracies."""
 
-    columns: PanelColumns = None
     y: YRange = None
-
-
-class RowSettings(AccuracySettings):
-    """Settings of figures whose rows are methods."""
-
-    columns: Annotated[
-        int | None, Field(ge=1, le=4, description="Panels side by side; null: up to 4 on a page, 2 in a column.")
-    ] = None
 
 
 @dataclass
@@ -96,7 +84,7 @@ class FigureKind:
             of settings is drawn from the artifacts of the settings and its own settings.
         example: Settings for the one-line example on the reference page.
         of_a_paper: Whether it is drawn from a paper's tables, which `draw` then has in the place of the looks.
-        at_top: Whether the page of a paper shows it at its top.
+        at_top: Whether a page shows it at its top, that of a paper if it is `of_a_paper`, else that of another study.
         live: Whether the page of a study draws it itself where scripts run.
         applies: Whether a figure of settings says something of a setting. Its page leaves out those that do not.
     """

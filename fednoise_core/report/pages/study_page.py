@@ -6,7 +6,6 @@ sorted or opened.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,18 +17,20 @@ from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
-from fednoise_core.report.pages.headline import Headline, format_points, make_headline, plain_averaging
+from fednoise_core.report.pages.headline import Headline, make_headline
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
 from fednoise_core.report.pages.page_data import page_data, series_style
 from fednoise_core.report.pages.paper_sections import paper_parts
+from fednoise_core.report.pages.run_details import rows_of
 from fednoise_core.report.pages.run_table import run_columns, run_rows
 from fednoise_core.report.runs import agreement
 from fednoise_core.report.runs.csv_files import read_csv
+from fednoise_core.report.runs.frames import tabulate_results
 from fednoise_core.report.runs.names import Names, describe_spec
 from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.provenance import describe_provenance, file_uri, list_limits, summary_counts
-from fednoise_core.report.runs.ranking import TIE
+from fednoise_core.report.runs.ranking import find_baseline
 from fednoise_core.report.runs.run import ListedRun, RecordedRun, load
 from fednoise_core.report.runs.settings import SettingArtifacts, artifacts_of
 from fednoise_core.report.tables.registry import complete_tables, lay_out_table
@@ -58,9 +59,8 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         raise ArtifactError(f"{root}: the study has no runs")
     specs, shelf, names = study["tables"], ImageCache(), Names.of_runs(runs)
     frames = {name: read_csv(f"{root / 'tables' / name}.csv") for name in specs}
-    shown = [(spec, frames[name]) for name, spec in specs.items()]
-    first = make_headline(shown, plain_averaging(runs), agreement.untrusted_datasets(runs))
-    metric = first.metric if first else "last10_mean"
+    metric = next((spec["metric"] for spec in specs.values() if spec["kind"] == "accuracy"), "last10_mean")
+    first = make_headline(tabulate_results(runs), metric, find_baseline(runs), agreement.untrusted_datasets(runs))
     paper = paper_parts(study, runs, root)
     board, figures = _split_board(study, root, shelf, of_a_paper=paper is not None)
     artifacts = artifacts_of([one for one in found if one.labels and one.partition_file and one.arrays])
@@ -71,7 +71,7 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
         series_style(),
         title=study.get("title") or study.get("id", root.name),
         study={"id": study.get("id", root.name), "scale": study.get("scale", "")},
-        headline=first.sentence if first else "",
+        headline=first.sentence,
         won=_winners_table(first, runs, names),
         paragraphs=_split_paragraphs(study.get("text") or ""),
         tiles=summary_counts(runs),
@@ -96,11 +96,13 @@ def study_page(study: Mapping[str, Any], found: Sequence[ListedRun], root: str |
 def _split_board(
     study: Mapping[str, Any], root: Path, shelf: ImageCache, *, of_a_paper: bool
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """The scoreboard, which the page of a paper shows at its top, and the other figures."""
+    """The figure that the page shows at its top, such as the scoreboard of a paper, and the other figures."""
     specs = study.get("figures", {})
     drawn = {name: _figure_part(root, name, spec, shelf) for name, spec in specs.items()}
-    boards = (name for name in specs if of_a_paper and find_figure_kind(specs[name]).at_top)
-    board = drawn.pop(next(boards, ""), None)
+    kinds = {name: find_figure_kind(spec) for name, spec in specs.items()}
+    board = drawn.pop(
+        next((name for name in kinds if kinds[name].at_top and kinds[name].of_a_paper == of_a_paper), ""), None
+    )
     return board, list(drawn.values())
 
 
@@ -120,7 +122,7 @@ def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The training settings in words, those of a block of the grid under what the block contains."""
     own = [(_grid_block(block), _format_spec(block["train"])) for block in study.get("blocks", ())]
-    return [*((str(key), _format_setting(value)) for key, value in study.get("train", {}).items()), *own]
+    return [*rows_of(study.get("train", {})), *own]
 
 
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
@@ -153,9 +155,9 @@ def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
     )
 
 
-def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
+def _winners_table(first: Headline, runs: Sequence[RecordedRun], names: Names) -> dict[str, Any] | None:
     """The table of winners, a row a setting; None where there is one setting, of which the sentence says it all."""
-    if first is None or len(first.rows) < 2:
+    if len(first.rows) < 2:
         return None
     clean = {run.listed.setting: is_noiseless(run.spec.get("noise", {})) for run in runs}
     places = {setting: at for at, setting in enumerate(clean)}
@@ -163,21 +165,9 @@ def _winners_table(first: Headline | None, runs: Sequence[RecordedRun], names: N
         places = {setting: at for setting, at in places.items() if not clean[setting]}
     return {
         "metric": METRIC_WORDS[first.metric],
-        "tie": TIE,
         "baseline": first.baseline,
         "rows": [
-            {
-                "title": names.title(won.setting),
-                "place": places.get(won.setting),
-                "methods": " = ".join(won.methods[:3])
-                + (f" and {len(won.methods) - 3} more" if len(won.methods) > 3 else ""),
-                "accuracy": won.accuracy,
-                "lead": format_points(won.lead),
-                "next": won.next,
-                "over": format_points(won.over),
-                "seeds": won.seeds,
-            }
-            for won in first.rows
+            {**vars(row), "title": names.title(row.setting), "place": places.get(row.setting)} for row in first.rows
         ],
     }
 
@@ -250,12 +240,8 @@ def _grid_block(block: Mapping[str, Any]) -> str:
 def _format_spec(spec: Mapping[str, Any]) -> str:
     """A spec in one line, its readable name first."""
     shown = describe_spec(spec, "")
-    rest = ", ".join(f"{key}: {_format_setting(value)}" for key, value in spec.items() if key not in ("label", "text"))
+    rest = ", ".join(f"{key}: {value}" for key, value in rows_of(spec) if key not in ("label", "text"))
     return f"{shown} — {rest}" if shown and rest and shown != rest else shown or rest
-
-
-def _format_setting(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _embed_files(prefix: Path, endings: Sequence[str]) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from fednoise_core.report.runs.noise_rate import is_noiseless
 from fednoise_core.report.runs.run import COLUMNS, METRICS, ListedRun, RecordedRun
 from fednoise_core.report.text.footnotes import marks_of
 
@@ -45,7 +46,9 @@ def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.
                 "view": name,
                 "as_told": bool(summary.get("as_told")),
                 "clean_known": bool(summary.get("clean_known", True)),
+                "noiseless": is_noiseless(run.spec.get("noise", {})),
                 "diverged": lost,
+                "at_chance": bool(summary.get("at_chance")),
                 "dropped_updates": int(summary.get("dropped_updates") or 0),
                 **{key: math.nan if lost else _to_percent(scores.get(key)) for key in (*METRICS, "round0")},
                 **{key: summary.get(key) for key in ("rounds", "work", "bytes_up", "bytes_down", "epsilon")},

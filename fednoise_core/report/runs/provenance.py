@@ -75,6 +75,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
     unknown = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))
     lost = frames.diverged_words(runs)
     dropped = frames.counted_words(frame, frame["dropped_updates"] > 0)
+    chance = frames.counted_words(frame, frame["at_chance"])
     below = frames.counted_words(frame, frame["best"] <= frame["round0"])
     said: list[tuple[Any, str]] = [
         (
@@ -108,12 +109,17 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "where one of several runs diverged there is no mean.",
         ),
         (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
+        (
+            chance,
+            f"At chance after the last round: {'; '.join(chance)}. Such an accuracy cannot be told from that of naming "
+            "the commonest class every time. The training may have diverged or not begun to learn.",
+        ),
         (below, f"Not above the accuracy before training: {'; '.join(below)}."),
         (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (
             True,
-            "Seconds and memory depend on the machine. Accuracies also depend on the kind of processor, which rounds "
-            "in its own way.",
+            "Seconds and memory depend on the machine. The other numbers repeat bit by bit on the same kind of "
+            "processor. On another kind an accuracy can differ by several points.",
         ),
     ]
     return [sentence for applies, sentence in said if applies]
