@@ -1,11 +1,14 @@
 """A toy study is killed at random moments and its files are damaged: is anything lost, and does the audit name it?
 
     python -m benchmarks.survival kill --times 60 --folder FOLDER
+    python -m benchmarks.survival methods --times 200 --folder FOLDER
     python -m benchmarks.survival damage --files 40 --folder FOLDER
 
 `kill` ends a job, Snakemake, or both with SIGKILL at a random moment and starts Snakemake again, until the study is
 finished; then it starts anew, until enough kills have happened. No finished folder may change or disappear, and every
 finished study must have the bytes of one that ran undisturbed (files that hold times are left out).
+`methods` ends training processes: each method in one process and with two workers, equally often, at random moments of
+random rounds. The files must have the bytes of a run in one process that was not disturbed.
 `damage` changes, cuts, lengthens or deletes random files of the store, five at a time. The audit must name just these,
 and Snakemake must make just their folders again.
 """
@@ -21,16 +24,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "workflow"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "steps"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
+import toy
+from fork_train import forking_parent
+from test_train_kill import KEPT, Setting
 from toy_workflow import ENV, TOY, Workflow, lay_out
 
+from fednoise_core.methods import METHODS
 from workflow_scripts.provenance.checksums import SUMS, read_sums
 
 SNAKEMAKE = ("snakemake", "--cores", "2", "--config", "device=cpu")
 VARIES = {"cost.json", "benchmark.tsv"}
+EXECUTORS = ("sequential", "workers:2")
 
 
 def prepare(folder: Path) -> Workflow:
@@ -119,6 +130,37 @@ def kill(folder: Path, times: int, seed: int) -> int:
     return failures
 
 
+def methods(folder: Path, times: int, seed: int) -> int:
+    inputs = folder / "inputs"
+    for name, made in (("arrays", toy.arrays()), ("labels", toy.toy_labels()), ("partition", toy.toy_partition())):
+        made.save(inputs / f"{name}.npz")
+    draw, killed, failures, runs = random.Random(seed), Counter[str](), 0, 0
+    pairs = list(product(METHODS, EXECUTORS))
+    with forking_parent() as train:
+        for number, (name, executor) in enumerate(pairs):
+            share = times * (number + 1) // len(pairs) - killed.total()
+            if share <= 0:
+                continue
+            whole = Setting(folder / "whole" / name, inputs, name, executor="sequential")
+            if not whole.out.exists():
+                train(whole.order())
+            run = Setting(folder / "killed" / f"{name}-{runs}", inputs, name, draw.choice([0, 2048]), None, executor)
+            for _ in range(share):  # a busy machine may notice a round only when the run is over
+                code = train(run.order((draw.randint(1, 9), draw.uniform(0, 0.05))))
+                killed[executor] += code == -signal.SIGKILL
+            code = train(run.order())
+            different = [
+                file
+                for file in KEPT
+                if not (run.out / file).exists() or (run.out / file).read_bytes() != (whole.out / file).read_bytes()
+            ]
+            runs += 1
+            failures += bool(code or different)
+            print(f"{killed.total()}: {name}, {executor}, exit {code}, different {different}", flush=True)
+    print(f"{dict(killed)} kills in {runs} runs, {failures} failures")
+    return failures
+
+
 def damage(folder: Path, count: int, seed: int) -> int:
     project = prepare(folder / "damaged")
     project(*SNAKEMAKE)
@@ -167,14 +209,16 @@ def damage(folder: Path, count: int, seed: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["kill", "damage"])
+    parser.add_argument("what", choices=["kill", "methods", "damage"])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--times", type=int, default=60)
     parser.add_argument("--files", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     folder = args.folder.resolve()
-    return bool(kill(folder, args.times, args.seed) if args.what == "kill" else damage(folder, args.files, args.seed))
+    if args.what == "damage":
+        return bool(damage(folder, args.files, args.seed))
+    return bool({"kill": kill, "methods": methods}[args.what](folder, args.times, args.seed))
 
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
         os.chmod(name, 0o666 & ~umask)  # mkstemp makes it private
         os.replace(name, path)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk: say of which file
-            error.filename = str(path)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = os.fspath(path)  # a full disk's error names no file
         raise
 
 

@@ -15,7 +15,7 @@ rule train:
     params:
         command=step_command("store/runs/{where}/{digest}"),
     message:
-        "train {wildcards.where}"
+        "train {wildcards.where}: {resources.mem_mb} MB, {resources.runtime} minutes" + (", 1 GPU" if GPU else "")
     shell:
         "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps.train --threads {threads} {params.command}"
         ' --device "${{FEDNOISE_DEVICE:-auto}}" > {log:q} 2>&1'

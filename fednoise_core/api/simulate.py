@@ -35,7 +35,7 @@ from fednoise_core.engine.loop import Outcome, Saving, run_loop
 from fednoise_core.engine.pool import Pool, build_augmentation
 from fednoise_core.engine.truth import Truth
 from fednoise_core.engine.world import World
-from fednoise_core.io import ArtifactError, SpecError, json_digest
+from fednoise_core.io import SpecError, json_digest
 from fednoise_core.methods import make_method
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
@@ -59,7 +59,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
 }
 
 
-class NotSaved(ArtifactError):
+class NotSaved(OSError):
     """The files of a finished run could not be written. `run` is the run."""
 
     def __init__(self, problem: str, run: FinishedRun) -> None:

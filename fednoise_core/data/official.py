@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import socket
 import tempfile
 import warnings
@@ -285,7 +286,10 @@ def _download_files(kind: type[Official], source: str, cache: Path) -> None:
     from filelock import FileLock
 
     cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f".{source}.lock"), tempfile.TemporaryDirectory(dir=cache, prefix=".") as scratch:
+    with FileLock(cache / f".{source}.lock"), tempfile.TemporaryDirectory(dir=cache, prefix=f".{source}-") as scratch:
+        for left in cache.glob(f".{source}-*"):  # by downloads that were killed
+            if left != Path(scratch):
+                shutil.rmtree(left)
         if not list_missing(cache, kind.raw):
             return  # another job was faster
         before = socket.getdefaulttimeout()

@@ -137,8 +137,8 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
     with open_atomic(path, "wb") as file:
         try:
             torch.save(plain, file)
-        except RuntimeError as error:  # torch hides what the disk said
-            raise ArtifactError(f"{path}: cannot be written; the disk may be full") from error
+        except RuntimeError as error:  # torch raises its own after that of a full disk
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
     state.store.commit()
     state.relay.commit()
     for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import corrected
+from benchmarks import changed_configs, corrected
 from benchmarks.corruptions import SCENARIOS, spoilt
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,13 @@ def test_the_gpu_ladder_climbs_on_the_stand_in_with_torch_and_numpy_only(tmp_pat
     assert found["whole_run"]["finished"]
     assert "the times mean nothing" in (tmp_path / "ladder.md").read_text()
     assert {p.name for p in tmp_path.iterdir()} == {"ladder.json", "ladder.md"}
+
+
+def test_a_changed_config_plans_or_is_refused_in_one_line(tmp_path):
+    """Within five seconds, naming file and key; `python -m benchmarks.changed_configs` draws more."""
+    refused, wrong = changed_configs.count_refusals(60, 25, tmp_path)
+    assert not wrong, "\n".join(wrong)
+    assert 20 < refused < 55
 
 
 def test_corrected_labels_are_those_that_the_command_wrote():

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,8 @@ import toy
 
 from fednoise_core import methods
 from workflow_scripts.commands import main, new, run
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_help_names_every_verb_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +45,14 @@ def test_an_unknown_verb_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == f"fednoise: unknown command 'nosuch'; known: {', '.join(main.VERBS)}\n"
 
 
+@pytest.mark.parametrize("verb", ["audit", "record", "prune"])
+def test_what_takes_no_folder_refuses_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt folder does not pass as one without findings."""
+    with pytest.raises(SystemExit, match="2"):
+        main.main([verb, "results/quik"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: results/quik\n")
+
+
 def test_an_interrupted_verb_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(_: list[str]) -> int:
         raise KeyboardInterrupt
@@ -64,6 +78,34 @@ def test_run_calls_snakemake(
         [sys.executable, "-m", "snakemake", "--cores", "8", "--config", "scale=cpu", "--dry-run", "--", "quick"],
         [sys.executable, "-m", "snakemake", "--cores", "all", "--"],
     ]
+
+
+SLOW_TO_END = """
+import pathlib, time
+try:
+    pathlib.Path("begun").touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)
+    pathlib.Path("ended").touch()
+"""
+
+
+def test_ctrl_c_lets_snakemake_end_by_itself(tmp_path: Path) -> None:
+    """Killed before its jobs have stopped, it would leave its lock."""
+    (tmp_path / "snakemake.py").write_text(SLOW_TO_END)
+    (tmp_path / "Snakefile").touch()
+    command = [sys.executable, "-m", "workflow_scripts.commands.main", "run"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=pipe, text=True, start_new_session=True) as process:
+        end = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate()[1] == ""
+    assert (tmp_path / "ended").exists()
 
 
 def test_a_new_method_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

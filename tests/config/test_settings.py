@@ -18,7 +18,7 @@ from fednoise_core.io import SpecError, canonical_json, json_digest
 from workflow_scripts.config.nets import nets_of
 from workflow_scripts.config.project import Project, reserved_names
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.code_hash import reachable_files
+from workflow_scripts.provenance.code_hash import read_modules
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.study.study import Study
 
@@ -441,8 +441,9 @@ def test_a_misspelt_key_or_id_anywhere_in_a_study_is_refused(folder: Path) -> No
             "config: scale: expected paper or the name of a file in config/scales, got 'huge'; known: cpu",
         ),
         ({"studies": []}, "config: studies: "),
-        ({"data_root": "none/such"}, "config: data_root: expected a folder, got none/such"),
+        ({"data_root": "none/such"}, "config: data_root: expected a folder, got 'none/such'"),
         ({"overlay": "x"}, 'config: overlay: expected {…}, got "x"'),
+        ({"scale": "cpu", "overlay": {"train": 3}}, "config: overlay.train: expected {…}, got 3"),
     ],
 )
 def test_bad_config(folder: Path, config: dict[str, Any], message: str) -> None:
@@ -686,4 +687,4 @@ def test_the_default_net_is_in_the_code_of_a_run(folder: Path) -> None:
     spec = Study(project(folder), "toy").runs[0].spec
     assert "net" not in spec["train"]
     entries = StepCode(ROOT).train_entries(spec["method"]["name"], nets_of(spec["train"]))
-    assert "fednoise_core/nets/small.py" in reachable_files(ROOT, *entries)
+    assert "fednoise_core/nets/small.py" in read_modules(ROOT, entries)

@@ -57,7 +57,9 @@ def same(arrays, content) -> None:
 
 def test_mnist_is_downloaded_checked_and_then_read_offline(tmp_path, mnist, web):
     cache = tmp_path / "cache"
+    (cache / ".mnist-killed/raw").mkdir(parents=True)  # of a download that was killed
     same(sources.read({"source": "mnist"}, [tmp_path / "nothing"], cache), mnist)
+    assert not (cache / ".mnist-killed").exists()
     assert set(web.asked) == set(web.files)
     web.files.clear()
     web.asked.clear()

@@ -22,7 +22,7 @@ from fednoise_core.io import SpecError
 from fednoise_core.nets import build_net
 from fednoise_core.nets.module import with_named_nets
 from workflow_scripts.config.nets import net_code
-from workflow_scripts.provenance.code_hash import reachable_files
+from workflow_scripts.provenance.code_hash import read_modules
 from workflow_scripts.provenance.step_code import StepCode
 
 NORMED = {"name": "module", "factory": "mynets:Normed"}
@@ -201,7 +201,7 @@ def test_the_users_files_decide_what_runs_again(project: Path):
 
     first = code()
     assert {"theirnets.py", "layers.py"} <= set(
-        reachable_files(project, *StepCode(project).train_entries("fedavg", net_code(net)))
+        read_modules(project, StepCode(project).train_entries("fedavg", net_code(net)))
     )
     (project / "layers.py").write_text("WIDTH = 3  # a comment\n")
     assert code() == first

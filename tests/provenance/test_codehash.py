@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workflow_scripts.provenance import code_hash
-from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file, reachable_files, read_registry
+from workflow_scripts.provenance.code_hash import GPU_ONLY, closure_hash, module_file, read_modules, read_registry
 from workflow_scripts.provenance.step_code import CodeChanged, StepCode
 
 ROOT = Path(__file__).parents[2]
@@ -39,13 +39,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_closure_follows_imports_and_packages(root: Path) -> None:
-    assert reachable_files(root, "fednoise_core/a.py") == [
+    assert sorted(read_modules(root, ["fednoise_core/a.py"])) == [
         "fednoise_core/__init__.py",
         "fednoise_core/a.py",
         "fednoise_core/b.py",
     ]
     # a relative import, and the __init__.py of the package that importing runs
-    assert set(reachable_files(root, "fednoise_core/far/one.py")) >= {
+    assert set(read_modules(root, ["fednoise_core/far/one.py"])) >= {
         "fednoise_core/far/__init__.py",
         "fednoise_core/b.py",
     }
@@ -213,9 +213,7 @@ def test_the_version_of_python_counts(root: Path, monkeypatch: pytest.MonkeyPatc
 def test_code_of_gpus_counts_in_runs_on_one_alone() -> None:
     steps = StepCode(ROOT)
     assert all((ROOT / file).is_file() for file in GPU_ONLY)
-    on_cpu, on_gpu = (
-        set(reachable_files(ROOT, *steps.train_entries("fedavg", ["mlp"], gpu=gpu))) for gpu in (False, True)
-    )
+    on_cpu, on_gpu = (set(read_modules(ROOT, steps.train_entries("fedavg", ["mlp"], gpu=gpu))) for gpu in (False, True))
     assert on_gpu - on_cpu == set(GPU_ONLY)
     assert "fednoise_core/engine/executors/graphs.py" in on_cpu  # evaluations on a CPU pass through it
 
@@ -233,7 +231,7 @@ def test_a_job_takes_the_code_that_it_was_planned_with() -> None:
 def test_imports_for_type_checkers_do_not_count(root: Path) -> None:
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fednoise_core import unused\n"
     (root / "fednoise_core/c.py").write_text(text)
-    assert "fednoise_core/unused.py" not in reachable_files(root, "fednoise_core/c.py")
+    assert "fednoise_core/unused.py" not in read_modules(root, ["fednoise_core/c.py"])
 
 
 def test_registry_and_modules(root: Path) -> None:
@@ -261,7 +259,7 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     """A run is not stale when a noise model changes, nor are labels of one kind by the file of another."""
     project = Path(__file__).parents[2]
     steps = StepCode(project)
-    training = set(reachable_files(project, *steps.train_entries("fedcorr", ["small_cnn"])))
+    training = set(read_modules(project, steps.train_entries("fedcorr", ["small_cnn"])))
     own = {"fednoise_core/noise/labels.py", "fednoise_core/methods/fedcorr.py", "fednoise_core/nets/small.py"}
     assert own <= training
     others = {
@@ -272,10 +270,10 @@ def test_steps_depend_on_their_own_kind_only() -> None:
     }
     assert all((project / name).is_file() for name in others)
     assert not training & others
-    symmetric = set(reachable_files(project, *steps.noise_entries("symmetric")))
+    symmetric = set(read_modules(project, steps.noise_entries("symmetric")))
     assert "fednoise_core/noise/models.py" in symmetric
     assert not symmetric & {"fednoise_core/noise/asymmetric.py", "fednoise_core/noise/levels.py"}
-    openset = set(reachable_files(project, *steps.partition_entries("openset")))
+    openset = set(read_modules(project, steps.partition_entries("openset")))
     assert "fednoise_core/partition/schemes.py" in openset
     assert "fednoise_core/partition/skew.py" not in openset
 
@@ -306,7 +304,7 @@ def test_a_further_line_of_a_registry_changes_no_other_hash(tmp_path: Path) -> N
 
 def test_the_command_line_around_training_is_not_in_its_hash() -> None:
     steps = StepCode(ROOT)
-    training = reachable_files(ROOT, *steps.train_entries("fedavg", ["mlp"]))
+    training = read_modules(ROOT, steps.train_entries("fedavg", ["mlp"]))
     assert "workflow_scripts/steps/training_run.py" in training
     commands = ("train", "device", "step", "codehash", "stepcode")
     assert not [name for name in commands if f"workflow_scripts/{name}.py" in training]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy
 
-from workflow_scripts.provenance.code_hash import BOOKKEEPING, reachable_files
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, read_modules
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.steps import download, figure, metrics, noise, pretrained, setting_page, study_page, table, train
 from workflow_scripts.steps import partition as split
@@ -82,4 +82,4 @@ def test_what_keeps_the_books_is_in_no_closure() -> None:
         steps.noise_entries("symmetric"),
         steps.report_entries("table"),
     ):
-        assert not [file for file in reachable_files(ROOT, *entries) if file.startswith(BOOKKEEPING)]
+        assert not [file for file in read_modules(ROOT, entries) if file.startswith(BOOKKEEPING)]

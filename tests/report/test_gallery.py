@@ -46,7 +46,8 @@ def shown(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     data.save(arrays)
     found: dict[tuple[str, str], SettingArtifacts] = {}
     for run in study.runs:
-        noise_spec, partition_spec = study.normalize_noise(run.noise), study.normalize_partition(run.partition)
+        noise_spec = study.normalize_definition("noises", run.noise)
+        partition_spec = study.normalize_definition("partitions", run.partition)
         labels_file, partition_file = folder / run.row["labels"], folder / run.row["partition_file"]
         split: Partition | None = None
         if noise.needs_partition(noise_spec):

@@ -114,6 +114,22 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     assert (tmp_path / "work/checkpoint.pt").exists()
 
 
+def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
+    (tmp_path / "work/checkpoint.pt").mkdir(parents=True)
+    assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 2
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/work").touch()
+    assert train.main(words(tmp_path / "b", inputs)) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "work/checkpoint.pt" in said[0]
+    assert said[1].endswith("b/work'")
+    (tmp_path / "deep.json").write_text('{"a":' * 100_000)
+    with pytest.raises(SystemExit, match="2"):
+        train.main(words(tmp_path, inputs, "--spec", str(tmp_path / "deep.json")))
+    assert "neither JSON nor a JSON file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -211,9 +227,9 @@ def test_a_full_disk_costs_nothing_that_was_finished(first, named, resumed, inpu
     assert train.main(words(tmp_path / "whole", inputs)) == 0
     with monkeypatch.context() as patch:
         fail_writing(patch, first)
-        assert train.main(words(tmp_path / "full", inputs, "--checkpoint-rounds=1")) == 2
+        assert train.main(words(tmp_path / "full", inputs, "--checkpoint-rounds=1")) == 75
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(rf"train: \[Errno 28\] No space left on device: '.*/{named}'", line)
+    assert re.fullmatch(rf"train: .*No space left on device: '.*{named}'\. The settings .*run the same command", line)
     assert train.main(words(tmp_path / "full", inputs)) == 0
     assert f"resumed from round {resumed}" in capsys.readouterr().out
     assert files_of(tmp_path / "full") == files_of(tmp_path / "whole")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import toy
-from fork_train import rounds
+from fork_train import ENVIRONMENT, forking_parent, rounds
 
 ROOT = Path(__file__).parents[2]
 KEPT = [
@@ -26,7 +25,6 @@ KEPT = [
 KILLS = [(2, 0.0), (4, 0.01), (6, 0.03)]  # (round, seconds after it was reported): before, while or after it is saved
 KEEP = ("scaffold", "feddyn", "feddyn_efc", "ditto", "fedmd", "local")  # methods whose clients keep something
 LONGER = {"fedcorr": {"iterations": 2, "tune_rounds": 3, "full_rounds": 4}}
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests/support'}", "OMP_NUM_THREADS": "1"}
 
 
 @dataclasses.dataclass
@@ -38,6 +36,7 @@ class Setting:
     name: str
     keep_mb: int = 2048
     code: str | None = None  # the code's hash, as if the code were another
+    executor: str = "auto"
 
     @property
     def out(self) -> Path:
@@ -72,7 +71,19 @@ class Setting:
             "--device=cpu",
             "--checkpoint-rounds=1",
             f"--keep-mb={self.keep_mb}",
+            f"--executor={self.executor}",
         ]
+
+    def order(self, kill: tuple[int, float] | None = None) -> dict[str, Any]:
+        """What the forking parent is told."""
+        self.folder.mkdir(exist_ok=True, parents=True)
+        return {
+            "argv": self.argv(),
+            "progress": str(self.progress),
+            "log": str(self.folder / "log"),
+            "code": self.code,
+            "kill": kill and [*kill, signal.SIGKILL],
+        }
 
 
 @pytest.fixture(scope="module")
@@ -87,34 +98,8 @@ def inputs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def parent() -> Iterator[Any]:
     """Runs one training process to its end, killed or not, and returns its exit code."""
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/support/fork_train.py")],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-
-    def train(setting: Setting, kill: tuple[int, float] | None = None) -> int:
-        setting.folder.mkdir(exist_ok=True)
-        order = {
-            "argv": setting.argv(),
-            "progress": str(setting.progress),
-            "log": str(setting.folder / "log"),
-            "code": setting.code,
-            "kill": kill and [*kill, signal.SIGKILL],
-        }
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-        return json.loads(process.stdout.readline())["code"]
-
-    with process:
-        yield train
-        process.stdin.close()
+    with forking_parent() as run:
+        yield lambda setting, kill=None: run(setting.order(kill))
 
 
 def assert_same_files(one: Path, other: Path) -> None:

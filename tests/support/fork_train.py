@@ -7,12 +7,41 @@ exit code, or minus the signal that ended it}. Importing torch anew in each proc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+SUPPORT = Path(__file__).parent
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": f"{SUPPORT.parents[1]}{os.pathsep}{SUPPORT}",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@contextlib.contextmanager
+def forking_parent() -> Iterator[Callable[[dict[str, Any]], int]]:
+    """A function that runs one training process to its end, killed or not: a line of JSON in, its exit code out."""
+    command = [sys.executable, __file__]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=SUPPORT.parents[1], env=ENVIRONMENT, text=True, stdin=pipe, stdout=pipe) as one:
+        assert one.stdin is not None
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+
+        def train(order: dict[str, Any]) -> int:
+            one.stdin.write(json.dumps(order) + "\n")
+            one.stdin.flush()
+            return int(json.loads(one.stdout.readline())["code"])
+
+        yield train
+        one.stdin.close()
 
 
 def rounds(progress: Path) -> list[int]:

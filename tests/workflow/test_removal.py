@@ -19,6 +19,7 @@ from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import write_sums
+from workflow_scripts.study.targets import Targets
 
 REAL_PROCESSES = True  # none is started
 STUDY = Path("config/studies/toy.yaml")
@@ -72,6 +73,28 @@ def test_prune_removes_nothing_while_a_study_cannot_be_planned(
     assert run.exists()
     assert prune.main(["--yes"]) == 0
     assert not run.exists()
+
+
+def test_links_and_a_subset_cost_nothing(project: Path) -> None:
+    """What the config's subset leaves out is named all the same; what a link leads to is not looked at."""
+    STUDY.write_text(STUDY.read_text() + "subsets: {plain: [{noises: [random20]}]}\n")
+    config = Path("config/config.yaml")
+    config.write_text(config.read_text().replace("subset: null", "subset: plain"))
+    of_all = Targets(Project({**read_yaml(config), "subset": None})).load_study("toy").runs
+    runs = [finished(run.folder) for run in of_all]
+    assert len(runs) > len(Targets(Project(read_yaml(config))).load_study("toy").runs)
+    theirs = project.parent / f"{project.name}-theirs" / "main.csv"
+    theirs.parent.mkdir()
+    theirs.write_text("text")
+    for link in ("results/toy/tables", "results/gone", "results/toy/gone"):
+        Path(link).parent.mkdir(parents=True, exist_ok=True)
+        Path(link).symlink_to(theirs.parent)
+    assert prune.main(["--yes"]) == 0
+    assert all(run.exists() for run in runs)
+    assert audit.main(["--remove"]) == 0
+    assert theirs.read_text() == "text"
+    assert Path("results/toy/tables").is_symlink()
+    assert not any(os.path.lexists(link) for link in ("results/gone", "results/toy/gone"))
 
 
 def test_audit_moves_only_what_the_workflow_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

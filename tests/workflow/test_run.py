@@ -16,7 +16,7 @@ from toy_workflow import ENV, ROOT, Workflow
 
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
-from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, reachable_files, read_registry
+from workflow_scripts.provenance.code_hash import BOOKKEEPING, GPU_ONLY, PACKAGES, read_modules, read_registry
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.study.study import Study
 
@@ -165,7 +165,7 @@ def test_code_hash_covers_what_a_step_imports(workflow: Workflow) -> None:
         upstream |= {*steps.partition_entries(one.spec["partition"]["kind"])}
     for script, (entries, arguments) in commands.items():
         named = upstream if script in ("table", "figure", "metrics", "study_page", "setting_page") else set()
-        known = set(reachable_files(workflow.folder, *entries, *named))
+        known = set(read_modules(workflow.folder, [*entries, *named]))
         loaded = modules_after(workflow, script, arguments)
         assert f"workflow_scripts/steps/{script}.py" in loaded
         extra = {file for file in loaded - known if not file.startswith(BOOKKEEPING)}
@@ -231,5 +231,5 @@ def test_dvc_stages_depend_on_all_code_behind_them() -> None:
     }
     for stage, entries in behind.items():
         deps = stages[stage].get("do", stages[stage])["deps"]
-        for file in {file for entry in entries for file in reachable_files(ROOT, *entry) if ":" not in file}:
+        for file in {file for entry in entries for file in read_modules(ROOT, entry) if ":" not in file}:
             assert any(file == dep or file.startswith(f"{dep}/") for dep in deps), f"{stage}: {file}"

@@ -55,6 +55,10 @@ def test_the_address_is_known_while_planning(workflow: Workflow, monkeypatch: py
 def test_a_clone_has_nothing_to_do(workflow: Workflow, elsewhere: Callable[[Workflow], Workflow]) -> None:
     """Nothing is restored: the files that DVC brings are enough, also when every trigger of Snakemake counts."""
     clone = elsewhere(workflow)
+    shutil.move(clone.path("store"), clone.path("away"))  # as before `dvc pull`
+    assert "nothing is here yet. `dvc pull` brings recorded results" in clone(*AUDIT)
+    clone("dvc", "repro", "--dry", "--allow-missing")
+    shutil.move(clone.path("away"), clone.path("store"))
     assert not clone.path(".snakemake/metadata").exists()
     assert clone.audit() == []
     assert clone.stale() == {}
@@ -101,6 +105,17 @@ def test_damage_is_named_and_only_that_is_made_again(workflow: Workflow) -> None
         assert workflow.path(file).read_bytes() == whole
         assert workflow.audit() == []
         assert workflow.stale() == {}
+
+
+def test_a_cell_made_by_itself_is_recorded(workflow: Workflow) -> None:
+    shutil.rmtree(workflow.path(workflow.run("fedcorr")))
+    cell = (sys.executable, "-m", "workflow_scripts.commands.main", "cell", "--paper=toy", "--table=main")
+    assert "train digits/symmetric-0.4/openset-4/fedcorr/seed0: 4000 MB, 720 minutes\n" in workflow(
+        *cell, "--method=fedcorr"
+    )
+    assert workflow.audit() == []
+    workflow(*RECORD)
+    assert workflow.stale() == {}
 
 
 def test_missing_extra_and_unfinished(workflow: Workflow) -> None:

@@ -63,10 +63,11 @@ def audit_store(*, copies: bool = True) -> dict[Path, list[str]]:
     """
     there = sorted(find_folders())
     found = {folder: wrong for folder in there if (wrong := _find_problems(folder))}
-    if copies:
+    if copies and there:
         sums = {value for folder in there for value in read_sums(folder).values()}
         for file in sorted(file for pattern in COPIES for file in Path("results").glob(f"*/{pattern}")):
-            if file.is_file() and sha256_file(file) not in sums:
+            linked = any(folder.is_symlink() for folder in file.parents[:-2])  # below results/ no link is followed
+            if file.is_file() and not linked and sha256_file(file) not in sums:
                 found[file] = [f"{file}: not a copy of a file in the store"]
     return found
 
@@ -111,7 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.remove:
             _discard_path(path, now)
     if not found:
-        print("audit: every file is what its step wrote")
+        whole = "every file is what its step wrote"
+        print("audit:", whole if any(find_folders()) else "nothing is here yet. `dvc pull` brings recorded results")
         return 0
     cure = "`fednoise audit --remove` moves them away, and `snakemake` makes them again"
     done = f"moved to {DISCARDED}/{now}; `snakemake` makes them again" if options.remove else f"damaged; {cure}"

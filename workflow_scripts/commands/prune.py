@@ -2,8 +2,9 @@
 
 fednoise prune [--yes]
 
-All studies count, configured or not, at all scales. Nothing is listed while one of them cannot be planned: what it
-names is not known then.
+All studies count, configured or not, at all scales, whatever the config's subset. Nothing is listed while one of them
+cannot be planned: what it names is not known then. Below store/ and
+results/ no link is followed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _not_shown(folder: Path, named: set[Path]) -> Iterator[Path]:
     above = {parent for path in named for parent in path.parents}
     for path in folder.iterdir() if folder.is_dir() else ():
         if path in above:
-            yield from _not_shown(path, named)
+            yield from () if path.is_symlink() else _not_shown(path, named)
         elif path not in named and path.name != ".gitignore":
             yield path
 
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         print(path)
         if options.yes:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     done = "removed" if options.yes else "named by no config; --yes removes them"
     print(f"prune: {len(found)} {done}" if found else "prune: every result is named by a config")
     return 0

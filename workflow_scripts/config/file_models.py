@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import MISSING, ConfigDict, Field
 
-from fednoise_core.report.runs.selection import Ids
+from fednoise_core.report.runs.selection import Ids, RunLists
 from fednoise_core.settings.declare import CONFIG, Distinct, Settings
 
 Title = Annotated[str, Field(min_length=1, max_length=500)]
@@ -90,18 +90,6 @@ class GridBlock(Settings):
     ] = MISSING
 
 
-class SubsetBox(Settings):
-    """Runs of the grid by their ids."""
-
-    datasets: Annotated[
-        Ids | MISSING, Field(description="Ids as the grid has them; a list that is left out allows all.")
-    ] = MISSING
-    noises: Ids | MISSING = MISSING
-    partitions: Ids | MISSING = MISSING
-    methods: Ids | MISSING = MISSING
-    seeds: Seeds | MISSING = MISSING
-
-
 class StudyFile(Settings):
     """A study, a grid of runs and the tables and figures made of them."""
 
@@ -154,7 +142,7 @@ class StudyFile(Settings):
         ),
     ] = MISSING
     subsets: Annotated[
-        dict[str, Annotated[list[SubsetBox], Field(min_length=1)]] | MISSING,
+        dict[str, Annotated[list[RunLists], Field(min_length=1)]] | MISSING,
         Field(
             description="Subset → boxes of ids: `--config subset=…` leaves only the grid's runs that lie in one of "
             "them, in the same folder."

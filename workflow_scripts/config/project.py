@@ -17,7 +17,7 @@ from typing import Any
 from fednoise_core.data import sources
 from fednoise_core.data.settings import load_source
 from fednoise_core.io import ArtifactError, SpecError, json_digest
-from fednoise_core.settings.declare import did_you_mean
+from fednoise_core.settings.declare import describe_mismatch, did_you_mean
 from workflow_scripts import paths
 from workflow_scripts.config.definitions import check_definitions
 from workflow_scripts.config.file_contents import hash_contents
@@ -292,14 +292,17 @@ class Project:
                 "at scale paper it would overwrite the studies' own results. Give it a scale, as config/scales does"
             )
             raise (place / "overlay").error(problem)
+        for key in ("train", "settings"):  # what a study says for the scale would hide it
+            if not isinstance(value := (config.get("overlay") or {}).get(key, {}), Mapping):
+                raise (place / "overlay" / key).error(describe_mismatch(value, {"type": "object"}))
         for number, name in enumerate(config["studies"]):
             if name not in self.study_files:
                 raise (place / "studies" / number).error(
                     f"unknown study {name!r}{did_you_mean(name, self.study_files)}"
                 )
         root = config.get("data_root")
-        if root is not None and not Path(root).is_dir():
-            raise (place / "data_root").error(f"expected a folder, got {root}")
+        if root is not None and not os.path.isdir(root):
+            raise (place / "data_root").error(f"expected a folder, got {root[:100]!r}")
 
 
 @functools.cache

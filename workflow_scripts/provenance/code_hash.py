@@ -46,7 +46,7 @@ def closure_hash(root: str | Path, *entries: str) -> str:
     Returns:
         16 hex digits.
     """
-    modules = _read_modules(Path(root), entries)
+    modules = read_modules(Path(root), entries)
 
     def hash_module(file: str) -> str:
         """Of a file and its direct imports: which module a name comes from counts, its path and its line do not."""
@@ -57,21 +57,6 @@ def closure_hash(root: str | Path, *entries: str) -> str:
     found |= {f"{hash_module(file)}:{name}" for file, colon, name in (one.partition(":") for one in entries) if colon}
     words = ["python {}.{}".format(*sys.version_info), *sorted(found)]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
-
-
-def reachable_files(root: str | Path, *entries: str) -> list[str]:
-    """List the project's files reachable by imports.
-
-    The `__init__.py` of every package on the way belongs to them, because importing a module runs them.
-
-    Args:
-        root: The project's folder.
-        entries: Files relative to it.
-
-    Returns:
-        Files relative to `root`, sorted.
-    """
-    return sorted(_read_modules(Path(root), entries))
 
 
 def module_file(root: str | Path, dotted: str) -> str | None:
@@ -126,8 +111,18 @@ class _Module(NamedTuple):
     packages: tuple[str, ...]  # the __init__.py that importing it runs
 
 
-def _read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
-    """The files reachable from `entries`."""
+def read_modules(root: Path, entries: Iterable[str]) -> dict[str, _Module]:
+    """Read the project's files that are reachable by imports.
+
+    The `__init__.py` of every package on the way belongs to them, because importing a module runs them.
+
+    Args:
+        root: The project's folder.
+        entries: Files relative to it, or "file:object".
+
+    Returns:
+        File relative to `root` → what is read in it.
+    """
     found: dict[str, _Module] = {}
     waiting = [entry.partition(":")[0] for entry in entries]
     while waiting:

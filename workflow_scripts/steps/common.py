@@ -5,7 +5,7 @@ Exit codes of every command here:
 - 0: done.
 - 1: refused, findings, or a defect of the program, which shows where.
 - 2: a user's error (settings, files, arguments, or code that changed), described in one line.
-- 75: interrupted. Run the same command to resume.
+- 75: interrupted, or the disk is full or gone. Run the same command to resume.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
 
 USER_ERROR = 2
 INTERRUPTED = 75  # "try again later"
+USERS_MISTAKES = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +64,7 @@ def json_argument(text: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"neither JSON nor a JSON file: {error}") from error
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object")
@@ -93,6 +94,21 @@ def run_step(
             write_sums(args.sums)
         print(line)
     except (SpecError, ArtifactError, CodeChanged, OSError) as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return USER_ERROR
+        return report_error(name, error)
     return 0
+
+
+def report_error(name: str, error: Exception) -> int:
+    """Print an error in one line.
+
+    Args:
+        name: The name of the step.
+        error: A user's error, or the system's: a full disk, a lost network folder.
+
+    Returns:
+        The exit status.
+    """
+    storage = isinstance(error, OSError) and not isinstance(error, USERS_MISTAKES)
+    cure = ". The settings are not at fault. Make room on the disk, or mount it again, and run the same command"
+    print(f"{name}: {error}{cure if storage else ''}", file=sys.stderr)
+    return INTERRUPTED if storage else USER_ERROR

@@ -9,7 +9,7 @@ run's numbers, and nothing else. Works as plain Python wherever torch is install
 needed.
 
 Exit codes: 0 done; 2 wrong settings, other code than expected, or a damaged file, said in one line; 1 anything else
-that went wrong; 75 interrupted by SIGTERM or SIGINT after a round: run the same command to resume.
+that went wrong; 75 interrupted by SIGTERM or SIGINT after a round, or by a full disk: run the same command to resume.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from workflow_scripts.machine.device import acquire_gpu, visible_gpus
 from workflow_scripts.machine.locks import acquire_lock
 from workflow_scripts.provenance.checksums import SUMS
 from workflow_scripts.provenance.step_code import ROOT, CodeChanged, StepCode
-from workflow_scripts.steps.common import INTERRUPTED, USER_ERROR, json_argument
+from workflow_scripts.steps.common import INTERRUPTED, json_argument, report_error
 from workflow_scripts.steps.training_run import TrainingJob, TrainingOptions, set_up_torch, train_job
 
 FILES = ("arrays", "labels", "partition", "donor", "out", "work")
@@ -87,8 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         job = _make_job(args)
         return _run_job(job, _prepare_device(args), _stop_on_signals())
     except (SpecError, ArtifactError, CodeChanged, OSError) as error:
-        print(f"train: {error}", file=sys.stderr)
-        return USER_ERROR
+        return report_error("train", error)
     except KeyboardInterrupt:
         print("train: interrupted before the first round; run the same command to resume", file=sys.stderr)
         return INTERRUPTED

@@ -114,7 +114,7 @@ class FileAtScale:
         """
         for key in AXES:
             used = {one for block in self.data["grid"] for one in block[key]}
-            for index, one in enumerate(self.data["subsets"][name][number].get(key, ())):
+            for index, one in enumerate(self.data["subsets"][name][number].get(key) or ()):
                 if base_method(one) not in used and one not in used:
                     where = self.place / "subsets" / name / number / key / index
                     raise where.error(f"the grid has no {one!r}{did_you_mean(one, used)}")

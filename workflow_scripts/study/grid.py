@@ -51,16 +51,9 @@ class StudyGrid(FileAtScale):
         """Every run once, in the order of the grid's blocks."""
         return list(self._runs.values())
 
-    def normalize_noise(self, name: str) -> dict[str, Any]:
-        """The noise of an id, in normal form (`Schemas.normal`)."""
-        return self._normalize_definition("noises", name)
-
-    def normalize_partition(self, name: str) -> dict[str, Any]:
-        """The partition of an id, in normal form."""
-        return self._normalize_definition("partitions", name)
-
     @functools.cache  # noqa: B019 - a study lives as long as the process
-    def _normalize_definition(self, key: str, name: str) -> dict[str, Any]:
+    def normalize_definition(self, key: str, name: str) -> dict[str, Any]:
+        """The settings of a noise or partition in normal form (`Schemas.normalize_kind`)."""
         return self.project.schemas.normalize_kind(FAMILY_OF_KEY[key], self.find_definition(key, name)[1])
 
     def find_run(self, dataset: str, noise: str, partition: str, method: str, seed: int) -> PlannedRun:
@@ -87,7 +80,10 @@ class StudyGrid(FileAtScale):
             self.project.find_dataset(dataset, self.place)
             self._check_setting(dataset, noise, partition, self.place)
         return store_of(self.project).first_finished_setting(
-            dataset, self.normalize_noise(noise), self.normalize_partition(partition), seed
+            dataset,
+            self.normalize_definition("noises", noise),
+            self.normalize_definition("partitions", partition),
+            seed,
         )
 
     def select_runs(self, spec: Mapping[str, Any]) -> list[PlannedRun]:
@@ -194,8 +190,8 @@ class StudyGrid(FileAtScale):
         compatibility.check_sampling(found.train, defined, found.place / "train")
         spec = {
             "dataset": project.normalize_dataset(dataset),
-            "noise": self.normalize_noise(noise),
-            "partition": self.normalize_partition(partition),
+            "noise": self.normalize_definition("noises", noise),
+            "partition": self.normalize_definition("partitions", partition),
             "method": project.schemas.normalize_kind("method", fields),
             "train": project.schemas.normalize_train(found.train),
         }
@@ -234,7 +230,7 @@ def _read_box(study: StudyGrid, name: str, number: int) -> dict[str, list[Any]]:
     """A box with the data sets of the scale, by the names of a run's fields."""
     study.check_box(name, number)
     box = study.data["subsets"][name][number]
-    found = {key.removesuffix("s"): list(wanted) for key, wanted in box.items()}
+    found = {key.removesuffix("s"): list(wanted) for key, wanted in box.items() if wanted}
     if "dataset" in found:
         found["dataset"] = [study.dataset_substitutes.get(one, one) for one in found["dataset"]]
     return found

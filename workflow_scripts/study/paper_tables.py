@@ -75,8 +75,8 @@ def with_study_context(study: StudyGrid, spec: Mapping[str, Any], place: ConfigP
         "labels": {name: str(methods[name].get("label", name)) for name in used[3]},
         "parts": {
             "dataset": {name: study.project.normalize_dataset(name) for name in used[0]},
-            "noise": {name: study.normalize_noise(name) for name in used[1]},
-            "partition": {name: study.normalize_partition(name) for name in used[2]},
+            "noise": {name: study.normalize_definition("noises", name) for name in used[1]},
+            "partition": {name: study.normalize_definition("partitions", name) for name in used[2]},
         },
     }
 

@@ -21,8 +21,8 @@ class OutputWords(Settings):
     caption: Annotated[str | None, Field(description="Put before the caption that is made.")] = None
 
 
-class RunSelection(OutputWords):
-    """Which runs a table or figure shows, and in which order. Ids without runs at the present scale are skipped."""
+class RunLists(Settings):
+    """Which runs of a grid."""
 
     datasets: Chosen = None
     noises: Chosen = None
@@ -32,3 +32,7 @@ class RunSelection(OutputWords):
         Annotated[Distinct[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None,
         Field(description="Only these seeds; null: all."),
     ] = None
+
+
+class RunSelection(RunLists, OutputWords):
+    """Which runs a table or figure shows, and in which order. Ids without runs at the present scale are skipped."""
