@@ -48,9 +48,11 @@ def open_atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[An
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)  # mkstemp makes it private
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk: say of which file
+            error.filename = str(path)
         raise
 
 

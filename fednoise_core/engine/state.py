@@ -135,7 +135,10 @@ def save_checkpoint(path: Path, key: str, state: State, log: dict[str, Any]) -> 
         },
     }
     with open_atomic(path, "wb") as file:
-        torch.save(plain, file)
+        try:
+            torch.save(plain, file)
+        except RuntimeError as error:  # torch hides what the disk said
+            raise ArtifactError(f"{path}: cannot be written; the disk may be full") from error
     state.store.commit()
     state.relay.commit()
     for other in path.parent.glob(f"{path.stem}-*.kept"):  # of settings whose checkpoint this one has replaced
