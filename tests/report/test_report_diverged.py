@@ -38,7 +38,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "cost": {"kind": "cost"},
     "diagnostics": {"kind": "diagnostics"},
 }
-FIGURES = {kind: {"kind": kind} for kind in ("curves", "dots", "rate", "bytes", "pareto")}
+FIGURES = {kind: {"kind": kind} for kind in ("curves", "dots", "rate", "pareto")}
 
 
 @pytest.fixture(scope="module")

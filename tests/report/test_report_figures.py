@@ -346,26 +346,6 @@ def test_costs_far_apart_have_a_logarithmic_axis_with_a_place_for_none(values: t
     assert axis.get_xscale() == scale
 
 
-def test_bytes_show_the_accuracy_when_a_budget_is_used_up(root: Path) -> None:
-    made = drawn(root, kind="bytes", **ONE, methods=list(METHODS))
-    frame = made.frame.set_index(["budget", "method"])
-    half, whole = dict.fromkeys(made.frame["budget"])
-    assert list(set(frame.loc[whole]["budget_mb"])) == pytest.approx([1.01 * 12 * 2 * 0.4])  # what FedAvg sends
-    curve = np.mean(stored_curves(root, "sym40/iid/fedavg"), 0)
-    assert frame.loc[whole, "fedavg"]["mean"] == pytest.approx(curve[10:].mean())  # the last quarter of 12 evaluations
-    assert frame.loc[half, "fedavg"]["mean"] == pytest.approx(curve[4:7].mean())
-    double = np.mean(stored_curves(root, "sym40/iid/scaffold"), 0)
-    assert frame.loc[whole, "scaffold"]["mean"] == pytest.approx(double[4:7].mean())  # sends twice as much
-    once = np.mean(stored_curves(root, "sym40/iid/feddpcont"), 0)
-    assert frame.loc[whole, "feddpcont"]["mean"] == pytest.approx(once[10:].mean())  # its release costs no round
-    alone = np.mean(stored_curves(root, "sym40/iid/local"), 0)
-    assert frame.loc[half, "local"]["mean"] == pytest.approx(alone[10:].mean())  # sends nothing
-    hollow = [line for line in made.figure.axes[0].get_lines() if line.get_markerfacecolor() == "white"]
-    told = frame.loc[whole, "coteaching-oracle"]["mean"]
-    assert [x for line in hollow for x in line.get_xdata()] == [pytest.approx(told)]
-    assert {line.get_color() for line in hollow} == {style.WRONG}
-
-
 def test_classes_are_means_of_the_last_ten_evaluations(root: Path) -> None:
     made = drawn(root, kind="classes", noises=["sym40"], partitions=["iid"])
     cell = made.frame[(made.frame["method"] == "sce") & (made.frame["class"] == 3)]["mean"].item()
@@ -612,7 +592,7 @@ def test_the_command_writes_the_same_bytes_again(
     assert b"CreationDate" not in page
     capsys.readouterr()
     assert figure.main(["--spec", '{"kind": "pie"}', *shared, "--out-prefix", str(tmp_path / "c")]) == 2
-    assert "figure.kind: unknown figure 'pie'; known: bytes, classes" in capsys.readouterr().err
+    assert "figure.kind: unknown figure 'pie'; known: classes" in capsys.readouterr().err
 
 
 def test_words_travel_in_the_svg(root: Path, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def make_study(path: Path, title: str = "A <script>alert(1)</script> & more", **
     study = write_study(path, grid=options.pop("grid", GRID), rounds=12, **options)
     study |= {"title": title, "text": "First\nparagraph.\n\nSecond <b>paragraph</b>."}
     study["blocks"] = [{"datasets": ["digits"], **GRID[1], "train": {"lr": 0.25, "rounds": 7}}]
-    study["figures"] = {"curves": {"kind": "curves"}, "bytes": {"kind": "bytes", "title": "Bytes & co"}}
+    study["figures"] = {"curves": {"kind": "curves"}, "gains": {"kind": "paired_gains", "title": "Gains & co"}}
     (path / "study.json").write_text(json.dumps(study), encoding="utf-8")
     shared = ["--root", str(path), "--runs-list", str(path / "runs.json")]
     for name, spec in study["tables"].items():
@@ -79,7 +79,7 @@ def test_links_inside_lead_somewhere_and_ids_are_unique(root: Path) -> None:
     page = Page((root / "report.html").read_text(encoding="utf-8"))
     assert len(page.ids) == len(set(page.ids))
     assert {ref[1:] for ref in page.refs if ref.startswith("#")} <= set(page.ids)
-    assert {"table-accuracy", "table-diagnostics", "figure-curves", "figure-bytes", "setting-digits-sym40-iid"} <= set(
+    assert {"table-accuracy", "table-diagnostics", "figure-curves", "figure-gains", "setting-digits-sym40-iid"} <= set(
         page.ids
     )
 

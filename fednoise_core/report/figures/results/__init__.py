@@ -8,7 +8,6 @@ RESULT_FIGURES: dict[str, str] = {
     "dots": "fednoise_core.report.figures.results.dots:KIND",
     "curves": "fednoise_core.report.figures.results.curves:KIND",
     "rate": "fednoise_core.report.figures.results.rate:KIND",
-    "bytes": "fednoise_core.report.figures.results.traffic:KIND",
     "pareto": "fednoise_core.report.figures.results.pareto:KIND",
     "paired_gains": "fednoise_core.report.figures.results.paired_gains:KIND",
     "sweep": "fednoise_core.report.figures.results.sweep:KIND",
