@@ -119,7 +119,7 @@ def test_every_picture_has_words_and_a_size(root: Path) -> None:
         assert int(image["width"] or 0) > 100
         assert int(image["height"] or 0) > 50
     svg = base64.b64decode(str(pictures[1]["src"]).split(",", 1)[1])
-    assert svg == (root / "figures/bytes.svg").read_bytes()
+    assert svg == (root / "figures/gains.svg").read_bytes()
 
 
 def test_downloads_are_the_files(root: Path) -> None:
