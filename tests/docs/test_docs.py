@@ -15,11 +15,7 @@ import references_page
 import torch
 import yaml
 
-import fednoise_core as fn
 from fednoise_core import methods
-from fednoise_core.methods import make_method
-from fednoise_core.settings.declare import build_settings
-from fednoise_core.settings.train import Train
 from workflow_scripts.commands.main import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -43,27 +39,17 @@ def test_readme_example_learns_and_names_wrong_labels(capsys: pytest.CaptureFixt
     assert "probably" in capsys.readouterr().out
 
 
-def test_added_method_is_found_and_at_zero_is_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_method_of_the_page_is_the_whole_of_fedprox(monkeypatch: pytest.MonkeyPatch) -> None:
+    import toy
+
     (code,) = blocks(ROOT / "docs/add_a_method.md")
-    module = types.ModuleType("fednoise_core.methods.fedprox")
+    module = types.ModuleType("page_fedprox")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(methods.METHODS, "fedprox", "fednoise_core.methods.fedprox:FedProx")
+    monkeypatch.setitem(methods.METHODS, "printed", "page_fedprox:FedProx")
     exec(compile(code, "docs/add_a_method.md", "exec"), module.__dict__)
-    train = {"net": "mlp", "rounds": 2, "fraction": 0.5, "epochs": 1, "lr": 0.1}
-    assert make_method({"name": "fedprox", "mu": 0.5}, build_settings(Train, train, "train")).mu == 0.5  # type: ignore[attr-defined]
-    data = fn.dataset({"source": "digits"})
-    labels = fn.inject(data, {"kind": "symmetric", "rate": 0.2}, seed=0)
-    clients = fn.partition_of(data, {"kind": "iid", "clients": 4}, seed=0)
-
-    def end(method: dict[str, object]) -> torch.Tensor:
-        return fn.run(data, labels, clients, method, train).outcome.state.server["model"].flat
-
-    plain = end({"name": "fedavg"})
-    assert torch.equal(end({"name": "fedprox", "mu": 0.0}), plain)
-    start = fn.run(data, labels, clients, "fedavg", {**train, "lr": 0.0}).outcome.state.server["model"].flat
-    pulled = end({"name": "fedprox", "mu": 1.0})
-    assert not torch.equal(pulled, plain)
-    assert (pulled - start).norm() < (plain - start).norm()  # the pull keeps it nearer to where it began
+    ends = [toy.play(name, method={"mu": 0.5}).outcome.state for name in ("printed", "fedprox")]
+    assert toy.same_state(*ends)
+    assert not toy.same_state(ends[0], toy.play("fedavg").outcome.state)
 
 
 def test_the_shapes_of_a_round_and_a_step_run_as_printed() -> None:
