@@ -17,5 +17,5 @@ rule train:
     message:
         "train {wildcards.where}"
     shell:
-        "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps.train --threads {threads} {params.command}"
+        "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps train --threads {threads} {params.command}"
         ' --device "${{FEDNOISE_DEVICE:-auto}}" > {log:q} 2>&1'
