@@ -13,7 +13,7 @@ rule download:
     message:
         "arrays of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps.download {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps download {params.command} > {log:q} 2>&1"
 
 
 rule pretrained:
@@ -30,4 +30,4 @@ rule pretrained:
     message:
         "weights of {wildcards.net}"
     shell:
-        "python -m workflow_scripts.steps.pretrained --net {wildcards.net:q} --out {output:q} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps pretrained --net {wildcards.net:q} --out {output:q} > {log:q} 2>&1"

@@ -13,4 +13,4 @@ rule noise:
     message:
         "labels of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps.noise {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps noise {params.command} > {log:q} 2>&1"

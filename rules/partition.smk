@@ -13,4 +13,4 @@ rule partition:
     message:
         "clients of {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps.partition {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps partition {params.command} > {log:q} 2>&1"

@@ -13,7 +13,7 @@ rule table:
     message:
         "table {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps.table {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps table {params.command} > {log:q} 2>&1"
 
 
 rule figure:
@@ -31,7 +31,7 @@ rule figure:
     message:
         "figure {wildcards.where}"
     shell:
-        "python -m workflow_scripts.steps.figure {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps figure {params.command} > {log:q} 2>&1"
 
 
 rule metrics:
@@ -49,7 +49,7 @@ rule metrics:
     message:
         "numbers of a study"
     shell:
-        "python -m workflow_scripts.steps.metrics {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps metrics {params.command} > {log:q} 2>&1"
 
 
 rule study_page:
@@ -67,7 +67,7 @@ rule study_page:
     message:
         "page of a study"
     shell:
-        "python -m workflow_scripts.steps.study_page {params.command} > {log:q} 2>&1"
+        "python -m workflow_scripts.steps study_page {params.command} > {log:q} 2>&1"
 
 
 rule show_table:

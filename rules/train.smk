@@ -17,5 +17,5 @@ rule train:
     message:
         "train {wildcards.where}: {resources.mem_mb} MB, {resources.runtime} minutes" + (", 1 GPU" if GPU else "")
     shell:
-        "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps.train --threads {threads} {params.command}"
+        "OMP_NUM_THREADS={threads} python -m workflow_scripts.steps train --threads {threads} {params.command}"
         ' --device "${{FEDNOISE_DEVICE:-auto}}" > {log:q} 2>&1'

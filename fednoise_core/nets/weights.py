@@ -41,7 +41,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     if not Path(path).is_file():
-        cure = "`python -m workflow_scripts.steps.pretrained` makes ImageNet's"
+        cure = "`python -m workflow_scripts.steps pretrained` makes ImageNet's"
         raise ArtifactError(f"{path}: no such weights file; {cure}")
     try:
         return rename_torchvision(load_file(path))

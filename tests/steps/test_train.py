@@ -1,4 +1,4 @@
-"""`python -m workflow_scripts.steps.train`: what stops it, what it refuses, what it records."""
+"""`python -m workflow_scripts.steps train`: what stops it, what it refuses, what it records."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_signal_stops_after_the_round_and_the_next_call_finishes(name, number,
 def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     """Not a traceback, and the checkpoint is there."""
     _, how = toy.settings("fedavg", rounds=5000)
-    command = [sys.executable, "-m", "workflow_scripts.steps.train", *words(tmp_path, inputs, train=how)]
+    command = [sys.executable, "-m", "workflow_scripts.steps", "train", *words(tmp_path, inputs, train=how)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     progress = tmp_path / "work/progress.jsonl"
     while not (progress.exists() and progress.read_text().count("\n") > 2):

@@ -135,11 +135,11 @@ def test_killed_at_three_rounds_and_resumed_equals_undisturbed(name, inputs, par
 
 
 def test_a_plain_command_killed_and_given_again(inputs, parent, tmp_path):
-    """python -m workflow_scripts.steps.train, as a workflow starts it."""
+    """python -m workflow_scripts.steps train, as a workflow starts it."""
     name = "fedavg"
     whole, broken = Setting(tmp_path / "whole", inputs, name), Setting(tmp_path / "broken", inputs, name)
     assert parent(whole) == 0
-    command = [sys.executable, "-m", "workflow_scripts.steps.train", *broken.argv()]
+    command = [sys.executable, "-m", "workflow_scripts.steps", "train", *broken.argv()]
     for _ in range(3):
         process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         while process.poll() is None and max(rounds(broken.progress), default=0) < 2:

@@ -1,13 +1,12 @@
 """Make the arrays artifact of one data set: a settings JSON in, one npz out.
 
-python -m workflow_scripts.steps.download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
+python -m workflow_scripts.steps download --spec '{"source": "digits"}' --out digits.npz [--data-root DIR]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from fednoise_core.data import sources
@@ -56,7 +55,3 @@ def main(arguments: list[str] | None = None) -> int:
         return f"{options.out}: {counts}, clean labels {truth}"
 
     return common.run_step("download", write_arrays, lambda steps: steps.download_entries(options.spec), options)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from fednoise_core.report.figures import draw
 from workflow_scripts.steps import common
@@ -32,7 +31,3 @@ def main(argv: list[str] | None = None) -> int:
     return common.run_step(
         "figure", draw_figure, lambda steps: steps.report_entries("figure", [args.spec["kind"]]), args
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from typing import Any
 
 import pandas as pd
@@ -160,7 +159,3 @@ def main(argv: list[str] | None = None) -> int:
         return "\n".join(summary_lines(runs) or [f"{len(runs)} runs"])
 
     return run_report_step("metrics", write_metrics, args)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

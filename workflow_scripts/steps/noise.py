@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from fednoise_core.data.partition import Partition
 from fednoise_core.noise import registry as noise
 from workflow_scripts.steps import common
@@ -30,7 +28,3 @@ def main(argv: list[str] | None = None) -> int:
         return f"{args.out}: {len(labels.noisy)} labels, {labels.rate:.4f} wrong (asked: {labels.nominal_rate})"
 
     return common.run_step("noise", write_labels, lambda steps: steps.noise_entries(args.spec["kind"]), args)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

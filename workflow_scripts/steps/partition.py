@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from fednoise_core.noise.labels import Labels
 from fednoise_core.partition import registry as partition
 from workflow_scripts.steps import common
@@ -30,7 +28,3 @@ def main(argv: list[str] | None = None) -> int:
         return f"{args.out}: {made.clients} clients, {len(made.index)} samples, {sizes.min()} to {sizes.max()} each"
 
     return common.run_step("partition", write_partition, lambda steps: steps.partition_entries(args.spec["kind"]), args)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

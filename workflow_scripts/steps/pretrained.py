@@ -1,6 +1,6 @@
 """Make the file of ImageNet weights that a net may start from: torchvision's, or a user's own, as safetensors, no head.
 
-python -m workflow_scripts.steps.pretrained --net resnet50 --out data/weights/resnet50.safetensors [--file F]
+python -m workflow_scripts.steps pretrained --net resnet50 --out data/weights/resnet50.safetensors [--file F]
 
 Used as `train.net: {name: resnet50, weights: data/weights/resnet50.safetensors}`. Needs neither torchvision nor, with
 --file or a copy in a searched folder, a network.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import pickle
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +110,3 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
     if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
         raise ArtifactError(f"{path}: not a state dict of tensors")
     return loaded
-
-
-if __name__ == "__main__":
-    sys.exit(main())

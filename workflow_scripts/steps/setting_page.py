@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from fednoise_core.data.partition import Partition
@@ -44,7 +43,3 @@ def main(argv: list[str] | None = None) -> int:
         return f"{args.out}: " + "; ".join(f"{name} {value}" for name, value in one.facts()[:3])
 
     return run_report_step("setting_page", write_page, args, figures=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

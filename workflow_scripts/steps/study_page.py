@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -63,7 +62,3 @@ def main(argv: list[str] | None = None) -> int:
 
     kinds = [spec["kind"] for spec in args.study.get("tables", {}).values()]
     return run_report_step("study_page", write_page, args, figures=True, tables=kinds)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from fednoise_core.io import open_atomic
@@ -40,7 +39,3 @@ def main(argv: list[str] | None = None) -> int:
         return f"{prefix}.csv, .md, .tex: {len(made.rows)} rows, {made.width} columns"
 
     return run_report_step("table", write_table, args, tables=[str(args.spec.get("kind"))])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 After a kill it goes on from its checkpoint.
 
-python -m workflow_scripts.steps.train --spec SPEC --arrays F --labels F --partition F --out DIR --work DIR
+python -m workflow_scripts.steps train --spec SPEC --arrays F --labels F --partition F --out DIR --work DIR
 
 A spec is {"method": {…}, "train": {…}, "seed": N} and, if wanted, "dataset", "noise", "partition": all that decides a
 run's numbers, and nothing else. Works as plain Python wherever torch is installed; Snakemake, DVC and cleanlab are not
@@ -192,7 +192,3 @@ def _check_spec(spec: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise SpecError(f"--spec: {unknown[0]}: unknown key; known: {', '.join(SPEC_KEYS)}")
     return spec
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -352,16 +352,16 @@ class Targets:
         made = code, template_digest(TEMPLATES)
         needed = drop_none(*inputs, donor)
         return self._plan_built_page(
-            paths.SETTING_PAGE, "workflow_scripts.steps.setting_page", made, arguments, needed, ids
+            paths.SETTING_PAGE, "workflow_scripts.steps setting_page", made, arguments, needed, ids
         )
 
     def _plan_built_page(
-        self, path: str, module: str, made: tuple[str, str], words: list[str], inputs: tuple[Plan, ...], ids: Ids
+        self, path: str, step: str, made: tuple[str, str], words: list[str], inputs: tuple[Plan, ...], ids: Ids
     ) -> Plan:
         """made: hash of the code, digest of the templates."""
         code, page = made[0], path.format(**ids)
         mark = json_digest(words, *made)
-        arguments = ("python", "-m", module, "--code", code, *words, "--out", page)
+        arguments = ("python", "-m", *step.split(), "--code", code, *words, "--out", page)
         return Plan(f"{page}/{mark}", code, inputs, arguments)
 
     def page_inputs(self, plan: Plan) -> list[str]:
