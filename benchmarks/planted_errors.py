@@ -9,7 +9,7 @@ versions have, at random. `test` plants them into a checkout one at a time, and 
     python -m benchmarks.planted_errors test --checkout CHECKOUT --results FILE.csv [--old]
 
 The tests that most likely meet the error run first: files named after the module, files that import it or belong to its
-package, files that mention the function, then whole methods or workflows. Each error has 90 s of CPU time.
+package, files that mention the function, then whole methods or workflows. Each error has 120 s of CPU time.
 `test` changes files of the checkout and restores them: use a checkout of its own. A second start does what is left.
 """
 
@@ -61,7 +61,7 @@ SWAPS = {
 SEED, EACH = 0, 20  # of the draw: errors in each area
 MISSED = "missed"
 GONE = "line is gone"
-CPU_SECONDS = 90  # for the tests of one error
+CPU_SECONDS = 120  # for the tests of one error
 WALL_SECONDS = 1800  # for a group of its tests, on a machine that does other work, too
 
 

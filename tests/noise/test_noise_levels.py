@@ -101,6 +101,7 @@ def test_globalized_counts_exactly() -> None:
     y = Y[:1005]
     result = levels.globalized(y, K, rng(), rate=0.3)
     assert (result.y_noisy != y).sum() == 301  # ⌊301.5⌋
+    assert set((result.y_noisy - y) % K) == set(range(K))  # to every other class
     paired = levels.globalized(y, K, rng(), rate=0.3, flip="pair")
     wrong = paired.y_noisy != y
     assert wrong.sum() == 301
