@@ -58,6 +58,8 @@ def _apply_decisions(args: argparse.Namespace) -> tuple[int, list[Decision]]:
     if args.out.suffix != ending or args.out.is_dir() or (args.out.exists() and args.out.samefile(args.data)):
         raise SpecError(f"--out: expected a new file {ending}, got {args.out}")
     wanted = read_rows(args.decisions, Decision) if args.decisions else _accept_all(args.accept_all)
+    if not wanted:
+        raise ArtifactError(f"{args.decisions or args.accept_all}: it holds no decision")
     if ending == ".npz":
         return correct_npz(args.data, args.out, wanted, args.labels)
     if args.labels:

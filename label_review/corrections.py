@@ -145,12 +145,13 @@ def _class_folders(root: Path) -> set[str]:
 
 
 def _label_array(path: Path, found: Mapping[str, np.ndarray], labels: str | None) -> str:
-    sets = [name for name in found if is_given(name)] or ["y_train"]
+    known = [name for name in found if is_given(name) or name == "y_train"]
+    sets = [name for name in known if is_given(name)] or ["y_train"]
     key = labels or sets[0]
     if len(sets) > 1 and labels is None:
         raise ArtifactError(f"{path}: it has several sets of given labels ({', '.join(sets)}). Name one with --labels")
-    if key not in found:
-        raise ArtifactError(f"{path}: it has no array of labels {key!r}{did_you_mean(key, sorted(found))}")
+    if key not in known:
+        raise ArtifactError(f"{path}: it has no labels of training images {key!r}{did_you_mean(key, known)}")
     return key
 
 

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fednoise_core.data import sources
 from fednoise_core.data.label_table import rows_of
 from fednoise_core.data.user_npz import arrays_in, is_given
@@ -82,6 +84,10 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         raise SpecError(f"{file} exists: remove it, or choose another --name")
     if name in read_yaml(datasets):
         raise SpecError(f"{datasets} has {name!r} already: remove it there, or choose another --name")
+    try:
+        net = yaml.safe_load(args.net)
+    except yaml.YAMLError as error:
+        raise SpecError(f"--net: expected a name or {{name: …, options…}}, got {args.net!r}") from error
     spec, owners = _folder_settings(args) if args.data.is_dir() else _npz_settings(args)
     sources.read_facts(spec)  # whether it can be read at all
     before = datasets.read_text(encoding="utf-8")
@@ -91,8 +97,8 @@ def _write_study(args: argparse.Namespace, name: str) -> str:
         "path": json.dumps(str(args.data)),
         "title": json.dumps(f"Wrong labels in {args.data.name}"),
         "partition": "{kind: natural}" if owners else "{kind: iid, clients: 1}",
-        "method": args.method,
-        "net": args.net,
+        "method": json.dumps(args.method),
+        "net": json.dumps(net),
         "rounds": args.rounds,
         "dataset": json.dumps(name),
     }

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from fednoise_core.data.array_checks import as_images
@@ -18,6 +19,22 @@ from fednoise_core.io import ArtifactError, SpecError
 from fednoise_core.nets import build_net
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Weights
+from fednoise_core.settings.declare import check_keys, check_value
+
+Positive = Annotated[int, Field(ge=1)]
+FACTS = {  # of all that the metadata of a model file say, what is read: key → type
+    "nets": dict[Annotated[str, Field(pattern=r"^((client)?\d+(/\d+)?)?$")], dict[str, Any]],
+    "mean": list[float],
+    "std": list[Annotated[float, Field(gt=0)]],
+    "class_names": list[str],
+}
+NET_FACTS = {  # the same of each net
+    "name": str,
+    "options": dict[str, Any],
+    "dropout_at_eval": bool,
+    "shape": Annotated[list[Positive], Field(min_length=3, max_length=3)],
+    "classes": Positive,
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,13 +92,14 @@ class Classifier(nn.Module):
         super().__init__()
         self._net, self.class_names = net, tuple(facts["class_names"])
         for name in ("mean", "std"):
-            self.register_buffer(name, torch.tensor(facts[name]).view(-1, 1, 1), persistent=False)
+            self.register_buffer(name, torch.tensor(facts[name]).view(net.shape[0], 1, 1), persistent=False)
         self._own = {entry.name: net.own_name(entry.name) for entry in net.layout.entries}
         for entry in net.layout.entries:
             own = self._own[entry.name]
-            if own not in tensors or tuple(tensors[own].shape) != entry.shape:
-                raise ArtifactError(f"tensor {own!r} is missing or not of shape {entry.shape}")
-            _register_tensor(self, own.split("."), tensors[own].clone(), trained=entry.kind != "stat")
+            found = tensors.get(own)
+            if found is None or tuple(found.shape) != entry.shape or not found.is_floating_point():
+                raise ArtifactError(f"tensor {own!r} is missing, or its numbers are no floats of shape {entry.shape}")
+            _register_tensor(self, own.split("."), found.clone(), trained=entry.kind != "stat")
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits.
@@ -153,6 +171,7 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
 
     Raises:
         SpecError: There is no such model, or there are several and none is chosen.
+        ArtifactError: The tensors are not those of the net.
     """
     wanted = [prefix for prefix in facts["nets"] if _owner_of_prefix(prefix) == client]
     if not wanted:
@@ -163,7 +182,11 @@ def module_of(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], client: i
     for prefix in wanted:
         start = f"{prefix}/" if prefix else ""
         own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
+        try:
+            members.append(Classifier(_build_net(facts["nets"][prefix]), own, facts))
+        except (ValueError, RuntimeError) as error:  # also of build_net
+            problem = str(error).partition("\n")[0]
+            raise ArtifactError(f"{facts.get('file', 'model')}: {problem}") from error
     return (members[0] if len(members) == 1 else Ensemble(members)).eval()
 
 
@@ -212,10 +235,11 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         path: File to read.
 
     Returns:
-        Tensors by name, and the description of the models.
+        Tensors by name, and the description of the models, with the path as `file`.
 
     Raises:
         ArtifactError: The file is missing or damaged.
+        SpecError: The description is wrong. The message names the file and the key.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -225,6 +249,10 @@ def read_models(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["fednoise"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: damaged, or not the model of a run ({type(error).__name__}: {error})") from error
-    return tensors, facts
+    check_value(dict[str, Any], facts, f"{path}: fednoise")
+    check_keys(FACTS, facts, f"{path}: fednoise")
+    for prefix, net in facts["nets"].items():
+        check_keys(NET_FACTS, net, f"{path}: fednoise.nets[{prefix!r}]")
+    return tensors, {**facts, "file": str(path)}

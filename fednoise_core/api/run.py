@@ -26,11 +26,16 @@ from fednoise_core.engine import models
 from fednoise_core.index import find_run, is_index
 from fednoise_core.io import ArtifactError, SpecError, open_atomic, write_json
 from fednoise_core.methods.own import own_method
-from fednoise_core.nets.module import with_named_nets
+from fednoise_core.nets.module import Factory, factory_name, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
+from fednoise_core.settings.declare import check_keys
 from fednoise_core.settings.functions import expect_type
 from fednoise_core.settings.train import Train
+from fednoise_core.settings.words import short_repr
+
+FACTORY: Any = (str, Callable, type(None))
+SUMMARY = {"run": dict[str, Any], "accuracy": dict[str, float | None], "headline_view": str}  # key that is read → type
 
 
 class _Uses:
@@ -116,19 +121,31 @@ class LoadedRun(_Uses):
 
     Args:
         folder: Folder of the run.
+        factory: As for `fn.load`.
 
     Raises:
         ArtifactError: A file is missing or damaged.
+        SpecError: A key of the summary is missing or wrong.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, factory: Factory | str | None = None) -> None:
+        self.folder, self.factory = folder, factory
         self.summary = _read_mapping(folder / "summary.json")
+        check_keys(SUMMARY, self.summary, f"{folder / 'summary.json'}: summary")
         self.spec = _read_mapping(folder / "spec.json")
         self.cost = _read_mapping(folder / "cost.json") if (folder / "cost.json").exists() else {}
 
     def _models(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return predict.read_models(self.folder / "model.safetensors")
+        tensors, facts = predict.read_models(self.folder / "model.safetensors")
+        for net in facts["nets"].values():
+            if net["name"] != "module":
+                continue
+            if self.factory is None:  # a file is data: only the caller says what is imported and called
+                named = f"a net is made by {short_repr(net['options'].get('factory'))}, which is not called"
+                cure = "if you trust that code, pass fn.load(…, factory='module:function') or the function itself"
+                raise SpecError(f"{facts['file']}: fednoise.nets: {named}; {cure}")
+            net["options"]["factory"] = self.factory if isinstance(self.factory, str) else factory_name(self.factory)
+        return tensors, facts
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -138,7 +155,10 @@ class LoadedRun(_Uses):
         path, view = self.folder / "metrics.parquet", self.summary["headline_view"]
         if not path.is_file():
             raise ArtifactError(f"{path}: no such file")
-        rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+        try:
+            rows = pq.read_table(path, columns=["round", "view", "client", "metric", "value"]).to_pylist()
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{path}: damaged ({error})") from error
         wanted = {"view": view, "client": -1, "metric": "accuracy"}
         return [(row["round"], row["value"]) for row in rows if wanted.items() <= row.items()]
 
@@ -160,16 +180,16 @@ class LoadedRun(_Uses):
         write_json(Path(folder, "summary.json"), self.summary)
 
     def __repr__(self) -> str:
-        found = self.summary["accuracy"]["last"]
-        accuracy = "diverged" if found is None else f"{accuracy_words(self.summary)} {found:.4f}"
-        return f"<{self.summary['run']['method']} of {self.folder}: {accuracy}>"
+        return f"<{self.summary['run'].get('method')} of {self.folder}: {simulate.describe_end(self.summary)}>"
 
 
-def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
+def load(folder: str | os.PathLike[str], *, factory: Factory | str | None = None, **run: object) -> LoadedRun:
     """Load a finished run from its files.
 
     Args:
         folder: Folder that `save` or the workflow wrote, or a study's folder (or its index.csv).
+        factory: Function that makes the net, or its name "module:function", if it is a module of your own. The model
+            file names one, too, but nothing is called because a file names it.
         **run: Ids that choose the run of a study, as in `fn.load("results/quick", method="fedavg", seed=0)`.
 
     Returns:
@@ -177,11 +197,14 @@ def load(folder: str | os.PathLike[str], **run: object) -> LoadedRun:
 
     Raises:
         ArtifactError: A file is missing or damaged.
-        SpecError: No run or several have these ids.
+        SpecError: No run or several have these ids, or a file has a wrong key.
+        TypeError: An argument has another type.
     """
+    expect_type(folder, (str, os.PathLike), "folder", "pass the path of a finished run")
+    expect_type(factory, FACTORY, "factory", "pass a function, or 'module:function'")
     if run or is_index(folder):
         folder = find_run(folder, run)
-    return LoadedRun(Path(folder))
+    return LoadedRun(Path(folder), factory)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -189,7 +212,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: no such file; name the folder of a finished run") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
     if not isinstance(found, dict):
         raise ArtifactError(f"{path}: not a mapping")
@@ -228,7 +251,7 @@ def run(
             threads may change the last bits of a result.
 
     Returns:
-        The finished run.
+        The finished run. If its files cannot be written to `out`, there is a warning.
 
     Raises:
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
@@ -248,9 +271,13 @@ def run(
         expect_type(options["label"], simulate.OPTIONS["label"][0], "label", simulate.OPTIONS["label"][1])
     with _progress_bar(options.get("label"), shown) as bar:
         update = functools.partial(_update_bar, bar, arrays, on_round) if shown else on_round
-        done = simulate.run_federation(
-            arrays, labels, partition, method, train, seed, donor=donor, on_round=update, made=made, **options
-        )
+        try:
+            done = simulate.run_federation(
+                arrays, labels, partition, method, train, seed, donor=donor, on_round=update, made=made, **options
+            )
+        except simulate.NotSaved as error:
+            warnings.warn(f"{error}; the run is not lost: save it elsewhere by run.save(folder)", stacklevel=2)
+            done = error.run
     return Run(**vars(done))
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,14 @@ OPTIONS: dict[str, tuple[Any, str]] = {  # option → its types, and what to pas
     "spec": ((Mapping, type(None)), "pass a mapping with the key 'spec', or None"),
     "on_round": ((Callable, type(None)), "pass a function of one dict, or None"),
 }
+
+
+class NotSaved(OSError):
+    """The files of a finished run could not be written. `run` is the run."""
+
+    def __init__(self, problem: str, run: FinishedRun) -> None:
+        super().__init__(problem)
+        self.run = run
 
 
 @dataclass(repr=False)
@@ -107,10 +116,10 @@ class FinishedRun:
         return [(i, site, p, label) for site, *lists in rows for i, p, label in zip(*lists, strict=True)]
 
     def __repr__(self) -> str:
-        ran, found = self.summary["run"], self.summary["accuracy"]
-        accuracy = f"{accuracy_words(self.summary)} {found['last']:.4f}, best {found['best']:.4f}"
-        seconds = f"{self.cost['seconds']:.1f} s"
-        return f"<{ran['method']}, seed {ran['seed']}, {self.summary['rounds']} rounds: {accuracy}, {seconds}>"
+        ran, best = self.summary["run"], self.summary["accuracy"]["best"]
+        accuracy = describe_end(self.summary) + ("" if best is None else f", best {best:.4f}")
+        rounds = f"{self.summary['rounds']} rounds of {self.world.cohort} of {self.summary['clients']} clients"
+        return f"<{ran['method']}, seed {ran['seed']}, {rounds}: {accuracy}, {self.cost['seconds']:.1f} s>"
 
 
 def accuracy_words(facts: Mapping[str, Any]) -> str:
@@ -125,6 +134,19 @@ def accuracy_words(facts: Mapping[str, Any]) -> str:
         "accuracy" or "agreement with given labels".
     """
     return "accuracy" if facts.get("test_known", True) else "agreement with given labels"
+
+
+def describe_end(summary: Mapping[str, Any]) -> str:
+    """How a run ended, in words.
+
+    Args:
+        summary: Content of summary.json.
+
+    Returns:
+        Its last accuracy, with "at chance" if it is no better, or "diverged".
+    """
+    last, chance = summary["accuracy"].get("last"), " (at chance)" if summary.get("at_chance") else ""
+    return "diverged" if last is None else f"{accuracy_words(summary)} {last:.4f}{chance}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +229,7 @@ def run_federation(
         The finished run. Its files are written if `out` is given.
 
     Raises:
+        NotSaved: The disk is full.
         SpecError: A setting is wrong, or the data do not belong together. Training has not begun.
         TypeError: An argument has another type. Training has not begun.
         Stopped: `saving` asked to stop.
@@ -222,6 +245,8 @@ def run_federation(
     _check_augmentation(settings, chosen.get_augmentations(), world.pools["train"].shape)
     if chosen.needs_public and "public" not in world.pools:
         raise SpecError(f"method: {method['name']} needs public images: give the data set a `public` part")
+    if how.out is not None:
+        _check_writable(Path(how.out))
     rows = [held.cpu().numpy() for held in world.index]
     truth = Truth(labels.clean, labels.noisy, rows, world.classes, labels.replaced)
     with _torch_set_up(how.threads):
@@ -235,9 +260,14 @@ def run_federation(
     facts["spec_digest"] = json_digest(record["spec"])
     cost = _cost_record(outcome, world, executor, began)
     summary = output.make_summary(outcome, facts)
+    if how.console is not None and (summary.get("diverged") or summary.get("at_chance")):
+        print(f"{how.label or method['name']}  ended: {describe_end(summary)}", file=how.console)
     made = FinishedRun(summary, cost, outcome, world, record, arrays, labels, partition)
     if how.out is not None:
-        made.save(how.out)
+        try:
+            made.save(how.out)
+        except OSError as error:
+            raise NotSaved(str(error), made) from error
     return made
 
 
@@ -262,6 +292,15 @@ def _check_device(device: Any) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (found.index or 0) >= count:
             raise SpecError(f"device: {str(device)!r}, but torch finds {count} GPUs; use device='cpu'")
+
+
+def _check_writable(folder: Path) -> None:
+    """Make the folder. Raises SpecError if no file can be written there, which else would show after the training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SpecError(f"out: expected a folder that can be written to, got {error}") from error
 
 
 def check_data(arrays: Any, labels: Any, partition: Any, donor: Any) -> None:
@@ -359,7 +398,8 @@ def _train_and_evaluate(
     test_y = torch.from_numpy(np.asarray(arrays.y_test, dtype=np.int64)).to(world.device)
     executor = executor_for(world, how.executor, how.pool)
     if how.console is not None:
-        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}", file=how.console)
+        cohort = f"{world.cohort} of {world.n} clients a round"  # by default a tenth
+        print(f"{label}  {executor.name} x {executor.count}, {_device_name(world.device)}, {cohort}", file=how.console)
         if not arrays.test_known:
             print(f"{label}  no trusted test set: numbers are agreement with given labels", file=how.console)
     with contextlib.closing(executor):

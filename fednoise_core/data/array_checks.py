@@ -40,6 +40,8 @@ def as_images(name: str, x: np.ndarray) -> np.ndarray:
     Raises:
         ArraysError: the type, the shape or a value does not fit.
     """
+    known = x.dtype.kind != "f" or np.isfinite(x).all()
+    _require_valid(known, f"{name} holds NaN or infinite values; images are integers 0..255")
     _require_valid(x.dtype.kind in "ui", f"{name} is {x.dtype}; images are integers 0..255 (255 * x, rounded)")
     _require_valid(x.ndim in (3, 4), f"{name} has shape {x.shape}, not [n, H, W] or [n, H, W, C]")
     _require_valid(x.size, f"{name} has shape {x.shape}: it holds no pixel")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fednoise_core.data.array_checks import ArraysError
 from fednoise_core.data.arrays import Arrays, take_rows
 from fednoise_core.data.mean_std import mean_and_std
 from fednoise_core.data.splits import all_classes_occur, hold_out
@@ -52,5 +53,7 @@ def from_user(
         names=names,
         **facts,
     )
+    if isinstance(x_train, np.ndarray) and (x_train == x_train[:1]).all():
+        raise ArraysError("x_train holds the same image everywhere; nothing can be learned from it")
     all_classes_occur([y_train, *given.values()], classes, names, where)
     return hold_out(made, settings)

@@ -12,7 +12,7 @@ from pydantic import MISSING, Field
 from fednoise_core.data.array_checks import owners_of
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.data.from_user import from_user
-from fednoise_core.data.images import SUFFIXES, ImageFiles
+from fednoise_core.data.images import SUFFIXES, UNREAD, ImageFiles
 from fednoise_core.data.label_table import Line, read_table, rows_of
 from fednoise_core.data.locate import user_path
 from fednoise_core.data.settings import Dataset, OwnTest
@@ -20,7 +20,7 @@ from fednoise_core.data.splits import held_out, holdout_share
 from fednoise_core.io import ArtifactError, SpecError, sha256_file
 from fednoise_core.settings.declare import NoBool
 
-Side = Annotated[int, Field(ge=1)]
+Side = Annotated[int, Field(ge=1, le=4096)]
 
 
 class ImageFolder(Dataset):
@@ -203,7 +203,7 @@ def _list_folders(root: Path, parts: Sequence[str]) -> set[str]:
         for entry in sorted((root / part).iterdir()):
             if entry.name.startswith("."):
                 continue
-            if _is_image(entry.name):
+            if _is_image(entry):
                 raise ArtifactError(f"{entry}: an image beside the class folders; its folder says its class")
             if entry.is_dir():
                 found.add(entry.name)
@@ -220,8 +220,12 @@ def _require_several(names: list[str], what: str) -> list[str]:
     return names
 
 
-def _is_image(name: str) -> bool:
-    return PurePath(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+def _is_image(path: Path) -> bool:
+    """Whether it is an image by its name. Raises ArtifactError for one of a format that is not read."""
+    suffix, hidden = path.suffix.lower(), path.name.startswith(".")
+    if suffix in UNREAD and not hidden:
+        raise ArtifactError(f"{path}: {suffix} is not read; save it as .png or .jpg, or move it elsewhere")
+    return suffix in SUFFIXES and not hidden
 
 
 def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
@@ -233,10 +237,10 @@ def _find_images(folder: Path, names: Sequence[str]) -> list[tuple[str, str]]:
             if path.is_symlink():
                 # a folder that is a link is not searched; a file that lies elsewhere can change unnoticed
                 leads_out = not path.resolve().is_relative_to(inside)
-                if path.is_dir() or (_is_image(path.name) and leads_out):
+                if path.is_dir() or (_is_image(path) and leads_out):
                     cure = "copy what it leads to, or set path to the folder that holds all"
                     raise ArtifactError(f"{path}: a link to {path.resolve()}, read below {inside}; {cure}")
-            if not _is_image(path.name) or not path.is_file():
+            if not _is_image(path) or not path.is_file():
                 continue
             below = path.relative_to(folder).as_posix()
             try:

@@ -13,6 +13,10 @@ import numpy as np
 from fednoise_core.io import ArtifactError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")  # what a file may be, whatever its suffix says
+UNREAD = frozenset(
+    {".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".eps", ".ps", ".svg", ".psd", ".tga", ".ico", ".dcm", ".exr"}
+)
 
 
 class ImageFiles:
@@ -40,7 +44,6 @@ class ImageFiles:
             size = (height, width)
         self.size = size
         self.shape: tuple[int, ...] = (len(self.paths), *size, *((3,) if channels == 3 else ()))
-        self.ndim = len(self.shape)
         self.nbytes = int(np.prod(self.shape, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -72,12 +75,20 @@ class ImageFiles:
 
         path = self.root / name
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
+                if image.mode[0] in "IF":  # `convert` would clip everything above 255
+                    raise ArtifactError(f"{path}: pixels of mode {image.mode}; save it with 8 bits a channel")
+                count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO: a photo, its preview
+                if count > 1:
+                    raise ArtifactError(f"{path}: it holds {count} images; save each as a file of its own")
                 return image.convert("RGB" if self.channels == 3 else "L")
         except FileNotFoundError as error:
             raise ArtifactError(f"{path}: no such file") from error
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ArtifactError(f"{path}: damaged image ({type(error).__name__}: {error})") from error
+        except ArtifactError:
+            raise
+        except Exception as error:  # each of Pillow's readers raises its own kinds
+            problem = f"damaged image, or not {', '.join(FORMATS)} ({type(error).__name__}: {error})"
+            raise ArtifactError(f"{path}: {problem}") from error
 
     def _decode_image(self, name: str) -> np.ndarray:
         from PIL import Image

@@ -51,6 +51,8 @@ def read_table(path: Path, images: Sequence[str], known: Sequence[str] | None = 
             dropped.add(name)
     if missing := next((name for name in images if name not in lines), None):
         raise ArtifactError(f"{path}: no {'label' if 'label' in columns else 'line'} for train/{missing}")
+    if len(dropped) == len(images):
+        raise ArtifactError(f"{path}: drop: every image is left out")
     return [lines[name] for name in images if name not in dropped]
 
 
@@ -79,6 +81,8 @@ def rows_of(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             table = csv.DictReader(file, restval="")
             columns = list(table.fieldnames or ())
+            if twice := next((name for name in columns if columns.count(name) > 1), None):
+                raise ArtifactError(f"{path}, line 1: the column {twice[:40]!r} comes twice; remove or rename one")
             for row in table:
                 line = table.line_num
                 if None in row:

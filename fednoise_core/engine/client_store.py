@@ -115,7 +115,11 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
         path = self._folder / f"{client}.pt"
         if path in self._saved:
             path = path.with_stem(f"{client}-other")
-        path.write_bytes(buffer.getbuffer())
+        try:
+            path.write_bytes(buffer.getbuffer())
+        except OSError as error:  # a full disk: say of which file
+            error.filename = str(path)
+            raise
         return path, zlib.crc32(buffer.getbuffer())
 
     def __getitem__(self, client: int) -> dict[str, Any]:

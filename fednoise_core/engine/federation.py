@@ -505,10 +505,14 @@ class Federation:
 
 
 def _randomise_labels(client: Client, broadcast: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Client-side: the histogram of its randomised labels."""
-    randomised = randomise_labels(
-        client.labels.cpu().numpy(), client.classes, broadcast["epsilon"], client.numpy_rng("label release")
-    )
+    """Client-side: the histogram of its randomised labels.
+
+    The stream holds epsilon. Else two runs with one seed and two budgets would draw the same lies, and a label that
+    differs between them would be the true one in the run with the larger budget.
+    """
+    epsilon = broadcast["epsilon"]
+    rng = client.numpy_rng("label release", repr(epsilon))
+    randomised = randomise_labels(client.labels.cpu().numpy(), client.classes, epsilon, rng)
     return {"counts": torch.from_numpy(np.bincount(randomised, minlength=client.classes))}
 
 

@@ -254,6 +254,8 @@ class _Running:
         try:
             with state.server_side():
                 report = phase.run_round(fed, state) or {}
+        except FloatingPointError as error:
+            raise self._make_diverged(str(error)) from error
         except Exception as error:  # a method may trip over an empty list of answers
             if fed.participants and len(fed.dropped) == len(fed.participants):
                 raise self._make_diverged() from error
@@ -267,12 +269,12 @@ class _Running:
         self.print_line(f"round {state.round}: not finite, dropped: the update of {_name_clients(dropped)}")
         return {**report, "dropped_updates": float(len(dropped))}
 
-    def _make_diverged(self) -> Diverged:
+    def _make_diverged(self, problem: str = "") -> Diverged:
         train = self.world.train
+        problem = problem or f"no update is finite ({_name_clients(self.fed.dropped)})"
         return Diverged(
-            f"{self.label}: round {self.state.round}: no update is finite ({_name_clients(self.fed.dropped)}): "
-            f"the training diverges. Lower train.lr (now {train.lr:g}), or limit gradients by train.clip "
-            f"(now {train.clip:g})"
+            f"{self.label}: round {self.state.round}: {problem}: the training diverges. Lower train.lr (now "
+            f"{train.lr:g}), or limit gradients by train.clip (now {train.clip:g})"
         )
 
     def _is_last(self, phase: Phase) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fednoise_core.data.arrays import Arrays
 from fednoise_core.engine import models
@@ -35,6 +36,7 @@ def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     dropped = sum(int(v) for *_, metric, v in record.metrics if metric == "dropped_updates")
     valid = [_to_number(v) for *_, metric, v in record.metrics if metric == "valid_accuracy"]
     diverged = any(math.isnan(value) for _, value in record.curve(headline))
+    chance = outcome.confusion is not None and _is_at_chance(views[headline]["last"], outcome.confusion)
     last = {metric: value for _, client, metric, value in record.diagnostics if client == -1}
     notes = {k: v for k, v in state.notes.items() if k != "release"}
     return {
@@ -47,6 +49,7 @@ def make_summary(outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": views[headline],
         **({"valid_accuracy": valid[-1]} if valid else {}),
         **({"diverged": True} if diverged else {}),
+        **({"at_chance": True} if chance else {}),
         **({"dropped_updates": dropped} if dropped else {}),
         "bytes_up": fed.bytes_up,
         "bytes_down": fed.bytes_down,
@@ -88,6 +91,13 @@ def _summarise_headline(curve: list[tuple[int, float]]) -> dict[str, float | Non
         "last10_mean": _to_number(sum(tail) / len(tail)),
         "round0": _to_number(curve[0][1]),
     }
+
+
+def _is_at_chance(accuracy: float | None, confusion: Tensor) -> bool:
+    """Whether an accuracy is at most two standard errors above that of naming the commonest class every time."""
+    counts = confusion.sum(1).tolist()
+    share, n = max(counts) / sum(counts), sum(counts)
+    return accuracy is not None and accuracy <= share + 2 * math.sqrt(share * (1 - share) / n)
 
 
 def _to_number(value: float) -> float | None:

@@ -159,7 +159,8 @@ class Progress:
             self.file.write(json.dumps({k: v for k, v in row.items() if v == v}) + "\n")
             self.file.flush()
         if self.console is not None:
-            seen = "  ".join(f"{view} {100 * value:.2f} %" for view, value in accuracy.items() if not math.isnan(value))
+            shown = {view: "diverged" if math.isnan(v) else f"{100 * v:.2f} %" for view, v in accuracy.items()}
+            seen = "  ".join(f"{view} {value}" for view, value in shown.items())
             print(
                 f"{self.label}  {phase}  round {number}/{self.total}  {seen}  {spent:.1f} s, {left:.0f} s left",
                 file=self.console,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fednoise_core.io import SpecError
 from fednoise_core.settings.declare import build_settings
-from fednoise_core.settings.functions import resolve_kind
+from fednoise_core.settings.functions import import_named, resolve_kind
 
 if TYPE_CHECKING:
     from fednoise_core.methods.fedavg import FedAvg
@@ -61,12 +62,22 @@ METHODS: dict[str, str] = {
 
 
 def method_class(name: str) -> type[FedAvg]:
-    """Import the class registered under `name`.
+    """Import the class of a method.
+
+    Args:
+        name: A name of METHODS, or "module:Class" for one of your own.
 
     Raises:
         SpecError: There is none. The message holds the nearest known name.
     """
-    return resolve_kind({"name": name}, METHODS, "method", "name")
+    if ":" not in name:
+        return resolve_kind({"name": name}, METHODS, "method", "name")
+    from fednoise_core.methods.fedavg import FedAvg
+
+    found = import_named(name, "method.name")
+    if not (isinstance(found, type) and issubclass(found, FedAvg)):
+        raise SpecError(f"method.name: {name!r} is no subclass of fednoise_core.methods.fedavg.FedAvg")
+    return found
 
 
 def make_method(spec: dict[str, Any], train: Train) -> FedAvg:

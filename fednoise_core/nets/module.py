@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
@@ -23,7 +22,7 @@ from torch.func import functional_call
 from fednoise_core.io import SpecError
 from fednoise_core.nets.net import Net
 from fednoise_core.ops.weights import Entry, Layout, Weights
-from fednoise_core.settings.functions import with_settings
+from fednoise_core.settings.functions import import_named, with_settings
 from fednoise_core.settings.train import Train
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
@@ -62,13 +61,7 @@ def factory_of(name: str) -> Factory:
     Raises:
         SpecError: it cannot be imported.
     """
-    where, colon, function = name.partition(":")
-    if not colon or not where or not function:
-        raise SpecError(f"train.net.factory: {name!r}: expected module:function, such as mynets:make")
-    try:
-        found = getattr(sys.modules.get(where) or importlib.import_module(where), function)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"train.net.factory: {name!r}: {error}") from error
+    found = import_named(name, "train.net.factory")
     if not callable(found):
         raise SpecError(f"train.net.factory: {name!r} is no function")
     return found
@@ -308,11 +301,16 @@ def _name_nets(net: Any) -> Any:
     if isinstance(net, list | tuple):
         return [_name_nets(one) for one in net]
     if isinstance(net, Mapping) and callable(net.get("factory")):
-        return {**net, "factory": _factory_name(net["factory"])}
-    return {"name": "module", "factory": _factory_name(net)} if callable(net) else net
+        return {**net, "factory": factory_name(net["factory"])}
+    return {"name": "module", "factory": factory_name(net)} if callable(net) else net
 
 
-def _factory_name(factory: Any) -> str:
+def factory_name(factory: Any) -> str:
+    """The name "module:function" of a factory.
+
+    Raises:
+        SpecError: no name leads to it.
+    """
     module, name = getattr(factory, "__module__", None), getattr(factory, "__qualname__", None)
     found = getattr(sys.modules.get(str(module)), str(name), None)
     if found is not factory:

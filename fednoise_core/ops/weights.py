@@ -97,14 +97,6 @@ class Layout:
         """
         return Weights(self, torch.zeros(self.size, device=device))
 
-    def describe(self) -> list[list[Any]]:
-        """Description for JSON.
-
-        Returns:
-            [name, shape, kind] of each entry.
-        """
-        return [[e.name, list(e.shape), e.kind] for e in self.entries]
-
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Layout) and self.entries == other.entries)
 
@@ -307,11 +299,14 @@ def weighted_mean(trees: Sequence[Any], weights: Sequence[float] | None = None) 
 
     Raises:
         ValueError: There are no trees, or not as many weights, or their sum is not positive.
+        FloatingPointError: A weight is not finite. The engine takes it for a training that diverges.
     """
     if not trees:
         raise ValueError("mean of no trees")
     shares = [1.0] * len(trees) if weights is None else [float(w) for w in weights]
     total = sum(shares)
+    if not math.isfinite(total):
+        raise FloatingPointError(f"the weights of a mean are not finite: {shares}")
     if len(shares) != len(trees) or not total > 0:
         raise ValueError(f"{len(trees)} trees need as many weights with a positive sum, got {shares}")
     return _weighted_mean(list(trees), [s / total for s in shares])
@@ -348,7 +343,8 @@ def to_plain(tree: Any) -> Any:
         TypeError: The tree holds anything else.
     """
     if isinstance(tree, Weights):
-        return {"__layout__": json.dumps(tree.layout.describe()), "flat": _detach_storage(tree.flat)}
+        entries = [[e.name, list(e.shape), e.kind] for e in tree.layout.entries]
+        return {"__layout__": json.dumps(entries), "flat": _detach_storage(tree.flat)}
     if isinstance(tree, Mapping):
         return {k: to_plain(v) for k, v in tree.items()}
     if isinstance(tree, list | tuple):

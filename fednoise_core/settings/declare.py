@@ -194,6 +194,21 @@ def check_value(hint: Any, value: Any, place: str) -> Any:
         raise SpecError(f"{place}{_format_key(keys)}: {text}") from None
 
 
+def check_keys(hints: Mapping[str, Any], values: Mapping[str, Any], place: str) -> None:
+    """Check those keys of a mapping that are read. It may have others.
+
+    Args:
+        hints: Type of each key.
+        values: The mapping.
+        place: Beginning of the message.
+
+    Raises:
+        SpecError: `place.key: expected …, got …` for the first value that does not fit. A missing one is None.
+    """
+    for key, hint in hints.items():
+        check_value(hint, values.get(key), f"{place}.{key}")
+
+
 def build_settings(cls: type[T], values: Mapping[str, Any], place: str, **handed: Any) -> T:
     """Build a dataclass from the values of its settings.
 

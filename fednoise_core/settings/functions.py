@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, TypeVar, cast
@@ -46,6 +47,28 @@ def with_settings(*, example: Mapping[str, Any], display_name: str = "", **facts
         return cast("F", call_checked)
 
     return decorate
+
+
+def import_named(where: str, place: str) -> Any:
+    """Import a function or class by its name.
+
+    Args:
+        where: "module:name".
+        place: Beginning of the message, such as `train.net.factory`.
+
+    Returns:
+        The function or class.
+
+    Raises:
+        SpecError: It cannot be imported.
+    """
+    module, _, name = where.partition(":")
+    if not module or not name:
+        raise SpecError(f"{place}: {where!r}: expected module:name, such as mynets:make")
+    try:
+        return getattr(sys.modules.get(module) or import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"{place}: {where!r}: {error}") from error
 
 
 def resolve_kind(spec: Mapping[str, Any], registry: Mapping[str, str | K], what: str, key: str = "kind") -> K:

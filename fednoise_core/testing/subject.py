@@ -20,8 +20,7 @@ from fednoise_core.engine.client_store import ROOM
 from fednoise_core.engine.federation import Federation
 from fednoise_core.engine.fit import FitResult
 from fednoise_core.engine.state import save_checkpoint
-from fednoise_core.io import SpecError
-from fednoise_core.methods import METHODS, make_method, method_class
+from fednoise_core.methods import make_method, method_class
 from fednoise_core.methods.fedavg import FedAvg
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.weights import Weights, all_finite, tree_map
@@ -125,8 +124,6 @@ def find_subject(
 ) -> Subject:
     """Find the subject of "package.module:Class", or of a registered name.
 
-    A class is registered under what it was called by, for this process.
-
     Args:
         where: "package.module:Class" or a name.
         fields: Settings of the method. Required ones that are missing come from the class's `example`.
@@ -135,17 +132,7 @@ def find_subject(
     Raises:
         SpecError: There is no such method, or its settings do not fit.
     """
-    if ":" in where:
-        METHODS.setdefault(where, where)
-    try:
-        cls = method_class(where)
-    except ImportError as error:
-        missing = where.partition(":")[0]
-        raise SpecError(f"--method {where}: {missing} cannot be imported from this folder: {error}") from error
-    except AttributeError as error:
-        raise SpecError(f"--method {where}: {error}") from error
-    if not (isinstance(cls, type) and issubclass(cls, FedAvg)):
-        raise SpecError(f"--method {where}: no subclass of fednoise_core.methods.fedavg.FedAvg")
+    cls = method_class(where)
     needed = [name for name, one in settings_of(cls).items() if one.is_required() and name in cls.example]
     method = {"name": where, **{name: cls.example[name] for name in needed}, **(fields or {})}
     several = {"net": world.PAIR} if cls.several_nets else {}

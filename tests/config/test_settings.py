@@ -72,6 +72,34 @@ def project(folder: Path, **config: Any) -> Project:
     return Project({**CONFIG, **config}, folder)
 
 
+def test_a_method_of_ones_own_is_checked_and_hashed_like_any_other(folder: Path) -> None:
+    named = "contract_methods:Pulled"
+    shutil.copy(ROOT / "tests/support/contract_methods.py", folder)
+    shutil.copytree(ROOT / "fednoise_core/methods", folder / "fednoise_core/methods")
+
+    def planned(spec: dict[str, Any]) -> Any:
+        own = {"methods": {"own": spec}, "grid": [{**STUDY["grid"][0], "methods": ["own"]}]}
+        write(folder, "config/studies/toy.yaml", {**STUDY, **own, "figures": {}})
+        return next(iter(Study(project(folder), "toy").runs))
+
+    assert planned({"name": named, "mu": 0.5}).spec["method"] == {"name": named, "mu": 0.5}
+    assert planned({"name": named, "mu": 0.01}).spec["method"] == {"name": named}
+    assert "contract_methods.py" in StepCode(folder).train_entries(named, ["mlp"])
+    for spec, message in (
+        ({"name": named, "mu": -1}, r"mu: expected number ≥ 0, got -1"),
+        ({"name": named, "nu": 1}, "nu: unknown key; did you mean 'mu'?"),
+        ({"name": "contract_methods:Puled"}, "name: .*has no attribute 'Puled'"),
+        ({"name": "nowhere:It"}, "name: .*No module named 'nowhere'"),
+        ({"name": "json:JSONDecoder"}, "name: .*is no subclass of"),
+        ({"name": "toy:subject"}, "name: .*is no subclass of"),
+    ):
+        with pytest.raises(SpecError, match=rf"^config/studies/toy\.yaml: methods\.own\.{message}"):
+            planned(spec)
+    (folder / "contract_methods.py").unlink()
+    with pytest.raises(SpecError, match=r"toy\.yaml: methods\.own\.name: expected a module in the project's folder"):
+        planned({"name": named})
+
+
 def test_every_study_of_the_repository_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for config in [{}, *(read_yaml(path) for path in sorted((ROOT / "config/scales").glob("*.yaml")))]:

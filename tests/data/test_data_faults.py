@@ -46,7 +46,7 @@ def grey(*shape: int) -> np.ndarray:
         ({"x_train": grey(N, 8, 8, 0), "x_test": grey(10, 8, 8, 0)}, r"x_train has shape \(40, 8, 8, 0\): .*no pixel"),
         ({"x_train": np.array(3)}, r"x_train has shape \(\), not"),
         ({"x_test": np.array(3)}, r"x_test has shape \(\), not"),
-        ({"x_train": np.full((N, 6, 7, 3), np.nan)}, "x_train is float64; images are integers"),
+        ({"x_train": np.full((N, 6, 7, 3), np.nan)}, "x_train holds NaN or infinite values; images are integers"),
         ({"names": np.array("cat")}, r"names is .*\[\]; a vector of texts"),
         ({"names": np.arange(4)}, "names is int64"),
         ({"names": np.array(["a", "b", "b", "c"])}, "names: 'b' comes twice"),

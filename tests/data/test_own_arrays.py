@@ -48,6 +48,9 @@ def test_names_of_classes_and_owners_are_numbered():
     ("change", "message"),
     [
         ({"x": X / 255}, r"x is float64; images are integers 0\.\.255 \(255 \* x, rounded\)"),
+        ({"x": np.where(X > 9, X, np.nan)}, "x holds NaN or infinite values"),
+        ({"x": np.where(X > 9, X, np.inf)}, "x holds NaN or infinite values"),
+        ({"x": np.repeat(X[:1], 12, 0)}, "x_train holds the same image everywhere"),
         ({"x": X.astype(int) + 1}, r"x holds 1\.\.256"),
         ({"x": X.transpose(0, 3, 1, 2), "test": (TEST[0].transpose(0, 3, 1, 2), TEST[1])}, "channels first"),
         ({"x": X[0, 0]}, r"x has shape \(5, 3\)"),

@@ -249,9 +249,11 @@ def test_one_model_needs_one_architecture():
 # label-DP
 
 
-def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_path, monkeypatch):
-    """Told k and l of a label i: P = T[i, k] T[i, l]. So the log-likelihood ratio of two labels is at most 2 epsilon,
-    which is reached; the same noise twice, or noise that goes together, would show.
+@pytest.mark.parametrize("budgets", [(1.0, 1.0), (1.0, 2.0)], ids=["two rounds", "two runs, one seed"])
+def test_releases_are_independent_and_their_costs_add_up(budgets, monkeypatch):
+    """Told k and l of a label i: P = T[i, k] U[i, l]. So the log-likelihood ratio of two labels is at most the sum of
+    the budgets, which is reached; the same noise twice, or noise that goes together, would show. Two budgets are two
+    runs with one seed, each in its first round.
     """
     made = toy.toy_world(split=toy.toy_partition((60,)))
     made.labels = torch.full_like(made.labels, 3)
@@ -261,15 +263,17 @@ def test_releases_of_several_rounds_are_independent_and_their_costs_add_up(tmp_p
     fed.world, fed.all = made, [0]
     draw = label_dp.randomise_labels
     monkeypatch.setattr(engine, "randomise_labels", lambda *how: said.append(draw(*how)) or said[-1])
-    for state.round in (1, 2):
-        fed.release_labels(state, 1.0, times=2)
+    for round, epsilon in enumerate(budgets, 1):
+        state = state if len(set(budgets)) == 1 else State()
+        state.round = round if len(set(budgets)) == 1 else 1
+        fed.release_labels(state, epsilon, times=2)
     pairs = np.bincount(5 * said[0] + said[1], minlength=25).reshape(5, 5)
-    T = np.full((5, 5), 1.0) + (np.e - 1) * np.eye(5)
-    T /= T.sum(1)
-    assert stats.chisquare(pairs.ravel(), 12000 * np.outer(T[3], T[3]).ravel()).pvalue > 1e-3
-    ratios = np.log([np.outer(T[i], T[i]) / np.outer(T[j], T[j]) for i in range(5) for j in range(5)])
-    assert ratios.max() == pytest.approx(2.0)
-    assert state.notes["release"]["made"] == 2
+    T, U = (np.full((5, 5), 1.0) + (np.exp(epsilon) - 1) * np.eye(5) for epsilon in budgets)
+    T, U = T / T.sum(1), U / U.sum(1)
+    assert stats.chisquare(pairs.ravel(), 12000 * np.outer(T[3], U[3]).ravel()).pvalue > 1e-3
+    ratios = np.log([np.outer(T[i], U[i]) / np.outer(T[j], U[j]) for i in range(5) for j in range(5)])
+    assert ratios.max() == pytest.approx(sum(budgets))
+    assert state.notes["release"]["made"] == 2 - (len(set(budgets)) > 1)
 
 
 def test_a_release_in_every_round_is_the_rounds_own_also_after_a_resume(tmp_path):

@@ -121,8 +121,12 @@ def test_decisions_are_for_the_labels_that_were_judged(found: LabelRun, capsys: 
     assert apply(found, [decide(found, 7, "relabel", 0), decide(found, 7, "drop")]) == 2
     assert "line 3: 7 has another decision before" in capsys.readouterr().err
     assert apply(found, [decide(found, 7, "keep")], "--labels", "note") == 2
+    assert apply(found, [decide(found, 7, "keep")], "--labels", "names") == 2
+    assert "it has no labels of training images 'names'" in capsys.readouterr().err
+    assert apply(found, []) == 2
+    assert "decisions.csv: it holds no decision" in capsys.readouterr().err
     assert apply(found, [decide(found, 7, "keep")], "--labels", "gvien") == 2
-    assert "it has no array of labels 'gvien'; did you mean 'given'?" in capsys.readouterr().err
+    assert "it has no labels of training images 'gvien'; did you mean 'given'?" in capsys.readouterr().err
 
 
 def test_a_class_that_would_vanish_is_refused(found: LabelRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,7 @@ def test_the_documentation_s_arrays_become_a_study(folder: Path, capsys: pytest.
     run = planned("mine")
     assert run.labels_page in said
     assert run.labels_page in text
+    assert f"The default is {run.spec['train']['rounds']} rounds of {run.spec['train']['epochs']} epochs" in text
     assert "now: snakemake --cores 2 mine" in said
     assert run.spec["dataset"] == {"source": "npz", "path": "mine.npz", "test": {"holdout": 0.1}}
     assert run.spec["partition"] == {"kind": "natural"}
@@ -87,7 +88,10 @@ def test_a_folder_with_a_csv(folder: Path) -> None:
         (["mine.npz", "--name", "a/b"], "--name: expected an id"),
         (["mine.npz", "--name", "table"], "'table' is a rule of the workflow"),
         (["mine.npz", "--method", "fedavgg"], "did you mean 'fedavg'?"),
+        (["mine.npz", "--method", "fedavg, label: x"], "unknown method 'fedavg, label: x'"),
         (["mine.npz", "--net", "reznet"], "unknown net 'reznet'"),
+        (["mine.npz", "--net", "mlp, rounds: 3"], "net: "),
+        (["mine.npz", "--net", "{name: mlp"], "--net: expected a name or"),
         (["mine.npz", "--given", "labels.csv"], "--given is for folders of images"),
         (["bad.npz"], "bad.npz: it has no labels"),
     ],

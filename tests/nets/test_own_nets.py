@@ -140,7 +140,7 @@ def wrong_size(shape: Any, classes: int) -> nn.Module:
         (OwnNoise, r"it draws random numbers of its own in training; use torch\.nn\.Dropout"),
         (numpy_drawn, "its factory gives other weights at every call"),
         (wrong_size, r"its last linear layer '1' is Linear.*out_features=6.*; torch\.nn\.Linear\(…, 5\) with a bias"),
-        (mynets, "expected module:function"),
+        (mynets, "expected module:name"),
     ],
 )
 def test_a_module_that_cannot_be_run_is_refused(factory: Any, message: str):

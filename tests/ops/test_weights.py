@@ -102,12 +102,14 @@ def test_mean_sums_in_float32_and_keeps_the_type():
     assert weighted_mean([torch.tensor([1.0], dtype=torch.float64)]).dtype == torch.float64
 
 
-@pytest.mark.parametrize("shares", [[0.0, 0.0], [1.0, -1.0], [1.0], [float("nan"), 1.0]])
+@pytest.mark.parametrize("shares", [[0.0, 0.0], [1.0, -1.0], [1.0]])
 def test_mean_refuses_weights_without_a_sum(shares):
     with pytest.raises(ValueError, match="positive sum"):
         weighted_mean([torch.ones(1), torch.ones(1)], shares)
     with pytest.raises(ValueError, match="no trees"):
         weighted_mean([])
+    with pytest.raises(FloatingPointError, match="not finite"):
+        weighted_mean([torch.ones(1), torch.ones(1)], [float("nan"), 1.0])
 
 
 def test_bytes_by_hand():

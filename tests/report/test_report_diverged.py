@@ -15,8 +15,10 @@ from html_page import Page
 from layout_check import problems
 
 from fednoise_core.report.figures import draw, style
+from fednoise_core.report.pages.run_details import scores_of
 from fednoise_core.report.pages.study_page import study_page
 from fednoise_core.report.runs import frames
+from fednoise_core.report.runs.provenance import list_limits
 from fednoise_core.report.runs.run import listed_runs, load
 from fednoise_core.report.tables import latex, markdown, registry
 from fednoise_core.report.text.cells import Grid
@@ -129,7 +131,7 @@ def test_figures_draw_no_mean_with_a_diverged_run_and_say_so(root: Path, kind: s
 
 
 def test_a_line_stops_at_a_cross_before_the_first_run_that_diverges(root: Path) -> None:
-    made = drawn(root, "curves", noises=["sym40"], methods=["fedavg", "fedcorr"], smooth=1)
+    made = drawn(root, "curves", noises=["sym40"], methods=["fedavg", "fedcorr"], metric="last")
     one = made.frame[made.frame["method"] == "fedcorr"].set_index("round")["mean"]
     stored = [
         pd.read_parquet(root / f"runs/digits/sym40/iid/fedcorr/seed{seed}/metrics.parquet")
@@ -180,6 +182,20 @@ def test_the_page_marks_them_in_tables_runs_and_notes(root: Path) -> None:
     assert page.text.count("diverged (2 of 3)") >= 2
     assert "nan" not in page.text.lower().split()
     assert "FedCorrsymmetric 0.40divergeddivergeddiverged" in page.text  # a row of the table of runs
+
+
+def test_a_run_at_chance_is_told_in_table_notes_and_details(tmp_path: Path) -> None:
+    write_study(tmp_path, grid=GRID[:1], rounds=3, seeds=(0, 1))
+    file = tmp_path / "runs/digits/sym40/iid/sce/seed1/summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"at_chance": True}))
+    frame, grid = table(tmp_path, "accuracy")
+    assert dict(zip(frame["method"], frame["at_chance"], strict=True))["sce"] == 1
+    assert "At chance after the last round: SCE in 1 of 2 runs." in grid.notes
+    found = load(listed_runs(tmp_path / "runs.json"))
+    (limit,) = [line for line in list_limits({"tables": {}}, found) if line.startswith("At chance")]
+    assert "SCE in 1 of 2 runs" in limit
+    words = [dict(scores_of(run))["last round"] for run in found]
+    assert sum(word.endswith("%, at chance") for word in words) == 1
 
 
 def test_which_runs_diverged(root: Path) -> None:

@@ -22,7 +22,8 @@ from workflow_scripts.config.validation import KIND_KEYS, Schemas, check_model
 from workflow_scripts.config.yaml_file import ConfigPath
 from workflow_scripts.docgen import config_schema
 
-SCHEMAS = Schemas(Path(__file__).parents[2] / "config" / "schema")
+SCHEMA_FOLDER = Path(__file__).parents[2] / "config" / "schema"
+SCHEMAS = Schemas(SCHEMA_FOLDER)
 
 
 def model(family: str, name: str) -> type[Settings]:
@@ -58,6 +59,8 @@ def test_an_old_schema_is_noticed_and_written_anew(tmp_path):
     assert config_schema.main(["--check", "--folder", str(tmp_path)]) == 1
     assert config_schema.main(["--folder", str(tmp_path)]) == 0
     assert config_schema.main(["--check", "--folder", str(tmp_path)]) == 0
+    for path in tmp_path.iterdir():
+        assert path.read_text() == (SCHEMA_FOLDER / path.name).read_text(), path.name
 
 
 KINDS = [(family, name) for family in config_schema.FAMILIES for name in entries(family)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import json
 import os
@@ -10,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,10 @@ import pytest
 import toy
 from filelock import FileLock
 
+import fednoise_core as fn
+from fednoise_core.api import simulate
 from fednoise_core.engine import loop
+from fednoise_core.io import SpecError
 from workflow_scripts.provenance.step_code import StepCode
 from workflow_scripts.steps import train
 
@@ -109,24 +112,6 @@ def test_ctrl_c_of_the_plain_command_is_one_line(inputs, tmp_path):
     assert re.fullmatch(r".*: stopped after round \d+; the same command goes on", out.splitlines()[-1])
     assert err == ""
     assert (tmp_path / "work/checkpoint.pt").exists()
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
-@pytest.mark.parametrize("file", ["checkpoint.pt", "model.safetensors"])
-def test_a_full_disk_is_one_line_and_the_next_call_goes_on(file, inputs, tmp_path, monkeypatch, capsys):
-    make = tempfile.mkstemp
-
-    def on_full_disk(prefix, **where):
-        return (os.open("/dev/full", os.O_WRONLY), "none") if file in prefix else make(prefix=prefix, **where)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tempfile, "mkstemp", on_full_disk)
-        assert train.main(words(tmp_path, inputs, "--checkpoint-rounds=1")) == 75
-    said = capsys.readouterr().err
-    assert re.fullmatch(rf"train: .*No space left on device: '.*{file}'\. The settings .*run the same command\n", said)
-    assert train.main(words(tmp_path, inputs)) == 0
-    assert train.main(words(tmp_path / "whole", inputs)) == 0
-    assert files_of(tmp_path) == files_of(tmp_path / "whole")
 
 
 def test_what_is_in_the_way_is_one_line(inputs, tmp_path, capsys):
@@ -222,6 +207,55 @@ def test_executor_and_threads_are_those_asked_for(inputs, tmp_path, capsys, monk
     torch.set_num_threads(1)
     assert seen == [2]
     assert "workers x 2, cpu" in capsys.readouterr().out
+
+
+def fail_writing(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    """Let the disk be full from this file on, counted from 1."""
+    fsync, seen = os.fsync, []
+
+    def sync(file: int) -> None:
+        seen.append(file)
+        if len(seen) >= first:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+
+
+@pytest.mark.parametrize(("first", "named", "resumed"), [(2, "checkpoint.pt", 1), (5, "suspects.csv", 2)])
+def test_a_full_disk_costs_nothing_that_was_finished(first, named, resumed, inputs, tmp_path, capsys, monkeypatch):
+    assert train.main(words(tmp_path / "whole", inputs)) == 0
+    with monkeypatch.context() as patch:
+        fail_writing(patch, first)
+        assert train.main(words(tmp_path / "full", inputs, "--checkpoint-rounds=1")) == 75
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf"train: .*No space left on device: '.*{named}'\. The settings .*run the same command", line)
+    assert train.main(words(tmp_path / "full", inputs)) == 0
+    assert f"resumed from round {resumed}" in capsys.readouterr().out
+    assert files_of(tmp_path / "full") == files_of(tmp_path / "whole")
+
+
+def test_a_file_in_place_of_a_folder_is_one_line(inputs, tmp_path, capsys):
+    for name in ("work", "out"):
+        (tmp_path / name).write_text("")
+        assert train.main(words(tmp_path, inputs)) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("train: ")
+        assert str(tmp_path / name) in line
+        (tmp_path / name).unlink()
+
+
+def test_in_python_a_finished_run_is_not_lost(tmp_path, monkeypatch):
+    world = toy.arrays(), toy.toy_labels(), toy.toy_partition()
+    with monkeypatch.context() as patch:
+        fail_writing(patch, 1)
+        with pytest.warns(UserWarning, match=r"No space left on device: '.*metrics\.parquet'; the run is not lost"):
+            made = fn.run(*world, "fedavg", toy.TRAIN, out=tmp_path / "full")
+    made.save(tmp_path / "other")
+    assert fn.load(tmp_path / "other").curve == made.curve
+    monkeypatch.setattr(simulate, "run_loop", None)  # nothing is trained
+    with pytest.raises(SpecError, match=r"out: expected a folder that can be written to, got .*No such file"):
+        fn.run(*world, "fedavg", toy.TRAIN, out="/proc/nothing")
 
 
 UNWANTED = {"pandas", "sklearn", "scipy", "torchvision", "matplotlib", "snakemake", "pyarrow", "dvc", "cleanlab", "PIL"}

@@ -109,9 +109,9 @@ class Given:
     [
         ([], "name the method under test: --method package.module:Class"),
         (["--method", "fedavgg"], "method.name: unknown method 'fedavgg'; did you mean 'fedavg'?"),
-        (["--method", "nowhere:It"], "--method nowhere:It: nowhere cannot be imported from this folder"),
+        (["--method", "nowhere:It"], "method.name: 'nowhere:It': No module named 'nowhere'"),
         (["--method", "broken_methods:Missing"], "has no attribute 'Missing'"),
-        (["--method", "broken_methods:NO_METHOD"], "no subclass of fednoise_core.methods.fedavg.FedAvg"),
+        (["--method", "broken_methods:NO_METHOD"], "'broken_methods:NO_METHOD' is no subclass of fednoise_core"),
         (["--method", "fedavg", "--fields", "mu"], "--fields 'mu': no JSON"),
         (["--method", "fedavg", "--fields", "[1]"], "--fields '[1]': expected a mapping"),
         (["--method", "fedavg", "--fields", "{}", "--fields", "{}"], "--fields: given 2 times, but --method 1 times"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,16 +98,33 @@ class Schemas:
         kind = value[key]
         if not isinstance(kind, str):
             raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
-        if kind not in kinds:
+        if kind not in kinds and not _is_own(family, kind):
             raise (place / key).error(_describe_unknown_kind(family, kind, kinds))
-        known = {key: {"const": kind}, **kinds[kind].get("properties", {})}
+        try:
+            about = self.load_kind(family, kind)
+        except (SpecError, TypeError) as error:
+            raise (place / key).error(str(error)) from error
+        known = {key: {"const": kind}, **about.get("properties", {})}
         for name in value:
             if name not in known:
                 raise (place / name).error(unknown_key(name, [*known, *beside]))
         if (family, kind) not in self._validators:
-            schema = {"type": "object", "properties": known, "required": kinds[kind].get("required", [])}
+            schema = {"type": "object", "properties": known, "required": about.get("required", [])}
             self._validators[family, kind] = _VALIDATOR(schema)
         _validate_value(value, self._validators[family, kind], place)
+
+    def load_kind(self, family: str, kind: str) -> Schema:
+        """What a kind is and which settings it has. Of a method of one's own, "module:Class", the class says so.
+
+        Args:
+            family: The name of the schema.
+            kind: A known kind.
+
+        Raises:
+            SpecError: The class cannot be imported.
+            TypeError: The class does not say what it is.
+        """
+        return _describe_own_method(kind) if _is_own(family, kind) else self.load(family)[kind]
 
     def kind_flags(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the schema says of a table's or figure's kind, such as `without_runs`; nothing for a bare selection."""
@@ -124,7 +142,7 @@ class Schemas:
             The settings without those at their default, 1 written as 1.0 where any number may stand.
         """
         key = KIND_KEYS.get(family, "kind")
-        properties = self.load(family)[value[key]].get("properties", {})
+        properties = self.load_kind(family, value[key]).get("properties", {})
         return {key: value[key], **_without_defaults({k: v for k, v in value.items() if k != key}, properties)}
 
     def normalize_train(self, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +165,20 @@ class Schemas:
         if "augment" in value:
             parts["augment"] = _short_form(self.normalize_kind("augment", expand_name(value["augment"])))
         return _without_defaults({**value, **parts}, self.load("train")["properties"])
+
+
+def _is_own(family: str, kind: str) -> bool:
+    return family == "method" and ":" in kind
+
+
+@functools.cache
+def _describe_own_method(name: str) -> Schema:
+    from fednoise_core.methods import method_class
+    from workflow_scripts.docgen.config_schema import describe_kind
+
+    if str(ROOT) not in sys.path:  # as in the step that trains it
+        sys.path.insert(0, str(ROOT))
+    return describe_kind("method", name, method_class(name))
 
 
 def _describe_unknown_kind(family: str, kind: str, kinds: Mapping[str, Any]) -> str:

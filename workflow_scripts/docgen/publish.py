@@ -24,8 +24,9 @@ from fednoise_core.report.figures import draw
 from fednoise_core.report.figures.results.scoreboard import HELD
 from fednoise_core.report.figures.settings import SETTING_FIGURES
 from fednoise_core.report.figures.style import read_words
-from fednoise_core.report.pages import paper_markdown, study_page
+from fednoise_core.report.pages import study_page
 from fednoise_core.report.pages.headline import summary_lines
+from fednoise_core.report.pages.paper_markdown import render_section
 from fednoise_core.report.pages.paper_sections import PaperParts, paper_parts
 from fednoise_core.report.runs.csv_files import csv_text, read_csv, read_texts, write_csv
 from fednoise_core.report.runs.frames import tabulate_results
@@ -153,7 +154,7 @@ def _draw_figures(root: Path, specs: Mapping[str, Mapping[str, Any]], found: Seq
             continue
         try:
             draw.write_figure(found, spec, root / "figures" / name)
-        except SpecError as error:  # such as differences to a method that was not run yet
+        except SpecError as error:  # such as a metric that no run reports yet
             print(f"figure {name}: left out: {error}", file=sys.stderr)
             continue
         drawn.append(name)
@@ -174,8 +175,8 @@ def _page_markdown(
     text = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told["text"]) if part.strip()]
     made, own = _progress_sentence(study, paper.made if paper else len(runs)), _hand_written(out / "README.md")
     if paper:
-        first = paper_markdown.first_screen(paper, _picture_markdown(board, words[board]) if board else "", made)
-        parts = [first, own, paper_markdown.before_tables(paper), "## What the paper leaves open", *text]
+        first = render_section("first", paper, _picture_markdown(board, words[board]) if board else "", made)
+        parts = [first, own, render_section("top", paper), "## What the paper leaves open", *text]
     else:
         notes = "\n".join(f"- {line}" for line in list_limits(told, runs))
         parts = [made, own, *text, "\n".join(f"- {line}" for line in summary_lines(runs)), "## Notes and limits", notes]
@@ -184,7 +185,7 @@ def _page_markdown(
     parts += ["## Figures"] if others else []
     for name in others:
         parts += [f"### {markdown_text(words[name][0])}", _picture_markdown(name, words[name])]
-    parts += [paper_markdown.after_figures(paper, "origins.csv")] if paper else []
+    parts += [render_section("end", paper, "origins.csv")] if paper else []
     return "\n\n".join(part.strip() for part in (f"# {told['title']}", *parts) if part.strip()) + "\n"
 
 

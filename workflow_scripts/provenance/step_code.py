@@ -13,21 +13,21 @@ ROOT = Path(__file__).resolve().parents[2]
 """The project whose code this process runs."""
 
 
-def user_module_path(folder: str | Path, factory: str) -> str:
-    """Find the file of a net's factory.
+def user_module_path(folder: str | Path, named: str) -> str:
+    """Find the file of a method or a net's factory of the user's own.
 
     Args:
         folder: The project's folder.
-        factory: "module:function".
+        named: "module:Class" or "module:function".
 
     Raises:
         SpecError: The project's folder has no such module.
     """
-    where = factory.partition(":")[0]
+    where = named.partition(":")[0]
     found = module_file(folder, where) if where else None
     if found is None:
-        problem = f"expected a module in the project's folder, got {factory!r} (no {where.replace('.', '/')}.py there)"
-        raise SpecError(f"train.net.factory: {problem}. Only such code decides what runs again")
+        problem = f"expected a module in the project's folder, got {named!r} (no {where.replace('.', '/')}.py there)"
+        raise SpecError(f"{problem}. Only such code decides what runs again")
     return found
 
 
@@ -71,17 +71,17 @@ class StepCode:
         """Code of a training run. It starts from training_run.py: the command line around it decides no number.
 
         Args:
-            method: A name of METHODS.
+            method: A name of METHODS, or the user's own "module:Class".
             nets: Names of NETS, and the user's own factories "module:function".
             gpu: The run is on a GPU.
 
         Raises:
-            SpecError: The file of a factory is not in the project's folder.
+            SpecError: The file of a class or factory is not in the project's folder.
         """
         modules = [*self._registry_entries("methods/__init__.py", "METHODS", [method])]
         nets = list(nets)
         modules += self._registry_entries("nets/__init__.py", "NETS", nets)
-        modules += [user_module_path(self.folder, net) for net in nets if ":" in net]
+        modules += [user_module_path(self.folder, net) for net in (method, *nets) if ":" in net]
         return ["workflow_scripts/steps/training_run.py", *modules, *(GPU_ONLY if gpu else ())]
 
     def report_entries(self, script: str, figures: Iterable[str] = (), tables: Iterable[str] = ()) -> list[str]:

@@ -61,7 +61,9 @@ def check_method(
     Raises:
         SpecError: The method cannot run with them.
     """
-    facts = project.schemas.load("method")[fields["name"]]
+    facts = project.schemas.load_kind("method", fields["name"])
+    if ":" in fields["name"]:
+        _find_own_code(project, fields["name"], place / "name")
     nets = train.get("net")
     if isinstance(nets, list) and len({canonical_json(net) for net in nets}) > 1 and not facts.get("several_nets"):
         raise place.error(f"{fields['name']} has one model for all clients, but train.net lists several nets")
@@ -94,14 +96,19 @@ def check_nets(project: Project, train: Mapping[str, Any], dataset: str, place: 
         SpecError: A net does not, or a file is missing.
     """
     for factory in (name for name in net_code(train) if ":" in name):
-        try:
-            user_module_path(project.folder, factory)
-        except SpecError as error:
-            raise place.error(str(error)) from error
+        _find_own_code(project, factory, place)
     facts, side = project.schemas.load("net"), project.facts(dataset)[2]
     for name in nets_of(train):
         if side is not None and side < (least := facts[name]["smallest"]):
             raise place.error(f"{name} needs images of {least} pixels a side or more; {dataset!r} has {side}")
+
+
+def _find_own_code(project: Project, named: str, place: ConfigPath) -> None:
+    """Check that a class or function "module:name" is in the project's folder."""
+    try:
+        user_module_path(project.folder, named)
+    except SpecError as error:
+        raise place.error(str(error)) from error
 
 
 def check_sampling(train: Mapping[str, Any], noise: Defined, place: ConfigPath) -> None:
@@ -129,7 +136,7 @@ def assumes_true_rate(project: Project, dataset: str, noise: Defined, method: Ma
         noise: The noise.
         method: The method's settings.
     """
-    settings = project.schemas.load("method")[method["name"]]["properties"].items()
+    settings = project.schemas.load_kind("method", method["name"])["properties"].items()
     own = [method.get(key, one.get("default")) for key, one in settings if {"const": ORACLE} in one.get("anyOf", ())]
     rate = noises.oracle_rate(noise[1], project.facts(dataset)[1]) if own else None
     return bool(rate) and any(abs(one - rate) < 1e-9 for one in own)

@@ -200,7 +200,7 @@ class StudyGrid(FileAtScale):
 
     def _add_run(self, runs: Runs, ids: Ids, cell: tuple[dict[str, Any], str, bool, bool], place: ConfigPath) -> None:
         spec, label, oracle, as_told = cell
-        pooled = bool(self.project.schemas.load("method")[spec["method"]["name"]].get("pooled"))
+        pooled = bool(self.project.schemas.load_kind("method", spec["method"]["name"]).get("pooled"))
         whole, store = {**spec, "seed": ids[-1]}, store_of(self.project)
         run = PlannedRun(self.root, *ids, whole, label, oracle, as_told, pooled, store)
         if runs.setdefault(ids, run).spec != run.spec:

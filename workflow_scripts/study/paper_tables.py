@@ -96,13 +96,10 @@ def with_source_tables(tables: Mapping[str, Any], spec: Mapping[str, Any], place
         SpecError: An id is not that of such a table.
     """
     known = {name: table for name, table in tables.items() if table["kind"] == "reproduction"}
-    one = "table" in spec
-    asked = [spec["table"]] if one else spec.get("tables") or list(known)
-    for number, name in enumerate(asked):
-        if name not in known:
-            where = place / "table" if one else place / "tables" / number
-            raise where.error(f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, known)}")
-    lists = known[asked[0]] if one else {}
+    name = spec.get("table")
+    if name and name not in known:
+        raise (place / "table").error(f"expected a table of kind reproduction, got {name!r}{did_you_mean(name, known)}")
+    asked, lists = ([name], known[name]) if name else (list(known), {})
     own = {key: lists[key] for key in (*AXES, "seeds") if lists.get(key) and not spec.get(key)}
     return {**spec, **own, "of": {name: known[name] for name in asked}}
 

@@ -21,9 +21,10 @@ CLASSES, CLIENTS = 40, 500  # a larger matrix, or more clients, cannot be read i
 def scores_of(run: RecordedRun) -> list[tuple[str, str]]:
     """The run's accuracies: (name, value in words)."""
     scores, lost = run.summary["accuracy"], "diverged" if run.diverged else ""
+    chance = ", at chance" if run.summary.get("at_chance") else ""
     return [
         ("last ten evaluations", lost or _format_percent(scores["last10_mean"])),
-        ("last round", lost or _format_percent(scores["last"])),
+        ("last round", lost or _format_percent(scores["last"]) + chance),
         ("best round", lost or _format_percent(scores["best"])),
         ("before training", _format_percent(scores["round0"])),
     ]

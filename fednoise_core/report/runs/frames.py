@@ -48,6 +48,7 @@ def tabulate_results(runs: Sequence[RecordedRun], view: str = "headline") -> pd.
                 "clean_known": bool(summary.get("clean_known", True)),
                 "noiseless": is_noiseless(run.spec.get("noise", {})),
                 "diverged": lost,
+                "at_chance": bool(summary.get("at_chance")),
                 "dropped_updates": int(summary.get("dropped_updates") or 0),
                 **{key: math.nan if lost else _to_percent(scores.get(key)) for key in (*METRICS, "round0")},
                 **{key: summary.get(key) for key in ("rounds", "work", "bytes_up", "bytes_down", "epsilon")},

@@ -75,6 +75,7 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
     unknown = sorted(set(frame.loc[~frame["clean_known"], "dataset"]))
     lost = frames.diverged_words(runs)
     dropped = frames.counted_words(frame, frame["dropped_updates"] > 0)
+    chance = frames.counted_words(frame, frame["at_chance"])
     below = frames.counted_words(frame, frame["best"] <= frame["round0"])
     said: list[tuple[Any, str]] = [
         (
@@ -108,6 +109,11 @@ def list_limits(study: Mapping[str, Any], runs: Sequence[RecordedRun]) -> list[s
             "where one of several runs diverged there is no mean.",
         ),
         (dropped, f"Updates of clients that were not finite numbers were left out: {'; '.join(dropped)}."),
+        (
+            chance,
+            f"At chance after the last round: {'; '.join(chance)}. Such an accuracy cannot be told from that of naming "
+            "the commonest class every time. The training may have diverged or not begun to learn.",
+        ),
         (below, f"Not above the accuracy before training: {'; '.join(below)}."),
         (agreement.untrusted_datasets(runs), agreement.untrusted_note(agreement.untrusted_datasets(runs))),
         (

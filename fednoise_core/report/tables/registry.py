@@ -74,7 +74,8 @@ def build_table(found: Sequence[ListedRun], spec: Mapping[str, Any]) -> pd.DataF
         table["test_known"] = (~table["dataset"].isin(unknown)).astype(int)
     for words in mixed_versions(runs):
         table["versions"] = words
-    nothing = [name for name in ("as_told", "diverged", "dropped_updates") if name in table and not table[name].any()]
+    sometimes = ("as_told", "diverged", "at_chance", "dropped_updates")
+    nothing = [name for name in sometimes if name in table and not table[name].any()]
     return table.drop(columns=nothing)
 
 
@@ -103,6 +104,10 @@ def lay_out_table(frame: pd.DataFrame, spec: Mapping[str, Any]) -> Grid:
             "diverged (k of n): the outputs of k of n runs stopped being finite numbers. They have no accuracy, and "
             "nothing is averaged over the others alone."
         )
+    if "at_chance" in frame:
+        ended = frame.groupby("method_label", sort=False)[["at_chance", "seeds"]].sum()
+        words = "; ".join(f"{label} in {n} of {size} runs" for label, n, size in ended.itertuples(name=None) if n)
+        made.notes.append(f"At chance after the last round: {words}.")
     if "versions" in frame:
         made.notes.append(str(frame["versions"].iloc[0]))
     if "dropped_updates" in frame:

@@ -1,0 +1,167 @@
+"""Odd images and odd CSVs of labels: read right, or refused in one line that names the file. Never passed over."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from toy_data import photo_table, photos
+
+from fednoise_core.data import sources
+from fednoise_core.data.images import UNREAD, ImageFiles
+from fednoise_core.io import ArtifactError, SpecError
+
+PICTURE = Image.fromarray(np.random.default_rng(25).integers(0, 256, (6, 8, 3), dtype=np.uint8))
+WIDE = (np.arange(48).reshape(6, 8) * 1365).astype(np.uint16)
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def converted(kind: str, modes: str, **options: object) -> dict[str, tuple[bytes, np.ndarray]]:
+    """The picture in modes of 8 bits and less: file by name, with what is in it."""
+    made = {mode: PICTURE.convert(mode) for mode in modes.split()}
+    return {
+        f"{mode}.{kind}": (encoded(one, kind, **options), np.asarray(one.convert("RGB"))) for mode, one in made.items()
+    }
+
+
+READ = {
+    **converted("png", "1 L LA P RGB RGBA"),
+    **converted("tiff", "1 L LA P RGB RGBA CMYK"),
+    **converted("bmp", "1 L P RGB"),
+    **converted("ppm", "1 L RGB"),
+    **converted("webp", "L RGB RGBA", lossless=True),
+}
+CUT = {
+    f"cut{share}-{name}": (content[: len(content) * share // 5], right)
+    for name, (content, right) in READ.items()
+    if "RGB." in name
+    for share in (1, 2, 3, 4)
+}
+PAGES = {"save_all": True, "append_images": [PICTURE.rotate(180)]}
+PLAIN = encoded(PICTURE, "png")
+REFUSED = {
+    **{f"16.{kind}": encoded(Image.fromarray(WIDE), kind) for kind in ("png", "tiff", "ppm")},
+    **{f"32.{kind}": encoded(Image.fromarray(WIDE.astype(np.int32)), kind) for kind in ("tiff", "ppm")},
+    **{f"float.{kind}": encoded(Image.fromarray(WIDE.astype("f4") / 65535), kind) for kind in ("tiff", "ppm")},
+    "big-endian.tiff": encoded(Image.fromarray(WIDE.astype(">u2")), "tiff"),
+    **{f"pages.{kind}": encoded(PICTURE, kind, **PAGES) for kind in ("png", "tiff", "webp")},
+    **{f"{kind}.png": encoded(PICTURE, kind) for kind in ("gif", "eps", "ico", "tga", "pdf", "jpeg2000")},
+    "empty.png": b"",
+    "text.jpg": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+    "zeros.bmp": bytes(500),
+    "huge.ppm": b"P6 99999 99999 255\n",
+    "head.png": PLAIN[:8],
+    "checksum.png": PLAIN[:20] + b"\x01" + PLAIN[21:],
+    **{f"old{suffix}": PLAIN for suffix in sorted(UNREAD)},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = photos(tmp_path_factory.mktemp("odd"))
+    photo_table(root)
+    return root
+
+
+def folder_spec(folder: Path) -> dict[str, str]:
+    return {"source": "imagefolder", "path": str(folder), "given": "labels.csv"}
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len(READ) + len(CUT) + len(REFUSED) >= 60
+
+
+@pytest.mark.parametrize("name", [*READ, *CUT])
+def test_an_odd_image_is_read_right_or_named(name: str, tmp_path: Path) -> None:
+    content, right = (READ | CUT)[name]
+    (tmp_path / name).write_bytes(content)
+    with contextlib.ExitStack() as stack:
+        if name in CUT:
+            stack.enter_context(pytest.raises(ArtifactError, match=rf"^{re.escape(str(tmp_path / name))}: .*\Z"))
+        np.testing.assert_array_equal(ImageFiles(tmp_path, [name])[0], right)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_image_that_would_be_read_wrong_is_named(name: str, folder: Path) -> None:
+    path = folder / "train" / "cat" / name
+    path.write_bytes(REFUSED[name])
+    read = sources.read if path.suffix in UNREAD else lambda _: ImageFiles(folder / "train", [f"cat/{name}"])
+    with pytest.raises(ArtifactError) as caught:
+        read(folder_spec(folder))
+    path.unlink()
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+ROWS = [f"{'cat' if i < 4 else 'dog'}/{i}.png,cat,0" for i in range(8)]
+TABLE = "\n".join(["file,label,client", *ROWS]).replace("dog/7.png,cat", "dog/7.png,emu")
+TABLES: dict[str, str | bytes] = {
+    "nothing": "",
+    "a byte order mark alone": "\ufeff",
+    "the head alone": "file,label,client",
+    "no head": TABLE.partition("\n")[2],
+    "an empty first line": f"\n{TABLE}",
+    "semicolons": TABLE.replace(",", ";"),
+    "tabs": TABLE.replace(",", "\t"),
+    "blanks in the head": TABLE.replace("file,label", "file, label").replace("client", " client"),
+    "capitals in the head": TABLE.replace("file,label", "File,Label"),
+    "label twice": TABLE.replace("client", "label").replace(",0", ",cat").replace("emu,cat", "emu,emu"),
+    "owner twice": TABLE.replace("client", "client,client").replace(",0", ",0,0"),
+    "an unnamed column twice": TABLE.replace("client", "label,,"),
+    "a surplus cell": TABLE.replace("3.png,cat,0", "3.png,cat,0,1"),
+    "a surplus empty cell": TABLE.replace("3.png,cat,0", "3.png,cat,0,"),
+    "a row too short": TABLE.replace("3.png,cat,0", "3.png,cat"),
+    "a row of one cell": TABLE.replace("3.png,cat,0", "3.png"),
+    "a line missing": TABLE.replace(ROWS[3], ""),
+    "a line twice": f"{TABLE}\n{ROWS[3]}",
+    "a line twice, with a mark": f"{TABLE}\n'{ROWS[3]}",
+    "no file": TABLE.replace("cat/3.png", ""),
+    "another file": TABLE.replace("cat/3.png", "cat/33.png"),
+    "a file above": TABLE.replace("cat/3.png", "../train/cat/3.png"),
+    "an absolute file": TABLE.replace("cat/3.png", "/etc/passwd"),
+    "a backslash": TABLE.replace("cat/3.png", "cat\\3.png"),
+    "the folder again": TABLE.replace("cat/3.png", "train/cat/3.png"),
+    "blanks around a file": TABLE.replace("cat/3.png", " cat/3.png "),
+    "no label": TABLE.replace("3.png,cat", "3.png,"),
+    "a blank label": TABLE.replace("3.png,cat", "3.png, "),
+    "an unknown label": TABLE.replace("3.png,cat", "3.png,cta"),
+    "a number as label": TABLE.replace("3.png,cat", "3.png,0"),
+    "a long label": TABLE.replace("3.png,cat", "3.png," + "c" * 201),
+    "a label of two lines": TABLE.replace("3.png,cat", '3.png,"c\nat"'),
+    "a label with a bell": TABLE.replace("3.png,cat", "3.png,cat\a"),
+    "no owner": TABLE.replace("3.png,cat,0", "3.png,cat,"),
+    "an owner of two lines": TABLE.replace("3.png,cat,0", '3.png,cat,"0\n1"'),
+    "a wrong drop": TABLE.replace("client", "drop").replace(",0", ",maybe"),
+    "everything dropped": TABLE.replace("client", "drop").replace(",0", ",yes"),
+    "a quote that is not closed": TABLE.replace("cat/3.png", '"cat/3.png') + "x" * 140_000,
+    "UTF-16": TABLE.encode("utf-16"),
+    "Latin-1": TABLE.replace("3.png,cat", "3.png,chät").encode("latin-1"),
+    "a zero byte": TABLE.replace("3.png,cat", "3.png,\0"),
+    "JSON": '[{"file": "cat/0.png", "label": "cat"}]',
+}
+
+
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
+def test_an_odd_table_is_named(text: str | bytes, folder: Path) -> None:
+    table = folder / "labels.csv"
+    table.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises((ArtifactError, SpecError)) as caught:
+        sources.read(folder_spec(folder))
+    assert str(caught.value).startswith(str(table))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_side_that_no_memory_holds_is_refused(folder: Path) -> None:
+    photo_table(folder)
+    with pytest.raises(SpecError, match=r"dataset\.size: expected .*4096.*, got 1000000"):
+        sources.read({**folder_spec(folder), "size": 1_000_000})
