@@ -70,7 +70,7 @@ def tables() -> str:
             parts += ["### Ids of this project\n", _table(("id", "settings"), rows)]
     for name, (title, where) in OTHERS.items():
         schema = _load(f"schema/{name}.yaml")
-        rows = list(_rows(schema, schema))
+        rows = list(_rows(schema))
         parts += [f"## {title}\n", f"{where}\n", _table(("setting", "type and range", "default", "meaning"), rows)]
     return "\n".join(parts)
 
@@ -100,7 +100,7 @@ def _kinds(key: str, kinds: Schema) -> Iterator[str]:
     rows = [
         (row[0], _owners(names, list(kinds)), *row[1:])
         for _, alone, names in sorted(found.values(), key=lambda one: order.index(one[0]))
-        for row in _rows(alone, alone)
+        for row in _rows(alone)
     ]
     yield _table(("setting", "of", "type and range", "default", "meaning"), rows)
 
@@ -115,32 +115,21 @@ def _owners(names: list[str], every: list[str]) -> str:
     return f"all but {listed}" if shorter else listed
 
 
-def _rows(schema: Schema, root: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
+def _rows(schema: Schema, above: str = "") -> Iterator[tuple[str, ...]]:
     """A row for each property, and for those of inner objects."""
-    for name, found in schema.get("properties", {}).items():
-        own = _resolved(found, root)
+    for name, own in schema.get("properties", {}).items():
         default = "required" if name in schema.get("required", []) else "–"
         if "default" in own:
             default = f"`{_typed(own['default'])}`"
-        yield f"`{above}{name}`", type_in_words(own, root), default, _cell(own.get("description", "–"))
+        yield f"`{above}{name}`", type_in_words(own), default, _cell(own.get("description", "–"))
         for part in (own, *own.get("anyOf", [])):
-            yield from _rows(part, root, f"{above}{name}.")
-            yield from _rows(_resolved(part.get("items", {}), root), root, f"{above}{name}[].")
+            yield from _rows(part, f"{above}{name}.")
+            yield from _rows(part.get("items", {}), f"{above}{name}[].")
 
 
-def type_in_words(schema: Schema, root: Schema) -> str:
-    """Type and range of a value. root: the schema that a `$ref` leads into."""
-    return _cell(describe_schema(_resolved(schema, root), lambda value: f"`{_typed(value)}`"))
-
-
-def _resolved(schema: Schema, root: Schema) -> Schema:
-    """The schema with its reference into `root` followed; keys beside the reference override it."""
-    if "$ref" not in schema:
-        return schema
-    found: Any = root
-    for part in schema["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return {**found, **schema}
+def type_in_words(schema: Schema) -> str:
+    """Type and range of a value."""
+    return _cell(describe_schema(schema, lambda value: f"`{_typed(value)}`"))
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

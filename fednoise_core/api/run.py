@@ -30,7 +30,7 @@ from fednoise_core.nets.module import Factory, factory_name, with_named_nets
 from fednoise_core.noise.labels import Labels
 from fednoise_core.ops.label_errors import WRONG
 from fednoise_core.settings.declare import check_keys
-from fednoise_core.settings.functions import expect_type
+from fednoise_core.settings.functions import check_float, expect_type
 from fednoise_core.settings.train import Train
 from fednoise_core.settings.words import short_repr
 
@@ -105,8 +105,7 @@ class Run(_Uses, simulate.FinishedRun):
         Raises:
             SpecError: `above` is not in 0..1.
         """
-        if isinstance(above, bool) or not isinstance(above, int | float | np.number) or not 0 <= above <= 1:
-            raise SpecError(f"above: expected a probability in 0..1, got {above!r}")
+        above = check_float(above, "above", 0, 1)
         labels = self.labels.noisy.copy()
         for sample, _, p_wrong, proposed in sorted(self.suspects, key=lambda row: row[2]):
             if p_wrong > above:

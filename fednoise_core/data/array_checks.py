@@ -145,7 +145,7 @@ def _check_vector(name: str, y: Any, length: int) -> None:
 
 def _check_facts(arrays: Any) -> None:
     """Names, mean and std. Names stand in tables and pages, so they are texts of one line."""
-    names, channels = arrays.names, arrays.image_shape[0]
+    names, channels = arrays.names, (*arrays.x_train.shape, 1)[3]
     _require_valid(
         isinstance(names, tuple | list), f"names is of type {type(names).__name__}; a tuple of texts is needed"
     )

@@ -80,12 +80,6 @@ class Arrays:
         """Number of training samples."""
         return len(self.y_train)
 
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image, as the networks count."""
-        height, width, *channels = self.x_train.shape[1:]
-        return (channels[0] if channels else 1, height, width)
-
     def source(self, i: int) -> str:
         """What training sample `i` is called in the user's data: a row number, or a file name."""
         return str(i if self.origin is None else self.origin[i])

@@ -22,11 +22,6 @@ class Facts:
     std: tuple[float, ...]
     sha256: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return len(self.names)
-
 
 DIGITS = tuple("0123456789")
 

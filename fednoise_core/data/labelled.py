@@ -66,11 +66,6 @@ class LabelledData:
     sites: tuple[str, ...] = ()
     arrays: Any = None
 
-    @property
-    def digest(self) -> str:
-        """See `labels_digest`."""
-        return labels_digest(self.y, self.classes)
-
     def read_images(self, name: str = "x_train") -> np.ndarray:
         """Training images, or with "x_public" the public ones, uint8 [n, H, W] or [n, H, W, C].
 

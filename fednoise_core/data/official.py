@@ -64,7 +64,7 @@ class Official(Dataset):
             y_train=content["y_train"].astype(np.int64),
             x_test=content["x_test"],
             y_test=content["y_test"].astype(np.int64),
-            classes=facts.classes,
+            classes=len(facts.names),
             mean=facts.mean,
             std=facts.std,
             coarse=coarse,
@@ -91,7 +91,8 @@ class Official(Dataset):
     def read_facts(cls, spec: Mapping[str, Any], places: Sequence[Path]) -> tuple[int, int, tuple[int, int]]:
         """The published ones."""
         known, coarse = cls.published, spec.get("labels") == "coarse"
-        return known.train, len(CIFAR100_COARSE_NAMES) if coarse else known.classes, (known.shape[0], known.shape[1])
+        names = CIFAR100_COARSE_NAMES if coarse else known.names
+        return known.train, len(names), (known.shape[0], known.shape[1])
 
 
 # fmt: off

@@ -80,8 +80,8 @@ class ClientStore(MutableMapping[int, dict[str, Any]]):
     def server_side(self) -> Iterator[None]:
         """Refuse to be read while server code runs.
 
-        Used as `with store.server_side():` around each call of a method. Reading inside raises WireError, writing is
-        allowed.
+        Used as `with state.store.server_side():` around each call of a method. Reading inside raises WireError,
+        writing is allowed.
         """
         self._shut = True
         try:

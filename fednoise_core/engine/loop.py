@@ -225,7 +225,7 @@ class _Running:
                     self.fed.phase_being_entered = (
                         phase.name
                     )  # names its random streams, which else would be the last round's
-                    with state.server_side():
+                    with state.store.server_side():
                         phase.enter(self.fed, state)
                     self.fed.phase_being_entered = ""
                 state.entered, state.since = True, state.round
@@ -252,7 +252,7 @@ class _Running:
         """The phase's round; what it reports, and how many updates were dropped because they were not finite."""
         fed, state = self.fed, self.state
         try:
-            with state.server_side():
+            with state.store.server_side():
                 report = phase.run_round(fed, state) or {}
         except FloatingPointError as error:
             raise self._make_diverged(str(error)) from error
@@ -299,7 +299,7 @@ class _Running:
 
     def _start_evaluation(self, phase: str) -> _Pending:
         fed, state = self.fed, self.state
-        with state.server_side():  # the method names what clients keep (ClientEntry); only the evaluation reads it
+        with state.store.server_side():  # it names what clients keep (ClientEntry); only the evaluation reads that
             views, estimates = self.method.list_models(fed, state), self.method.estimate_noise(fed, state)
         rows = self.evaluator.start_evaluation(views, state.store)
         found = _to_host(resolve_entries(estimates, state.clients))
@@ -333,7 +333,7 @@ class _Running:
         state, record = self.state, self.record
         targets = {c: t.cpu().numpy() for c, t in state.relabelled.items()}
         record.diagnostics += self.truth.target_noise(state.round, targets)
-        with state.server_side():
+        with state.store.server_side():
             views = self.method.list_models(self.fed, state)
         suspects = judge_sites(self.fed, views, state.clients, self._ask_suspects())
         record.diagnostics += self.truth.suspects(state.round, suspects)
@@ -360,7 +360,7 @@ class _Running:
         """
         fed, state = self.fed, self.state
         before = fed.bytes_up, fed.bytes_down
-        with state.server_side():
+        with state.store.server_side():
             broadcast = self.method.make_broadcast(fed, state)
         answers = fed.run_on_clients(state, fed.all, self.method.suspect_labels, broadcast)
         fed.bytes_up, fed.bytes_down = before
@@ -376,7 +376,7 @@ def _is_over(state: State, phase: Phase) -> bool:
         return True
     if phase.until is None or state.round <= state.since:
         return False
-    with state.server_side():
+    with state.store.server_side():
         return phase.until(state)
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterable, MutableMapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,14 +56,6 @@ class State:
             kept: (client, its client state). It is consumed lazily, so that files can take over before memory is full.
         """
         return cls(clients=ClientStore(kept))
-
-    def server_side(self) -> AbstractContextManager[None]:
-        """Refuse reads of client states while a method's server code runs.
-
-        Used as `with state.server_side():`.
-        Reading inside raises WireError.
-        """
-        return self.store.server_side()
 
     def move_to(self, folder: Path | None, room: int | None = None, device: torch.device | None = None) -> None:
         """Set where client states and messages between clients are stored.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -22,7 +21,7 @@ from fednoise_core.engine.api import (
     weighted_mean,
 )
 from fednoise_core.io import SpecError
-from fednoise_core.settings.train import ValidatedSettings
+from fednoise_core.settings.train import ValidatedSettings, public_functions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +57,8 @@ class FedAvg(Local, ValidatedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        hooks = {name for base in (Local, FedAvg) for name in _public_functions(base)}
-        own = {name for cls in type(self).__mro__ if not issubclass(FedAvg, cls) for name in _public_functions(cls)}
+        hooks = {name for base in (Local, FedAvg) for name in public_functions(base)}
+        own = {name for cls in type(self).__mro__ if not issubclass(FedAvg, cls) for name in public_functions(cls)}
         if own and not own & hooks:
             raise SpecError(
                 f"method: {type(self).__name__}: it overrides none of the hooks, so nobody calls "
@@ -173,7 +172,3 @@ class FedAvg(Local, ValidatedSettings):
             method knows no better than its headline model.
         """
         return None
-
-
-def _public_functions(cls: type) -> list[str]:
-    return [name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_")]

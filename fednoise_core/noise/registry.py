@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.data.labelled import LabelledData, plain_labels
+from fednoise_core.data.labelled import LabelledData, labels_digest, plain_labels
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
@@ -119,7 +119,7 @@ def inject(
     clients = None
     if partition is not None:
         expect_type(partition, Partition, "partition", "pass what fn.partition_of(…) gives")
-        partition.check_made_for(len(source.y), source.digest)
+        partition.check_made_for(len(source.y), labels_digest(source.y, K))
         clients = [partition.of(c) for c in range(partition.clients)]
 
     wanted = inspect.signature(function).parameters

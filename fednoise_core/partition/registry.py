@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fednoise_core.data.labelled import LabelledData, plain_labels
+from fednoise_core.data.labelled import LabelledData, labels_digest, plain_labels
 from fednoise_core.data.partition import Partition
 from fednoise_core.io import SpecError
 from fednoise_core.noise.labels import Labels
@@ -153,7 +153,7 @@ def make(
             "artifact": "partition",
             "partition": dict(spec),
             "seed": int(seed),
-            "data": source.digest,
+            "data": labels_digest(source.y, source.classes),
             "labels": whose,
             "notes": notes,
         },

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue
@@ -44,6 +45,11 @@ class ValidatedSettings:
             if (value := getattr(self.train, key)) not in allowed:  # type: ignore[attr-defined]
                 names = " or ".join(map(repr, allowed))
                 raise SpecError(f"train.{key}: {type(self).__name__} works with {names} only, not with {value!r}")
+
+
+def public_functions(cls: type) -> list[str]:
+    """Names of the functions that a class itself defines, without those that begin with an underscore."""
+    return [name for name, value in vars(cls).items() if isinstance(value, FunctionType) and not name.startswith("_")]
 
 
 Named = str | dict[str, JsonValue]  # a name, or {name, options…}

@@ -55,7 +55,7 @@ def test_corrected_labels_take_the_proposals_above_a_probability():
     np.testing.assert_array_equal(made.corrected(1.0), given)
     assert 0 < (made.corrected(middle) != given).sum() < len(given)
     for wrong in (1.5, -0.1, float("nan"), "wrong", True):
-        with pytest.raises(SpecError, match="above: expected a probability"):
+        with pytest.raises(SpecError, match="above: expected number, 0 ≤ x ≤ 1, got"):
             made.corrected(wrong)
 
 

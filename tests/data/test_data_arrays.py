@@ -46,7 +46,6 @@ def test_an_artifact_comes_back_as_it_was_and_its_bytes_repeat(tmp_path):
     same(arrays, Arrays.load(tmp_path / "a.npz"))
     Arrays.load(tmp_path / "a.npz").save(tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-    assert arrays.image_shape == (3, 5, 4)
 
 
 def test_big_images_go_to_a_memory_mapped_file(tmp_path):

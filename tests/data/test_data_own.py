@@ -42,7 +42,7 @@ def test_an_npz_is_read_with_given_labels_owners_and_names(tmp_path):
     assert sources.read_facts(spec) == (
         40,
         4,
-        arrays.image_shape[1:],
+        arrays.x_train.shape[1:3],
     )
     assert sources.list_files(spec) == [tmp_path / "mine.npz"]
     x = mine["x_train"] / 255

@@ -53,7 +53,7 @@ def test_every_example_validates_and_is_made(source, tmp_path, monkeypatch, caps
     assert download.main(command) == 0, capsys.readouterr().err
     arrays = Arrays.load(out)
     assert arrays.spec == spec
-    assert sources.read_facts(spec, [tmp_path]) == (arrays.n, arrays.classes, arrays.image_shape[1:])
+    assert sources.read_facts(spec, [tmp_path]) == (arrays.n, arrays.classes, arrays.x_train.shape[1:3])
     assert arrays.clean_known is (source not in ("clothing1m", "npz"))
     files = sources.list_files(spec, [tmp_path])
     assert bool(files) is (source in ("clothing1m", "npz", "imagefolder"))

@@ -180,5 +180,5 @@ def test_a_relay_is_no_way_to_read_what_clients_keep():
     assert fed.relayed_message(state, 0, "secret") is None
     with pytest.raises(KeyError):
         fed.fit(Hands(fed.train), state, [1], {"model": fed.init_weights("model"), "gift": Relayed(0, "secret")})
-    with state.server_side(), pytest.raises(WireError):
+    with state.store.server_side(), pytest.raises(WireError):
         state.clients[0]

@@ -93,7 +93,6 @@ def test_sizes_and_histogram_by_hand() -> None:
     made = Partition.from_parts(parts, spec, np.array([0, 1, 1, 1], bool))
     made.check()
     assert made.sizes.tolist() == [2, 0, 2]
-    assert made.train(0).tolist() == [0]
     assert made.histogram(np.array([0, 1, 1, 0, 1]), 2).tolist() == [[1, 1], [0, 0], [0, 2]]
 
 

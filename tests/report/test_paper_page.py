@@ -20,6 +20,7 @@ from fednoise_core.report.runs.run import ListedRun
 from fednoise_core.report.tables.claims import Claim
 from fednoise_core.report.tables.registry import build_table, complete_spec
 from fednoise_core.report.tables.scorecard import score_table, states_words
+from fednoise_core.report.tables.verdicts import JUDGED
 from workflow_scripts.config.project import Project
 from workflow_scripts.config.yaml_file import read_yaml
 from workflow_scripts.docgen.publish import find_study, finished_runs, publish_study, write_papers
@@ -153,12 +154,12 @@ def test_at_paper_scale_every_cell_that_was_run_has_a_verdict(folder: Path) -> N
     out = folder / "docs/results/fedmixcon"
     publish_study(study, out)
     shown = score_table(read_csv(out / "table3.csv"), study.tables["table3"])
-    assert sum(shown.judged) == shown.ran == 6
+    assert sum(shown.cells[name] for name in JUDGED) == shown.ran == 6
     text = section((out / "README.md").read_text(encoding="utf-8"), "Reproduction")
     line = next(line for line in text.splitlines() if line.startswith("| Table 3"))
     cells = [cell.strip() for cell in line.split("|")[2:]]
     assert cells[:2] == ["78", "6"]
-    assert [int(cell) for cell in cells[2:5]] == shown.judged
+    assert [int(cell) for cell in cells[2:5]] == [shown.cells[name] for name in JUDGED]
     assert "What scale" not in (out / "README.md").read_text()
 
 
@@ -235,9 +236,12 @@ def test_scores_add_up() -> None:
         dataset="x", noise="y", partition="z", member="", ceiling=0, scale="paper", paper="printed"
     )
     one = score_table(frame, {"claims": [{"says": "a leads", "best": "a"}, {"says": "b over c", "above": ["b", "c"]}]})
-    assert (one.ran, one.judged, one.ranks, one.states) == (3, [0, 1, 2], [1.0], [1, 0, 0, 1])
+    assert (one.ran, one.ranks) == (3, [1.0])
+    assert [one.cells[name] for name in JUDGED] == [0, 1, 2]
     both = one + one
-    assert (both.ran, both.judged, len(both.ranks), both.states) == (6, [0, 2, 4], 2, [2, 0, 0, 2])
+    assert (both.ran, len(both.ranks)) == (6, 2)
+    assert [both.cells[name] for name in JUDGED] == [0, 2, 4]
+    assert sorted(claim.state for claim in both.claims) == ["agrees", "agrees", "not run", "not run"]
     assert states_words(one.claims).endswith(": agrees 1, not run 1.")
 
 

@@ -42,7 +42,7 @@ def test_the_figure_has_every_value_and_a_place_for_zero(root: Path) -> None:
     assert problems(made.figure) == []
     axis = made.figure.axes[0]
     assert axis.get_xscale() == "symlog"
-    assert axis.get_xlabel() == "mu" or made.figure.axes[-1].get_xlabel() == "mu"
+    assert axis.get_xlabel() == "μ" or made.figure.axes[-1].get_xlabel() == "μ"
     line = next(bars.lines[0] for bars in axis.containers if bars.get_label() == "FedProx")
     plain = registry.build_table(listed_runs(root / "runs.json"), {"kind": "accuracy", "metric": "last"})
     mine = plain[(plain["noise"] == "sym40") & plain["method"].str.startswith("prox")]

@@ -68,7 +68,7 @@ class FileAtScale:
             return {name: self.find_definition("methods", name, place)[1]}
         return definitions.expand_sweep(*self.find_definition("methods", name, place))
 
-    def check(self) -> None:
+    def check_contents(self) -> None:
         """Check every key, definition and id.
 
         Raises:
@@ -135,7 +135,7 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
     """
     file = project.study_file(name)
     written = FileAtScale(project, ConfigPath(file), read_yaml(project.folder / file))
-    written.check()
+    written.check_contents()
     for subset, boxes in written.data.get("subsets", {}).items():
         for number in range(len(boxes)):
             written.check_box(subset, number)
@@ -150,5 +150,5 @@ def read_file(project: Project, name: str) -> dict[str, FileAtScale]:
         if any(layers):
             data = functools.reduce(deep_merge, layers, written.data)
             found[scale] = FileAtScale(project, ConfigPath(f"{file} at scale {scale}"), data)
-            found[scale].check()
+            found[scale].check_contents()
     return found

@@ -12,6 +12,7 @@ from typing import Any
 
 from fednoise_core.io import canonical_json
 from workflow_scripts.config.yaml_file import ConfigPath, deep_merge
+from workflow_scripts.study.file_at_scale import AXES
 from workflow_scripts.study.grid import StudyGrid
 
 Keys = tuple[str | int, ...]
@@ -134,7 +135,7 @@ def _scale_changes(study: StudyGrid) -> list[dict[str, str]]:
 
 def _iter_cells(grid: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for block in grid:
-        yield from product(*(block[axis] for axis in ("datasets", "noises", "partitions", "methods")))
+        yield from product(*(block[axis] for axis in AXES))
 
 
 def _iter_leaves(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:

@@ -321,33 +321,25 @@ def label_outer_axes(axes: Sequence[Axes], x: str, y: str) -> None:
             axis.set_ylabel(y)
 
 
-def _svg_bytes(drawn: Drawn) -> bytes:
-    """Letters as outlines, no date, ids from a fixed salt; the words travel inside (`read_words`)."""
-    said = {"Title": drawn.title, "Description": f"{drawn.caption}\n{drawn.alt}"}
-    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "fednoise_core"}):
-        file = io.BytesIO()
-        drawn.figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, **said})
-    return file.getvalue()
+def figure_bytes(drawn: Drawn, ending: str, dpi: int = DPI) -> bytes:
+    """Render a figure as a file without a date and without a note of the software that made it.
 
-
-def png_bytes(drawn: Drawn, dpi: int = DPI) -> bytes:
-    """Render a figure as PNG, without a note of the software that made it.
+    An SVG has letters as outlines, ids from a fixed salt, and the words inside (`read_words`). A PDF has letters as
+    letters of an embedded font, as papers want them.
 
     Args:
         drawn: The figure.
-        dpi: Pixels per inch.
+        ending: "svg", "png" or "pdf".
+        dpi: Pixels per inch of a PNG.
     """
+    said: dict[str, dict[str, str | None]] = {
+        "svg": {"Description": f"{drawn.caption}\n{drawn.alt}", "Date": None, "Creator": None},
+        "png": {"Software": None},
+        "pdf": {"Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None},
+    }
     file = io.BytesIO()
-    drawn.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None, "Title": drawn.title})
-    return file.getvalue()
-
-
-def _pdf_bytes(drawn: Drawn) -> bytes:
-    """For a paper: letters as letters of an embedded font, no date, no name of the software."""
-    file = io.BytesIO()
-    said = {"Title": drawn.title, "Subject": drawn.alt, "CreationDate": None, "Creator": None, "Producer": None}
-    with mpl.rc_context({"pdf.fonttype": 42}):
-        drawn.figure.savefig(file, format="pdf", metadata=said)
+    with mpl.rc_context({key: STYLE[key] for key in ("svg.fonttype", "svg.hashsalt", "pdf.fonttype")}):
+        drawn.figure.savefig(file, format=ending, dpi=dpi, metadata={"Title": drawn.title, **said[ending]})
     return file.getvalue()
 
 
@@ -375,6 +367,6 @@ def save_figure(drawn: Drawn, prefix: str | Path) -> None:
         drawn: The figure.
         prefix: Path without the ending.
     """
-    for ending, content in (("svg", _svg_bytes(drawn)), ("png", png_bytes(drawn)), ("pdf", _pdf_bytes(drawn))):
+    for ending in ("svg", "png", "pdf"):
         with open_atomic(f"{prefix}.{ending}", "wb") as file:
-            file.write(content)
+            file.write(figure_bytes(drawn, ending))

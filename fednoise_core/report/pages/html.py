@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from fednoise_core.version import __version__
@@ -59,8 +59,7 @@ def json_text(value: Any) -> Markup:
     Args:
         value: What JSON can hold.
     """
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
+    return htmlsafe_json_dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
 def make_slug(text: str) -> str:

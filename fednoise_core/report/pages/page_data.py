@@ -132,7 +132,11 @@ def _method_records(runs: Sequence[RecordedRun], methods: Sequence[str]) -> list
     """Names, places in COLOURS and dashes."""
     first, looks = {run.listed.method: run for run in reversed(runs)}, assign_looks(methods)
     return [
-        {"name": _method_label(first[method]), "colour": place % len(COLOURS), "dash": _svg_dash(looks[method].dash)}
+        {
+            "name": append_marks(first[method].label, marks_of(first[method].summary)),
+            "colour": place % len(COLOURS),
+            "dash": _svg_dash(looks[method].dash),
+        }
         for place, method in enumerate(methods)
     ]
 
@@ -224,10 +228,6 @@ def _add_details(
         if "clients" in parts and place not in noise:
             noise[place] = noise_of(run)
     return noise
-
-
-def _method_label(run: RecordedRun) -> str:
-    return append_marks(run.label, marks_of(run.summary))
 
 
 def _svg_dash(dash: Any) -> str:

@@ -27,7 +27,7 @@ from fednoise_core.report.tables.registry import find_kind
 from fednoise_core.report.tables.scorecard import Score, score_table, states_words
 from fednoise_core.report.tables.setup import is_same_value
 from fednoise_core.report.tables.verdicts import JUDGED, KEYS
-from fednoise_core.report.text.cells import MISSING, format_number, format_signed, settings_of
+from fednoise_core.report.text.cells import MISSING, format_number, format_signed, in_setting, settings_of
 
 LISTED = 500  # runs shown in the page; beyond, the CSV inside it is the list
 
@@ -229,16 +229,13 @@ def _rank_table(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     if "ours_rank" not in frame:
         return [], []
     rows = frame[frame["ours_rank"].notna() & (frame["member"] == "")]
-    columns = settings_of(rows)
-    vary = [part for part in KEYS[:3] if rows[part].nunique() > 1] or KEYS[:3]
-    found: dict[str, dict[tuple[Any, ...], str]] = {}
-    heads: dict[tuple[Any, ...], str] = {}
-    for row in rows.to_dict("records"):
-        key = tuple(row[part] for part in KEYS[:3])
-        heads[key] = ", ".join(str(row[f"{part}_label"]) for part in vary)
-        found.setdefault(row["method_label"], {})[key] = f"{row['paper_rank']:.0f} → {row['ours_rank']:.0f}"
-    shown = [[method, *(cells.get(key, MISSING) for key in columns)] for method, cells in found.items()]
-    return ["method", *(heads[key] for key in columns)], shown
+    columns, parts = settings_of(rows), KEYS[:3]
+    vary = [part for part in parts if rows[part].nunique() > 1] or parts
+    heads = [", ".join(str(rows[in_setting(rows, key)][f"{part}_label"].iloc[0]) for part in vary) for key in columns]
+    ranks = [f"{paper:.0f} → {ours:.0f}" for paper, ours in zip(rows["paper_rank"], rows["ours_rank"], strict=True)]
+    wide = rows.assign(ranks=ranks).pivot(index="method_label", columns=parts, values="ranks")
+    wide = wide.reindex(index=rows["method_label"].unique(), columns=columns).fillna(MISSING)
+    return ["method", *heads], [[str(method), *cells] for method, *cells in wide.itertuples(name=None)]
 
 
 def _summary_table(

@@ -117,12 +117,9 @@ def noise_of(run: RecordedRun) -> list[float | None]:
 
 
 def _client_row(one: Site) -> tuple[int, int, float, float, float, int]:
-    wrong, low, high = (_wrong_share(count, one.samples) for count in (one.wrong, one.wrong_low, one.wrong_high))
+    counts = (one.wrong, one.wrong_low, one.wrong_high)
+    wrong, low, high = (round(count / one.samples, 4) if one.samples else 0.0 for count in counts)
     return one.client, one.samples, wrong, low, high, one.named
-
-
-def _wrong_share(count: float, samples: int) -> float:
-    return round(count / samples, 4) if samples else 0.0
 
 
 def _format_percent(value: float | None) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from fednoise_core.io import ArtifactError
 from fednoise_core.report.figures.draw import draw_setting_figure, find_figure_kind
 from fednoise_core.report.figures.settings import SETTING_FIGURES
-from fednoise_core.report.figures.style import png_bytes, read_words, use_house_style
+from fednoise_core.report.figures.style import figure_bytes, read_words, use_house_style
 from fednoise_core.report.pages.headline import Headline, make_headline
 from fednoise_core.report.pages.html import json_text, make_slug, render_page
 from fednoise_core.report.pages.images import ImageCache, few_colours, make_thumbnails, png_size
@@ -121,8 +121,11 @@ def _list_definitions(study: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _list_training(study: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The training settings in words, those of a block of the grid under what the block contains."""
-    own = [(_grid_block(block), _format_spec(block["train"])) for block in study.get("blocks", ())]
-    return [*rows_of(study.get("train", {})), *own]
+    rows = rows_of(study.get("train", {}))
+    for block in study.get("blocks", ()):
+        place = " · ".join(", ".join(block[key]) for key in DEFINITIONS)
+        rows.append((place, _format_spec(block["train"])))
+    return rows
 
 
 def setting_page(one: SettingArtifacts, title: str | None = None) -> str:
@@ -207,7 +210,7 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
             continue
         with use_house_style():
             drawn = draw_setting_figure([one], {"kind": kind})
-            image = png_bytes(drawn, dpi=DPI)
+            image = figure_bytes(drawn, "png", DPI)
         width, height = png_size(image)
         figures.append(
             {
@@ -230,11 +233,6 @@ def _setting_part(one: SettingArtifacts, shelf: ImageCache) -> dict[str, Any]:
         "figures": figures,
         "thumbnails": make_thumbnails(one),
     }
-
-
-def _grid_block(block: Mapping[str, Any]) -> str:
-    """A block of the grid by what it contains."""
-    return " · ".join(", ".join(block[key]) for key in ("datasets", "noises", "partitions", "methods"))
 
 
 def _format_spec(spec: Mapping[str, Any]) -> str:

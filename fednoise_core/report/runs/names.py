@@ -36,7 +36,7 @@ def describe_spec(spec: Mapping[str, Any], fallback: str) -> str:
         return one_line(str(spec["label"]))
     if not spec.get("kind"):
         return _describe_dataset(spec) or fallback
-    name, said = _display_name(spec)
+    name, said = _format_name(spec)
     words, fields = [name], _declared_settings(spec)
     if spec.get("rate") is not None:
         words[0] += f" {_format_setting_value(spec['rate'])}"
@@ -57,7 +57,7 @@ def _describe_dataset(spec: Mapping[str, Any]) -> str:
 
     Which images, and how many are public, is not part of it.
     """
-    name, part = _display_name(spec)[0], spec.get("subset")
+    name, part = _format_name(spec)[0], spec.get("subset")
     size = part.get("train") if isinstance(part, Mapping) else None
     return f"{name}, {size:,} images" if name and size else name
 
@@ -83,7 +83,7 @@ def _find_shown(fields: Mapping[str, FieldInfo], key: str) -> Shown:
     return next((one for one in declared if isinstance(one, Shown)), Shown())
 
 
-def _display_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
+def _format_name(spec: Mapping[str, Any]) -> tuple[str, set[str]]:
     """The name of a data set, a noise or a partition, and the settings that it says ("3 classes a client")."""
     owners, fields = _find_owners(spec), _declared_settings(spec)
     name = str(owners[0].display_name) if owners else ""
@@ -198,16 +198,15 @@ class Names:
 
     def title(self, setting: Setting) -> str:
         """The parts that differ between the settings at hand, or all of them if there is one setting only."""
-        varies = [len(names) > 1 for names in self.parts]
-        words = [word for word, use in zip(self.of(setting), varies, strict=True) if use or not any(varies)]
-        return " · ".join(words)
+        return self._join_parts(setting, True) or self._join_parts(setting, False)
 
     def common(self, setting: Setting) -> str:
         """The parts that do not vary: said once, in a caption."""
-        if not any(len(names) > 1 for names in self.parts):
-            return ""
-        words = [word for word, names in zip(self.of(setting), self.parts, strict=True) if len(names) == 1]
-        return " · ".join(words)
+        return self._join_parts(setting, False) if self._join_parts(setting, True) else ""
+
+    def _join_parts(self, setting: Setting, varying: bool) -> str:
+        words = zip(self.of(setting), self.parts, strict=True)
+        return " · ".join(word for word, names in words if (len(names) > 1) == varying)
 
 
 def _format_setting_value(value: float) -> str:

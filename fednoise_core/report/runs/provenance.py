@@ -26,8 +26,8 @@ TYPES = {
 
 FEW_SEEDS = {
     1: "One seed: no spread is known.",
-    2: "2 seeds: a standard deviation of so few values is itself rough. A method alone at the top leads in the mean; "
-    "that it is better is not shown.",
+    2: "2 seeds: a standard deviation of so few values is itself rough. A lead is not evidence that a method is "
+    "better.",
 }
 
 

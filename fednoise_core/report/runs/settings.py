@@ -122,7 +122,10 @@ class SettingArtifacts:
         sizes, held = split.sizes, (split.histogram(labels.noisy, self.classes) > 0).sum(1)
         nominal, rate = labels.nominal_rate, self.client_rate
         shared = " (some are shared)" if split.overlap else ""
-        rows = [
+        realised = "unknown: nobody knows the clean labels of this data"
+        if rate is not None:
+            realised = f"{labels.rate:.3f}; per client {np.nanmin(rate):.3f} to {np.nanmax(rate):.3f}"
+        return [
             ("samples", f"{len(labels.noisy):,} with labels, {len(np.unique(split.index)):,} held by clients{shared}"),
             ("classes", str(self.classes)),
             (
@@ -135,17 +138,9 @@ class SettingArtifacts:
             ("classes per client", f"{held.min()} to {held.max()}, mean {held.mean():.1f} (by given labels)"),
             ("partition drawn over", f"{split.spec.get('labels', 'unknown')} labels"),
             ("noise rate, nominal", "none stated" if nominal is None else f"{nominal:.3f}"),
+            ("noise rate, realised", realised),
+            ("seed", str(self.seed)),
         ]
-        if rate is None:
-            rows.append(("noise rate, realised", "unknown: nobody knows the clean labels of this data"))
-        else:
-            rows.append(
-                (
-                    "noise rate, realised",
-                    f"{labels.rate:.3f}; per client {np.nanmin(rate):.3f} to {np.nanmax(rate):.3f}",
-                )
-            )
-        return [*rows, ("seed", str(self.seed))]
 
     def _specs(self) -> dict[str, Any]:
         found = {"noise": self.labels.spec.get("noise"), "partition": self.split.spec.get("partition")}

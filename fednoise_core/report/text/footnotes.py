@@ -61,13 +61,9 @@ def explain_marks(frame: pd.DataFrame) -> list[str]:
         frame: With the column `marks`. If it has the column `epsilon`, the sentence on ‡ says the values.
     """
     epsilons = frame["epsilon"].dropna() if "epsilon" in frame else ()
-    return [f"{mark} {_explain_mark(mark, epsilons)}." for mark in merge_marks(frame["marks"])]
-
-
-def _explain_mark(mark: str, epsilons: Iterable[float] = ()) -> str:
-    """What a mark says; epsilons: of the runs that are marked ‡."""
-    told = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
-    return f"{MARKS[mark]} (ε = {told})" if mark == PRIVATE and told else MARKS[mark]
+    values = ", ".join(dict.fromkeys(f"{value:.3g}" for value in sorted(epsilons)))
+    said = MARKS | ({PRIVATE: f"{MARKS[PRIVATE]} (ε = {values})"} if values else {})
+    return [f"{mark} {said[mark]}." for mark in merge_marks(frame["marks"])]
 
 
 def explain_true_rates(frame: pd.DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fednoise_core.report.figures.kind import AccuracySettings, Drawn, FigureKind, YRange
+from fednoise_core.report.figures.kind import Drawn, FigureKind, LineSettings
 from fednoise_core.report.figures.line_labels import LineEnd, set_y_ranges
 from fednoise_core.report.figures.results.common import (
     find_common_time,
@@ -47,14 +47,12 @@ FRONT: dict[str, Any] = {"color": INK, "linewidth": 0.9, "drawstyle": "steps-pos
 RING: dict[str, Any] = {"marker": "o", "markersize": 9.5, "markerfacecolor": "none", "markeredgecolor": INK}
 
 
-class ParetoSettings(AccuracySettings):
+class ParetoSettings(LineSettings):
     """Test accuracy against time and traffic of a run; methods that no other beats in accuracy and cost are ringed.
 
     Two panels a setting, without traffic where all methods send about the same. What no federation can have (told
     the noise rate, trained in one place) is drawn, and is no member of the front. One run's wall time has no front.
     """
-
-    y: YRange = None
 
 
 def _draw_pareto(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings: ParetoSettings) -> Drawn:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
@@ -46,8 +47,9 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         legend_labels(runs),
     )
     order = [text for text in dict.fromkeys(table["value"]) if text]
-    numbers = _read_numbers(order)
-    table["x"] = table["value"].map(numbers or {text: float(place) for place, text in enumerate(order)})
+    numbers = pd.to_numeric(pd.Series(order, order), errors="coerce")  # words are no numbers: they stand in their order
+    places = numbers if numbers.notna().all() else pd.Series(np.arange(len(order), dtype=float), order)
+    table["x"] = table["value"].map(places)
     shown = list(dict.fromkeys(run.listed.setting for run in runs))
     looks = assign_looks(list(table["line"]))  # by line: variants of one method would each have a colour of their own
     one = len({key[0] for key in shown}) == 1
@@ -71,8 +73,8 @@ def _draw_sweep(runs: Sequence[RecordedRun], looks: Mapping[str, Look], settings
         ends.append(found)
         axis.update_datalim([(x, 0) for x in table["x"].dropna()], updatey=False)  # also of what diverged
         axis.margins(x=0.06)
-    if numbers:
-        spread_x_axis(axes, numbers.values())
+    if numbers.notna().all():
+        spread_x_axis(axes, numbers)
     for axis in axes:
         axis.set_xticks(table["x"].dropna().unique(), order)
     heads, datasets = [names.title(setting) for setting in shown], [setting.dataset for setting in shown]
@@ -96,14 +98,6 @@ def _line_frame(table: pd.DataFrame, field: str, runs: Sequence[RecordedRun]) ->
     twice = table.assign(family=families).groupby("line")["family"].transform("nunique") > 1
     told_apart = [f"{line} ({name})" if two else line for line, name, two in zip(lines, families, twice, strict=True)]
     return table.assign(line=told_apart)
-
-
-def _read_numbers(texts: Sequence[str]) -> dict[str, float]:
-    """The values as numbers; none if any is a word."""
-    try:
-        return {text: float(text) for text in texts}
-    except ValueError:
-        return {}
 
 
 KIND = FigureKind(settings=SweepSettings, draw=_draw_sweep, example={"methods": ["fedprox"], "metric": "last"})

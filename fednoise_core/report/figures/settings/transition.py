@@ -37,7 +37,7 @@ MINUS = "realised minus nominal"
 DIFFERENCE = "PuOr_r"  # orange: more than asked for; for red-green blind readers, too
 CELL, NAMED = 18, 9  # points: the width of a cell with a number, of one with its class's name
 FEW = 2  # noises that stand one above the other; of more, pairs stand side by side
-HEADS = {"nominal": "asked for", MINUS: "difference", "realised": "drawn", "": ""}
+HEADS = {"nominal": "requested", MINUS: "difference", "realised": "realised", "": ""}
 LEAST = 0.05  # the end of the differences' colours is no smaller
 
 
@@ -71,7 +71,7 @@ def _draw_transition(shown: Sequence[SettingArtifacts], settings: TransitionSett
     }
     label_outer_axes(axes, "given", "clean")
     for minus, image in images.items():
-        add_colour_bar(axes, image, "drawn − asked for" if minus else "probability (square-root scale)")
+        add_colour_bar(axes, image, "realised − requested" if minus else "probability (square-root scale)")
     frames = [_matrix_frame(one, kind, matrix) for one, kind, matrix in grid if matrix is not None]
     return finish_figure(figure, frames, settings, "How labels were flipped", _describe_transition(shown, off))
 
@@ -115,7 +115,7 @@ def _describe_transition(shown: Sequence[SettingArtifacts], off: Sequence[float]
     """off: largest difference of each pair of matrices."""
     nominal = [one.labels.T_nominal for one in shown]
     caption = "Probability of the given label (column) for each clean class (row)"
-    caption += ", and how far the labels drawn are off it." if off else "."
+    caption += ", and the difference between the realised and the requested one." if off else "."
     if any(matrix is not None and matrix.ndim == 3 for matrix in nominal):
         caption += " Of noise that depends on the client the mean over clients."
     if any(matrix is None for matrix in nominal):
