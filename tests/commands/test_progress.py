@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,16 @@ def after(number: int, of: int = 8) -> str:
     return json.dumps({**row, "seconds": 10.0 * number, "left": 10.0 * (of - number)})
 
 
-def test_last_whole_line_of_every_unfinished_job(capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_whole_line_of_every_unfinished_job(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     job("quick/a", after(1), after(2), '{"round": 3, "of"')  # a line is just being written
     job("quick/long-name", after(1), age=100)
     job("quick/first", '{"round": 0, "of": 60, "phase": "begun", "time": 1.0}', age=50)
     job("quick/done", '{"round": 9, "of": 9}')
     job("quick/empty")
+    now = time.time()
+    monkeypatch.setattr(progress.time, "time", lambda: now)  # a busy machine plans for seconds
     assert progress.main([]) == 0
     stopped = "interrupted; run the same command to resume"
     *told, total = capsys.readouterr().out.splitlines()

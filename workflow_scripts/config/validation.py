@@ -97,7 +97,7 @@ class Schemas:
             raise place.error(f"the key {key!r} is missing. Its value is one of {', '.join(kinds)}")
         kind = value[key]
         if not isinstance(kind, str):
-            raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)[:80]}")
+            raise (place / key).error(f"expected the name of a {family}, got {json.dumps(kind)}")
         if kind not in kinds and not _is_own(family, kind):
             raise (place / key).error(_describe_unknown_kind(family, kind, kinds))
         try:

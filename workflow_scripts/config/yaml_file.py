@@ -17,6 +17,7 @@ import yaml
 from fednoise_core.io import SpecError
 
 LARGEST = 2**63  # whole numbers beyond it fit no array
+LONGEST = 1000  # letters of a message, whatever a file holds
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class ConfigPath:
 
     def error(self, problem: str) -> SpecError:
         """Make the exception for a problem at this place."""
-        return SpecError(f"{self}: {problem}")
+        text = f"{self}: {problem}"
+        return SpecError(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
